@@ -61,7 +61,7 @@ bool register_all() {
   for (char const* header :
        {"fwd.hpp", "core/shape.hpp", "policy/pack.hpp", "policy/rules.hpp", "policy/parse.hpp",
         "tensor/tensor.hpp", "plan/program.hpp", "ops/linear.hpp", "comm/run.hpp", "nn/gpt2.hpp",
-        "optim/adamw.hpp", "data/tokens.hpp", "io/results.hpp", "io/safetensors.hpp",
+        "optim/adamw.hpp", "data/tokens.hpp", "io/json_lines.hpp", "io/safetensors.hpp",
         "store/parameter_store.hpp", "train/trainer.hpp", "train/any_trainer.hpp", "tessera.hpp"})
     add(std::string("include/") + header, std::string("#include <tessera/") + header + ">\nint main() {}\n",
         "-fsyntax-only");

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/backend/cuda/attention.cuh"
+#include "tessera/backend/cuda/attention/attention.cuh"
 #include "tessera/ops/attention.hpp"
 
 #include "cuda_benchmark.cuh"

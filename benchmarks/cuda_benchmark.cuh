@@ -21,10 +21,10 @@
 
 #include <benchmark/benchmark.h>
 
-#include "tessera/backend/cuda/blas.cuh"
-#include "tessera/backend/cuda/context.cuh"
-#include "tessera/backend/cuda/kernel.cuh"
-#include "tessera/backend/cuda/memory.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/products/blas.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/cuda/runtime/memory.cuh"
 #include "tessera/tensor/tensor.hpp"
 
 #include "context.hpp"

@@ -8,12 +8,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "tessera/backend/cuda/cross_entropy.cuh"
-#include "tessera/backend/cuda/elementwise.cuh"
-#include "tessera/backend/cuda/embedding.cuh"
-#include "tessera/backend/cuda/layer_norm.cuh"
-#include "tessera/backend/cuda/rotary.cuh"
-#include "tessera/backend/cuda/swiglu.cuh"
+#include "tessera/backend/cuda/kernels/cross_entropy.cuh"
+#include "tessera/backend/cuda/kernels/elementwise.cuh"
+#include "tessera/backend/cuda/kernels/embedding.cuh"
+#include "tessera/backend/cuda/kernels/layer_norm.cuh"
+#include "tessera/backend/cuda/kernels/rotary.cuh"
+#include "tessera/backend/cuda/kernels/swiglu.cuh"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
 #include "tessera/ops/linear.hpp"
 
 #include "cuda_benchmark.cuh"

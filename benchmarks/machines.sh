@@ -24,7 +24,7 @@ fi
 folder=${1:-$root/examples/machines}
 
 # NVIDIA's data sheets: GB/s of the memory, TFLOP/s of dense 16-bit products on tensor cores (half of what is given with
-# sparsity) and of fp32 without them, both as in examples/common/peaks.hpp, and GB/s of PCIe one way (half of what is given for both).
+# sparsity) and of fp32 without them, both as in examples/programs/machine/peaks.hpp, and GB/s of PCIe one way (half of what is given for both).
 # name        as the driver names it  memory  16-bit  fp32  PCIe  data sheet
 table='
 h200        | NVIDIA H200             | 4800 | 989.4 | 66.9 | 64 | NVIDIA H200 Tensor Core GPU Datasheet (SXM)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sources that examples/common needs and that CMake writes: tessera_embedded_files, the times of machines and the published
+# Sources that the programs share and that CMake writes: tessera_embedded_files, the times of machines and the published
 # comparisons as strings; tessera_build_facts, the commit and the compiler's flags, which change most often.
 include_guard(DIRECTORY)
 
@@ -15,7 +15,7 @@ if(TESSERA_GIT)
                   OUTPUT_VARIABLE git_hash OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
 file(CONFIGURE OUTPUT "${tessera_build_facts}" CONTENT
-"#include \"common/build_facts.hpp\"
+"#include \"machine/build_facts.hpp\"
 namespace tessera {
 inline namespace v0 {
 namespace cli {
@@ -36,7 +36,7 @@ foreach(machine IN LISTS machines)
   string(APPEND machine_list "    {\"${machine_name}\", R\"times(${machine_text})times\"},\n")
 endforeach()
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/machine_files.cpp" CONTENT
-"#include \"common/machine_files.hpp\"
+"#include \"prediction/machine_files.hpp\"
 #ifdef __clang__
 #pragma clang diagnostic ignored \"-Woverlength-strings\"
 #endif

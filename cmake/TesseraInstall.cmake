@@ -42,6 +42,6 @@ install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}
   DESTINATION "${tessera_cmake_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/io/uring.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/io")
-install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/backend/cuda/attention_cudnn.cpp"
+install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/backend/cuda/attention/attention_cudnn.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/backend/cuda")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

@@ -3,5 +3,5 @@
 // nlohmann-json and xxHash unless tessera::recipes is linked.
 #pragma once
 
+#include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/tessera.hpp"
-#include "tessera/train/checkpoint.hpp"

@@ -281,22 +281,6 @@ class JsonlLog;
 enum class SamplesAre : std::uint8_t;
 struct RecordOptions;
 
-namespace results {
-namespace column {
-struct choice;
-struct stage;
-}  // namespace column
-struct Column;
-struct Measurements;
-struct TerminalColumn;
-struct Unit;
-enum class Best : std::uint8_t;
-struct Document;
-struct StepLogRow;
-struct EpochLogRow;
-struct ExperimentName;
-}  // namespace results
-
 // plan/
 struct Range;
 struct UnitLayout;

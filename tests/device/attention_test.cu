@@ -11,7 +11,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/attention.cuh"
+#include "tessera/backend/cuda/attention/attention.cuh"
 #include "tessera/ops/attention.hpp"
 
 #include "device/attention.hpp"

@@ -9,7 +9,7 @@
 
 #include "device/skip.hpp"
 #include "support/checkpoints.hpp"
-#include "unit/file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace {
 

@@ -10,10 +10,10 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/embedding.cuh"
-#include "tessera/backend/cuda/layer_norm.cuh"
-#include "tessera/backend/cuda/rotary.cuh"
-#include "tessera/backend/cuda/swiglu.cuh"
+#include "tessera/backend/cuda/kernels/embedding.cuh"
+#include "tessera/backend/cuda/kernels/layer_norm.cuh"
+#include "tessera/backend/cuda/kernels/rotary.cuh"
+#include "tessera/backend/cuda/kernels/swiglu.cuh"
 #include "tessera/ops/embedding.hpp"
 #include "tessera/ops/rms_norm.hpp"
 #include "tessera/ops/rotary.hpp"

@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
 
 #include "device/skip.hpp"
 #include "unit/reference.hpp"

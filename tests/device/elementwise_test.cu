@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/elementwise.cuh"
+#include "tessera/backend/cuda/kernels/elementwise.cuh"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/fold.hpp"

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/embedding.cuh"
+#include "tessera/backend/cuda/kernels/embedding.cuh"
 #include "tessera/ops/embedding.hpp"
 
 #include "device/device.hpp"

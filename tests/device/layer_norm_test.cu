@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/layer_norm.cuh"
+#include "tessera/backend/cuda/kernels/layer_norm.cuh"
 #include "tessera/ops/layer_norm.hpp"
 
 #include "device/device.hpp"

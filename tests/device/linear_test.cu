@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/linear.hpp"

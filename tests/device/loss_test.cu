@@ -9,8 +9,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/cross_entropy.cuh"
-#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/kernels/cross_entropy.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/linear.hpp"
 

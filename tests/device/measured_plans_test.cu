@@ -13,8 +13,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/linear.cuh"
-#include "tessera/backend/cuda/measured_plans.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
+#include "tessera/backend/cuda/products/measured_plans.cuh"
 #include "tessera/ops/linear.hpp"
 
 #include "device/device.hpp"

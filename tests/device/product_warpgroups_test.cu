@@ -8,8 +8,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/linear.cuh"
-#include "tessera/backend/cuda/product_warpgroups.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
+#include "tessera/backend/cuda/products/product_warpgroups.cuh"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/linear.hpp"
 

@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
 
 #include "device/device.hpp"
 #include "unit/reference.hpp"

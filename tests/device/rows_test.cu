@@ -10,9 +10,9 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/elementwise.cuh"
-#include "tessera/backend/cuda/layer_norm.cuh"
-#include "tessera/backend/cuda/linear.cuh"
+#include "tessera/backend/cuda/kernels/elementwise.cuh"
+#include "tessera/backend/cuda/kernels/layer_norm.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"

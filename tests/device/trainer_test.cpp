@@ -16,7 +16,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/attention_cudnn.hpp"
+#include "tessera/backend/cuda/attention/attention_cudnn.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 

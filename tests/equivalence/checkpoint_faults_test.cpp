@@ -18,12 +18,12 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/reader.hpp"
+#include "tessera/checkpoint/writer.hpp"
 #include "tessera/io/model_weights.hpp"
-#include "tessera/train/checkpoint_reader.hpp"
-#include "tessera/train/checkpoint_writer.hpp"
 
 #include "support/checkpoints.hpp"
-#include "unit/file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "support/checkpoints.hpp"
-#include "unit/file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace {
 

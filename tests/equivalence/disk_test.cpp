@@ -17,8 +17,8 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
-#include "unit/file_support.hpp"
 
 namespace {
 

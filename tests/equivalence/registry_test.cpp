@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/budget.hpp"
+#include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 #include "tessera/train/planning.hpp"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "tessera/checkpoint.hpp"
+#include "tessera/checkpoint/writer.hpp"
 #include "tessera/io/hash.hpp"
-#include "tessera/train/checkpoint_writer.hpp"
 
 #include "fuzz/support.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target: any text as a DeepSpeed configuration either gives flags or throws Error(config), in one
 // line.
-//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Iexamples
-//     tests/fuzz/deepspeed_fuzz.cpp examples/common/deepspeed*.cpp
+//   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Iexamples/programs
+//     tests/fuzz/deepspeed_fuzz.cpp examples/programs/config/deepspeed*.cpp
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 #include "tessera/core/error.hpp"
 
-#include "common/deepspeed.hpp"
+#include "config/deepspeed.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   std::string_view const text(reinterpret_cast<char const*>(bytes), size);

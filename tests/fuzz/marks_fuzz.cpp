@@ -9,8 +9,8 @@
 
 #include "tessera/core/error.hpp"
 
-#include "common/marks.hpp"
 #include "fuzz/support.hpp"
+#include "trace/marks.hpp"
 
 namespace cli = tessera::cli;
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/backend/cuda/plan_file.hpp"
+#include "tessera/backend/cuda/products/plan_file.hpp"
 
 #include "fuzz/support.hpp"
 

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "tessera/core/error.hpp"
-#include "tessera/io/results.hpp"
 
-#include "common/config_file.hpp"
+#include "config/config_file.hpp"
 #include "fuzz/support.hpp"
+#include "results/results.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   std::string const& path = fuzz::file_of(fuzz::text_of(input, size));

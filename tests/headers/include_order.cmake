@@ -2,7 +2,7 @@
 # cmake -DROOT=<source folder> -P include_order.cmake
 # Reads every #include of include/tessera and fails, naming file and include, when a folder includes a later one.
 cmake_minimum_required(VERSION 3.25)
-set(order detail core policy tensor backend backend/cpu backend/cuda ops comm nn optim data io plan store train loop testing)
+set(order detail core policy tensor backend backend/cpu backend/cuda ops comm nn optim data io plan store train checkpoint loop recipes testing)
 
 # place(<path below include/tessera> <variable>): its place in the order. Files beside the folders have their own:
 # config and version first, fwd with core, the door last; -1 for an unknown folder.
@@ -16,7 +16,7 @@ function(place path result)
     set(${result} 1000 PARENT_SCOPE)
   else()
     set(index 1)
-    if(path MATCHES "^train/registry/")  # compiled once for programs: it may open any door
+    if(path MATCHES "^recipes/")  # compiled once for programs: it may open any door
       set(index 1000)
     endif()
     foreach(folder IN LISTS order)

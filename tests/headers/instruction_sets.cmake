@@ -32,7 +32,7 @@ set(count 0)
 set(failed "")
 foreach(set IN LISTS sets)
   foreach(level IN LISTS levels)
-    execute_process(COMMAND "${COMPILER}" -std=c++20 ${level} -march=${set} "-I${ROOT}/include" "-I${ROOT}/examples"
+    execute_process(COMMAND "${COMPILER}" -std=c++20 ${level} -march=${set} "-I${ROOT}/include" "-I${ROOT}/examples" "-I${ROOT}/examples/programs"
                             ${INCLUDES} -c "${ROOT}/${source}" -o "${WORK}/instruction_sets/object.o"
                     RESULT_VARIABLE code ERROR_VARIABLE errors)
     math(EXPR count "${count} + 1")

@@ -17,14 +17,14 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/checkpoint.hpp"
+#include "tessera/checkpoint/writer.hpp"
 #include "tessera/io/hash.hpp"
 #include "tessera/io/safetensors.hpp"
 #include "tessera/train/any_trainer.hpp"
-#include "tessera/train/checkpoint_writer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
-#include "unit/file_support.hpp"
 
 namespace support {
 

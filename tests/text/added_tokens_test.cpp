@@ -11,12 +11,12 @@
 
 #include "tessera/core/error.hpp"
 
+#include "support/file_support.hpp"
 #include "text/bpe_tokenizer.hpp"
 #include "text/pipeline.hpp"
 #include "text/support.hpp"
 #include "text/tokenizer.hpp"
 #include "text/tokenizer_file.hpp"
-#include "unit/file_support.hpp"
 
 namespace text = tessera::text;
 using file_support::TemporaryFolder;

@@ -8,10 +8,10 @@
 
 #include "tessera/core/error.hpp"
 
+#include "support/file_support.hpp"
 #include "text/sentence_piece.hpp"
 #include "text/support.hpp"
 #include "text/tokenizer.hpp"
-#include "unit/file_support.hpp"
 
 namespace ts = tessera;
 namespace text = tessera::text;

@@ -11,6 +11,7 @@
 
 #include "tessera/core/error.hpp"
 
+#include "support/file_support.hpp"
 #include "text/bpe_tokenizer.hpp"
 #include "text/input.hpp"
 #include "text/pipeline.hpp"
@@ -18,7 +19,6 @@
 #include "text/token_source.hpp"
 #include "text/tokenizer_file.hpp"
 #include "text/unicode.hpp"
-#include "unit/file_support.hpp"
 
 namespace ts = tessera;
 namespace text = tessera::text;

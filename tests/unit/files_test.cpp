@@ -23,7 +23,7 @@
 #include "tessera/io/file.hpp"
 #include "tessera/io/step_log.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace ts = tessera;
 using file_support::read;

@@ -18,9 +18,9 @@
 #include "tessera/plan/listing.hpp"
 #include "tessera/plan/report.hpp"
 
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
-#include "unit/file_support.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 
 #include "tessera/core/shape.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;

@@ -2,7 +2,7 @@
 // The workers of a device's host tasks, with threads in place of the device: every task once, in the order of
 // its lane, each side seeing what the other wrote; any number of steps ahead; failures; tasks that never
 // come.
-#include "tessera/backend/cuda/host_worker.hpp"
+#include "tessera/backend/cuda/runtime/host_worker.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -12,7 +12,7 @@
 
 #include "tessera/nn/gpt2.hpp"
 
-#include "unit/file_support.hpp"
+#include "support/file_support.hpp"
 
 using namespace tessera;
 using file_support::TemporaryFolder;

@@ -23,7 +23,7 @@
 #include "tessera/nn/lora.hpp"
 #include "tessera/nn/opt.hpp"
 
-#include "unit/file_support.hpp"
+#include "support/file_support.hpp"
 
 using namespace tessera;
 using file_support::TemporaryFolder;

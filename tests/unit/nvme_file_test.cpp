@@ -29,7 +29,7 @@
 
 #include "tessera/core/philox.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "tessera/core/philox.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 #include "support/printing.hpp"
 
 namespace ts = tessera;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by pieces, as far as they need no GPU: pieces add up to their value, terms come in order and leave
 // out what they say, and blocks have room.
-#include "tessera/backend/cuda/pieces.hpp"
+#include "tessera/backend/cuda/products/pieces.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/backend/cuda/budget.hpp"
+#include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/core/philox.hpp"
 
 #include "unit/reference.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of measured plans: what is read back, what is passed over, and several who write at once.
-#include "tessera/backend/cuda/plan_file.hpp"
+#include "tessera/backend/cuda/products/plan_file.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 #include <doctest/doctest.h>
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 
 using file_support::read;
 using file_support::TemporaryFolder;

@@ -17,9 +17,9 @@
 #include "tessera/plan/report.hpp"
 #include "tessera/plan/support.hpp"
 
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
 #include "support/tied_model.hpp"
-#include "unit/file_support.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "tessera/data/batch.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 #include "support/printing.hpp"
 
 namespace ts = tessera;

@@ -17,7 +17,7 @@
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/shape.hpp"
 
-#include "file_support.hpp"
+#include "support/file_support.hpp"
 #include "support/printing.hpp"
 
 namespace ts = tessera;

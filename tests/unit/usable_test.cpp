@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program says of a GPU that it cannot use.
-#include "tessera/backend/cuda/usable.hpp"
+#include "tessera/backend/cuda/runtime/usable.hpp"
 
 #include <optional>
 #include <string>

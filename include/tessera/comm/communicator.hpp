@@ -55,11 +55,11 @@ class Transport {
   Peers everyone() const noexcept { return {0, 1, world_}; }
 
   /// Returns `group` with the communicator of its ranks and channel, and opens the communicator on the first
-  /// call. Without ranks, the group is all ranks. If the transport has channels, collectives on different channels need not wait for each other.
-  /// Other transports use one communicator for all channels. To open a communicator, all ranks of the world
-  /// call this function together, in the same order and between steps, each with the group to which it
-  /// belongs. On GPUs, opening waits for the other ranks and takes device memory. Later calls only look the
-  /// communicator up.
+  /// call. Without ranks, the group is all ranks. If the transport has channels, collectives on different
+  /// channels need not wait for each other. Other transports use one communicator for all channels. To open a
+  /// communicator, all ranks of the world call this function together, in the same order and between steps,
+  /// each with the group to which it belongs. On GPUs, opening waits for the other ranks and takes device
+  /// memory. Later calls only look the communicator up.
   Peers over(Peers group) {
     if (group.count <= 0) group.count = world_;
     group.way = 0;

@@ -11,7 +11,7 @@
 #include <nccl.h>
 #include <string>
 
-#include "tessera/backend/cuda/context.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/environment.hpp"

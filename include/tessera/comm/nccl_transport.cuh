@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/backend/cuda/context.cuh"
-#include "tessera/backend/cuda/error.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/cuda/runtime/error.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/nccl_link.cuh"

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "tessera/backend/cuda/context.cuh"
-#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/nn/init.hpp"
 
 namespace tessera {

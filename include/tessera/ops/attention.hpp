@@ -5,7 +5,7 @@
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
-#include "tessera/backend/cuda/attention_cudnn.hpp"
+#include "tessera/backend/cuda/attention/attention_cudnn.hpp"
 #include "tessera/ops/operand.hpp"
 
 namespace tessera {

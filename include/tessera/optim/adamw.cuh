@@ -6,8 +6,8 @@
 #include <cuda_runtime.h>
 #include <type_traits>
 
-#include "tessera/backend/cuda/context.cuh"
-#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/adamw.hpp"
 

@@ -2,8 +2,8 @@
 // The two ends of a step on the GPU. The contracts are in optim/finish.hpp.
 #pragma once
 
-#include "tessera/backend/cuda/context.cuh"
-#include "tessera/backend/cuda/kernel.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/backend/operations.hpp"
 #include "tessera/optim/finish.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/backend/cuda/attention_cudnn.hpp"
+#include "tessera/backend/cuda/attention/attention_cudnn.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/policy/rules.hpp"

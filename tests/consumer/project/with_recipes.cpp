@@ -7,11 +7,11 @@
 #include <span>
 #include <string>
 
+#include <tessera/checkpoint/checkpoint.hpp>
 #include <tessera/comm/environment.hpp>
 #include <tessera/io/hash.hpp>
 #include <tessera/io/model_weights.hpp>
 #include <tessera/train/any_trainer.hpp>
-#include <tessera/train/checkpoint.hpp>
 #include <tessera/train/gpt2_family.hpp>
 
 namespace ts = tessera;

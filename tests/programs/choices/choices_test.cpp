@@ -13,9 +13,9 @@
 #include "tessera/policy/parse.hpp"
 #include "tessera/train/any_trainer.hpp"
 
-#include "common/matrix.hpp"
 #include "support/runs.hpp"
 #include "train/settings.hpp"
+#include "workload/matrix.hpp"
 
 namespace {
 

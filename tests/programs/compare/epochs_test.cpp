@@ -7,8 +7,8 @@
 
 #include <doctest/doctest.h>
 
-#include "common/data.hpp"
 #include "row_support.hpp"
+#include "workload/data.hpp"
 
 namespace ts = tessera;
 namespace cli = tessera::cli;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Published figures beside rows that were never measured.
-#include "common/published.hpp"
+#include "results/published.hpp"
 
 #include <string>
 #include <vector>

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/matrix.hpp"
-#include "common/terminal.hpp"
+#include "cli/terminal.hpp"
 #include "compare/report.hpp"
+#include "workload/matrix.hpp"
 
 namespace row_support {
 

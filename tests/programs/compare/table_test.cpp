@@ -9,8 +9,8 @@
 
 #include <doctest/doctest.h>
 
-#include "common/machine.hpp"
 #include "compare/report.hpp"
+#include "machine/machine.hpp"
 #include "row_support.hpp"
 
 namespace ts = tessera;

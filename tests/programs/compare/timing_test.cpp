@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "common/statistics.hpp"
+#include "results/statistics.hpp"
 
 namespace ts = tessera;
 namespace cli = tessera::cli;

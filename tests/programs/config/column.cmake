@@ -4,14 +4,14 @@
 # that measures it sets a member.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
-file(COPY "${ROOT}/include/tessera/io/results.hpp" "${ROOT}/include/tessera/io/result_columns.hpp"
-     DESTINATION "${WORK}/include/tessera/io")
+file(COPY "${ROOT}/examples/programs/results/results.hpp" "${ROOT}/examples/programs/results/result_columns.hpp"
+     DESTINATION "${WORK}/results")
 include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
 set(before "  COLUMN(measured, maybe_text, weights_hash,")
-edit(io/result_columns.hpp "${before}" "  COLUMN(measured, number, trial, .about = \"a column of a test\", .unit = unit::milliseconds, \\
+edit(results/result_columns.hpp "${before}" "  COLUMN(measured, number, trial, .about = \"a column of a test\", .unit = unit::milliseconds, \\
          .terminal = {\"trial ms\", 5, 2, Best::none, \"speedup\"}) \\\n${before}")
 execute_process(
-  COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}/include" "-I${ROOT}/include" "${CMAKE_CURRENT_LIST_DIR}/column.cpp"
+  COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}" "-I${ROOT}/include" "${CMAKE_CURRENT_LIST_DIR}/column.cpp"
           -o "${WORK}/column"
   RESULT_VARIABLE status ERROR_VARIABLE error)
 if(NOT status EQUAL 0)

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <span>
 
-#include "tessera/io/results.hpp"
+#include "results/results.hpp"
 
 int main() {
   namespace results = tessera::results;

@@ -22,11 +22,11 @@
 #include "tessera/nn/model.hpp"
 #include "tessera/train/option_table.hpp"
 
-#include "common/config_file.hpp"
-#include "common/deepspeed.hpp"
-#include "common/deepspeed_keys.hpp"
-#include "common/option_flags.hpp"
-#include "common/tensorboard.hpp"
+#include "cli/option_flags.hpp"
+#include "config/config_file.hpp"
+#include "config/deepspeed.hpp"
+#include "config/deepspeed_keys.hpp"
+#include "trace/tensorboard.hpp"
 
 namespace {
 

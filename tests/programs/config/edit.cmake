@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Edits files of a copy of the tree. The caller sets WORK, the folder of the copy.
 
-# edit(<file below include/tessera> <text> <new text>): fails if the file does not hold the text.
+# edit(<file below WORK> <text> <new text>): fails if the file does not hold the text.
 function(edit file before after)
-  set(path "${WORK}/include/tessera/${file}")
+  set(path "${WORK}/${file}")
   file(READ "${path}" text)
   string(REPLACE "${before}" "${after}" changed "${text}")
   if(changed STREQUAL text)

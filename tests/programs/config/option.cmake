@@ -8,13 +8,13 @@ file(REMOVE_RECURSE "${WORK}")
 file(COPY "${ROOT}/include/tessera/train" DESTINATION "${WORK}/include/tessera")
 
 include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
-edit(train/options.hpp "  double clip = 0.0;" "  double trial = 0.5;\n  double clip = 0.0;")
-edit(train/option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .most = 2,
+edit(include/tessera/train/options.hpp "  double clip = 0.0;" "  double trial = 0.5;\n  double clip = 0.0;")
+edit(include/tessera/train/option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .most = 2,
      .flags = \"--trial,--try\", .key = \"trial\", .help = \"an option of a test\"},\n    {TESSERA_OPTION(clip),")
 
 execute_process(
-  COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}/include" "-I${ROOT}/include" "-I${ROOT}/examples" -isystem "${EIGEN}"
-          "${CMAKE_CURRENT_LIST_DIR}/option.cpp" "${ROOT}/examples/common/option_flags.cpp" "${ROOT}/examples/common/command_line.cpp" -pthread
+  COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}/include" "-I${ROOT}/include" "-I${ROOT}/examples/programs" -isystem "${EIGEN}"
+          "${CMAKE_CURRENT_LIST_DIR}/option.cpp" "${ROOT}/examples/programs/cli/option_flags.cpp" "${ROOT}/examples/programs/cli/command_line.cpp" -pthread
           -o "${WORK}/option"
   RESULT_VARIABLE status ERROR_VARIABLE text)
 if(NOT status EQUAL 0)

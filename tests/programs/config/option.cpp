@@ -5,8 +5,8 @@
 
 #include "tessera/train/check_options.hpp"
 
-#include "common/build_facts.hpp"
-#include "common/option_flags.hpp"
+#include "cli/option_flags.hpp"
+#include "machine/build_facts.hpp"
 
 char const* const tessera::cli::git_hash = "";  // the build makes it for programs
 

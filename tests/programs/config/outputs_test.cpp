@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests that all programs refuse outputs that would overwrite inputs, by one common list.
-#include "common/outputs.hpp"
+#include "cli/outputs.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,9 +12,8 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/io/results.hpp"
-
-#include "common/command_line.hpp"
+#include "cli/command_line.hpp"
+#include "results/results.hpp"
 
 namespace fs = std::filesystem;
 namespace cli = tessera::cli;

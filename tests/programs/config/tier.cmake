@@ -8,15 +8,15 @@ file(REMOVE_RECURSE "${WORK}")
 file(COPY "${ROOT}/include/tessera" DESTINATION "${WORK}/include")
 
 include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
-edit(core/place.hpp "{ device, host, nvme }" "{ device, host, far, nvme }")
-edit(core/place.hpp "    {\"nvme\", false," "    {\"far\", true, Tier::far, \"far_optimizer\", \"far\"},\n    {\"nvme\", false,")
-edit(core/place.hpp "struct Nvme {" "struct Far {
+edit(include/tessera/core/place.hpp "{ device, host, nvme }" "{ device, host, far, nvme }")
+edit(include/tessera/core/place.hpp "    {\"nvme\", false," "    {\"far\", true, Tier::far, \"far_optimizer\", \"far\"},\n    {\"nvme\", false,")
+edit(include/tessera/core/place.hpp "struct Nvme {" "struct Far {
   static constexpr std::string_view name = \"far\";
   static constexpr Tier offload_tier = Tier::far;
 };
 struct Nvme {")
-edit(fwd.hpp "struct Nvme;" "struct Nvme;\nstruct Far;")
-edit(policy/offload.hpp "detail::list<Offload<None>," "detail::list<Offload<None>, Offload<Optimizer<Far>>, Offload<Optimizer<Far>, Parameters<Far>>,")
+edit(include/tessera/fwd.hpp "struct Nvme;" "struct Nvme;\nstruct Far;")
+edit(include/tessera/policy/offload.hpp "detail::list<Offload<None>," "detail::list<Offload<None>, Offload<Optimizer<Far>>, Offload<Optimizer<Far>, Parameters<Far>>,")
 
 execute_process(
   COMMAND ${COMPILER} -std=c++20 -O0 "-I${WORK}/include" -isystem "${EIGEN}" "${CMAKE_CURRENT_LIST_DIR}/tier.cpp" -pthread

@@ -16,8 +16,8 @@
 
 #include "tessera/plan/support.hpp"
 
-#include "common/matrix.hpp"
 #include "support/runs.hpp"
+#include "workload/matrix.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/step_times.hpp"
+#include "trace/step_times.hpp"
 
 namespace cli = tessera::cli;
 

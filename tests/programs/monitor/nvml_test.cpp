@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML by a library that stands in for it: every field, what is absent, and what cannot be opened.
-#include "tessera/backend/cuda/nvml.hpp"
+#include "machine/nvml.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 #include <doctest/doctest.h>
 
-#include "common/gpu_watch.hpp"
-#include "common/gpus.hpp"
+#include "machine/gpu_watch.hpp"
+#include "machine/gpus.hpp"
 #include "monitor/sampler.hpp"
 
 namespace cli = tessera::cli;

@@ -15,7 +15,7 @@
 
 #include "tessera/core/error.hpp"
 
-#include "common/marks.hpp"
+#include "trace/marks.hpp"
 
 namespace cli = tessera::cli;
 namespace fs = std::filesystem;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times of a machine: what is predicted from them where the truth is known, and files that are none.
-#include "common/machine_times.hpp"
+#include "prediction/machine_times.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
-#include "unit/file_support.hpp"
 
 namespace cli = tessera::cli;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces and profiles: by hand where numbers must be exact, and of steps whose clock ticks when it is read.
-#include "common/step_times.hpp"
+#include "trace/step_times.hpp"
 
 #include <cmath>
 #include <cstdint>
@@ -21,9 +21,9 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
-#include "common/marks.hpp"
+#include "support/file_support.hpp"
 #include "support/runs.hpp"
-#include "unit/file_support.hpp"
+#include "trace/marks.hpp"
 
 namespace cli = tessera::cli;
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C, SIGTERM
+// and SIGHUP once let it finish its step, again half a second later or more end it now.
+#pragma once
+
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <fcntl.h>
+#include <iostream>
+#include <iterator>
+#include <new>
+#include <poll.h>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/utf8.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Prints "error: TEXT" as a single line of UTF-8 without control characters.
+inline void print_error(std::string_view text) {
+  std::cout.flush();
+  std::string storage, line(v0::detail::repaired(text, storage));
+  for (char& c : line)
+    if (c == '\n' || c == '\r') c = ' ';
+  std::cerr << "error: " << v0::detail::printable(line, line.size()) << std::endl;
+}
+
+/// Checks whether the reader of standard output is gone, as after `| head`.
+inline bool reader_is_gone() {
+  pollfd stream{STDOUT_FILENO, 0, 0};
+  return ::poll(&stream, 1, 0) > 0 && (stream.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/// Opens closed standard streams on /dev/null, so that no later file gets their number. Using such a stream
+/// still fails.
+inline void hold_standard_streams() {
+  for (int const stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      (void)!::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. Output
+/// that cannot be written is a failure, unless the reader is gone; files are still written then.
+template <class Body>
+int guarded(Body&& body) {
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is then an error of its write
+  ::signal(SIGPIPE, SIG_IGN);
+  hold_standard_streams();
+  try {
+    int const code = body();
+    std::cout.flush();
+    if (!std::cout && !reader_is_gone()) {
+      print_error("standard output could not be written completely; is it closed, or the disk full?");
+      return code == 0 ? exit_code(ErrorKind::failed) : code;
+    }
+    return code;
+  } catch (Error const& error) {
+    print_error(in_flags(error.what()));
+    return exit_code(error.kind());
+  } catch (std::bad_alloc const&) {
+    print_error("out of memory: the system gave no more; choose a smaller batch, sequence or model");
+    return exit_code(ErrorKind::out_of_memory);
+  } catch (std::exception const& error) {
+    print_error(std::string(error.what()) + "; this was not expected");
+    return exit_code(ErrorKind::failed);
+  }
+}
+
+namespace detail {
+
+// A signal handler can reach nothing but what is static. The first signal: its milliseconds and its number.
+inline std::atomic<std::int64_t> signal_caught{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+/// Seconds from then until the program ends by itself; 0: it waits for its step.
+inline std::atomic<unsigned> signal_patience{0};
+
+extern "C" inline void tessera_program_signal(int number) {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  std::int64_t const now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  std::int64_t first = 0;
+  if (signal_caught.compare_exchange_strong(first, now * 256 + number)) {
+    if (unsigned const seconds = signal_patience.load(); seconds > 0) ::alarm(seconds);
+    return;
+  }
+  // timeout(1) and some shells send the same signal twice at once, to the process and to its group.
+  if (now - first / 256 >= 500) ::_exit(128 + number);
+}
+
+/// What is said then.
+inline std::atomic<char const*> signal_late{nullptr};
+static_assert(std::atomic<char const*>::is_always_lock_free);
+
+extern "C" inline void tessera_program_late(int) {
+  char const* const text = signal_late.load();
+  (void)!::write(STDERR_FILENO, text, std::strlen(text));
+  ::_exit(128 + static_cast<int>(signal_caught.load() % 256));
+}
+
+}  // namespace detail
+
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted; one that comes half a second later or
+/// more ends the process. Under nohup SIGHUP stays ignored. With `patience` the process also ends when nobody
+/// has heeded the signal for so many seconds, with the line `late`: for a program that would lose nothing by
+/// it, or is told not to take longer.
+class Interrupt {
+ public:
+  explicit Interrupt(unsigned patience = 0,
+                     char const* late =
+                         "error: interrupted, and the step did not end in time; there was "
+                         "nothing to save\n") {
+    detail::signal_late.store(late);
+    detail::signal_patience.store(patience);
+    if (patience > 0) old_alarm_ = ::signal(SIGALRM, detail::tessera_program_late);
+    struct sigaction action {};
+    action.sa_handler = detail::tessera_program_signal;
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART;
+    for (std::size_t at = 0; at < std::size(signals); ++at) {
+      ::sigaction(signals[at], nullptr, &old_[at]);
+      if (signals[at] != SIGHUP || old_[at].sa_handler != SIG_IGN) ::sigaction(signals[at], &action, nullptr);
+    }
+  }
+  Interrupt(Interrupt const&) = delete;
+  Interrupt& operator=(Interrupt const&) = delete;
+  ~Interrupt() {
+    heed();
+    if (old_alarm_ != SIG_ERR) ::signal(SIGALRM, old_alarm_);
+    for (std::size_t at = 0; at < std::size(signals); ++at) ::sigaction(signals[at], &old_[at], nullptr);
+  }
+
+  static bool caught() { return number() != 0; }
+  /// The step has ended: what comes now takes the time it needs.
+  static void heed() {
+    detail::signal_patience.store(0);
+    ::alarm(0);
+  }
+  /// 129, 130 or 143; 0 when no signal came.
+  static int exit_code() { return caught() ? 128 + number() : 0; }
+  static std::string name() {
+    return number() == SIGTERM ? "SIGTERM" : number() == SIGHUP ? "SIGHUP" : "SIGINT";
+  }
+
+ private:
+  static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
+
+  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction old_[std::size(signals)] = {};
+  void (*old_alarm_)(int) = SIG_ERR;  // none was replaced
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flags that more than one program has: data, optimizer, seed and threads.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/records.hpp"
+#include "tessera/nn/freeze.hpp"
+#include "tessera/nn/lora.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/policy/table.hpp"
+#include "tessera/train/options.hpp"
+#include "tessera/train/planning.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/option_flags.hpp"
+#include "cli/pattern.hpp"
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+struct DataFlags {
+  std::vector<std::string> paths;  ///< none: default_data_path
+  Order order = Order::shuffled;
+  std::int64_t vocabulary = 0;  ///< 0: the model's own, or that of the data
+  SamplesAre samples_are = SamplesAre::tokens;
+  std::string field = "text";   ///< of JSON records
+  std::int64_t separator = -1;  ///< of documents; negative: that of the format
+  std::string tokenizer;        ///< makes tokens of text; empty: bytes are tokens
+};
+
+inline char const* name_of(SamplesAre kind) {
+  return kind == SamplesAre::lines ? "lines" : kind == SamplesAre::records ? "records" : "tokens";
+}
+
+inline void add_data_flags(CommandLine& line, DataFlags& flags) {
+  line.group("Data");
+  line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
+              [&](std::string const&, Names const& values) { flags.paths = values; });
+  line.custom("--order", "shuffled|sequential", name_of(flags.order), "how samples are ordered",
+              [&](std::string const& flag, std::string const& value) {
+                flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
+                                  ? Order::shuffled
+                                  : Order::sequential;
+              });
+  line.custom("--samples-are", "tokens|lines|records", name_of(flags.samples_are),
+              "stretches of tokens; or lines, JSON Lines or documents, each cut or padded to --sequence",
+              [&](std::string const& flag, std::string const& value) {
+                std::string const name = cli::choice(flag, value, {"tokens", "lines", "records"});
+                flags.samples_are = name == "lines"     ? SamplesAre::lines
+                                    : name == "records" ? SamplesAre::records
+                                                        : SamplesAre::tokens;
+              });
+  line.text("--field", "NAME", flags.field, "of a JSON record: its text");
+  line.custom("--separator", "TOKEN", "",
+              "the token that ends a document of a token file; else 50256, or 128000 in 32-bit files",
+              [&](std::string const& flag, std::string const& value) {
+                flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
+              });
+  line.text(
+      "--tokenizer", "DIR", flags.tokenizer,
+      "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
+  line.custom(
+      "--vocabulary", "N", "",
+      "tokens of the vocabulary; else a named model's own, the --tokenizer's, 50257 for token files (128256 "
+      "if 32-bit), or 256 for text",
+      [&](std::string const& flag, std::string const& value) {
+        flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+      });
+}
+
+/// The name of a schedule in flags.
+inline std::string name_of(RateShape shape) {
+  TrainerOptions options;
+  options.schedule = shape;
+  return option_text("schedule", options);
+}
+
+/// The flags of the optimizer and the loss scale, straight into the options of a trainer.
+inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
+                                RenamedOption const& renamed = {}) {
+  line.group("Optimizer");
+  add_option_flags(line, OptionGroup::optimizer, options, renamed);
+  line.group("Loss scale (fp16)");
+  add_option_flags(line, OptionGroup::loss_scale, options);
+}
+
+/// Throws if the first loss scale is outside its bounds. Names the flags and the file that set them.
+inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
+  auto const text = [&](char const* flag, double value) {
+    std::string const origin = line.origin(flag);
+    return flag + (" " + exact(value)) + (origin == "flag" ? "" : " (" + origin + ")");
+  };
+  bool const low = scale.initial < scale.minimum;
+  if (!low && scale.initial <= scale.maximum) return;
+  char const* const bound = low ? "--min-loss-scale" : "--max-loss-scale";
+  refuse(text("--initial-loss-scale", scale.initial) + (low ? " is below " : " is above ") +
+         text(bound, low ? scale.minimum : scale.maximum) + "; give " + bound + " " + exact(scale.initial) +
+         ", or another --initial-loss-scale");
+}
+
+/// `--freeze`: the pattern as it was given, and what it means in the options of a trainer.
+inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOptions& options) {
+  line.custom("--freeze", "PATTERN", "",
+              "regular expression; parameters with a match anywhere in their name are not trained",
+              [&](std::string const& flag, std::string const& value) {
+                pattern = value;
+                options.freeze = [expression = Pattern(flag, value)](std::string_view name) {
+                  return expression.matches(name);
+                };
+              });
+}
+
+/// `--lora`: rank=8,alpha=16,targets=c_attn,c_proj. A word without = is one more target.
+inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
+  line.custom(
+      "--lora", "rank=R,alpha=A,targets=NAMES", "",
+      "train adapters of low rank beside these linear layers, or all-linear; rslora=true: alpha / sqrt(rank)",
+      [&](std::string const& flag, std::string const& value) {
+        LoraOptions given;
+        std::string key;
+        Names seen;
+        for (auto const& item : split_list(flag, {value})) {
+          std::size_t const equals = item.find('=');
+          bool const more = equals == item.npos && key == "targets";
+          if (!more) key = choice(flag, item.substr(0, equals), {"rank", "alpha", "targets", "rslora"});
+          std::string const number = more ? item : equals == item.npos ? "" : item.substr(equals + 1);
+          if (number.empty()) refuse(flag + ": " + key + " has no value; write " + key + "=...");
+          if (!more && std::find(seen.begin(), seen.end(), key) != seen.end())
+            refuse(flag + ": " + in_quotes(value) + " gives " + key + " twice; give it once");
+          if (!more) seen.push_back(key);
+          if (key == "rank") given.rank = static_cast<int>(whole_number(flag + " rank", number, 1, 1 << 20));
+          if (key == "alpha")
+            given.alpha =
+                real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
+          if (key == "rslora")
+            given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
+          if (key == "targets") given.targets += (given.targets.empty() ? "" : ",") + number;
+        }
+        for (char const* needed : {"rank", "alpha", "targets"})
+          if (std::find(seen.begin(), seen.end(), needed) == seen.end())
+            refuse(flag + ": " + in_quotes(value) + " lacks " + needed +
+                   "; write --lora rank=8,alpha=16,targets=c_attn,c_proj");
+        lora = std::move(given);
+        text = value;
+      });
+}
+
+/// A model's units as a recipe trains them: with their adapters, and with what is frozen.
+inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
+  if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
+  return freezing(std::move(units), options.freeze);
+}
+
+/// Refuses adapters that a model cannot have, and a pattern that freezes none or all of its parameters.
+inline void check_trained(UnitLister const& units, RecipeTable const& recipe, TrainerOptions const& options,
+                          std::string const& pattern) {
+  TrainerOptions adapters = options;
+  adapters.freeze = {};
+  if (bool const adapts = recipe.adapters == AdapterKind::lora; adapts != bool(options.lora))
+    throw Error(ErrorKind::config,
+                adapts
+                    ? "--adapters lora needs a description of the adapters; give --lora "
+                      "rank=8,alpha=16,targets=c_attn,c_proj"
+                    : "--lora describes adapters, but --adapters none trains the model's own weights; leave "
+                      "one of them out");
+  std::vector<UnitSpec> list = [&] {
+    try {
+      return trained_units(units, recipe, adapters)({1, 1});
+    } catch (Error const& error) {
+      throw Error(error.kind(), "--" + std::string(error.what()));  // "lora: target ..."
+    }
+  }();
+  try {
+    (void)frozen(std::move(list), options.freeze);
+  } catch (Error const& error) {
+    throw Error(error.kind(), "--freeze " + in_quotes(pattern) + ": " + error.what());
+  }
+}
+
+inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
+  line.group("Machine");
+  add_option_flags(line, OptionGroup::machine, options);
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

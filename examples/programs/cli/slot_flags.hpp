@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every slot as a flag: what is in the list of slots and in a slot's choices is on every command line. Only
+// spellings that differ from a slot's title stand here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/policy/parse.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// A value for each slot.
+template <class Value>
+class PerSlot {
+ public:
+  template <class Slot>
+  Value& of() {
+    return values_[slot_place<Slot>()];
+  }
+  template <class Slot>
+  Value const& of() const {
+    return values_[slot_place<Slot>()];
+  }
+
+ private:
+  std::array<Value, slot_count> values_{};
+};
+
+/// How a slot is spelled on command lines.
+struct SlotFlag {
+  std::string one;  ///< of programs that take one answer; "--loss-scale" for the slot "loss scale"
+  std::string
+      several;       ///< of programs that take lists: the plural, where there is one, and the field's names
+  std::string help;  ///< beside the choices
+  Names also;        ///< other spellings of its choices, to be offered to who mistypes
+};
+template <class Slot>
+SlotFlag slot_flag() {
+  std::string title = "--" + std::string(Slot::title);
+  std::replace(title.begin(), title.end(), ' ', '-');
+  if constexpr (std::is_same_v<Slot, slot::device>)
+    return {title, title, "where ranks compute: threads of this process, or a GPU each", {}};
+  if constexpr (std::is_same_v<Slot, slot::sharding>)
+    return {"--stage,--sharding,--strategies",
+            "--stages,--stage,--sharding",
+            "ZeRO stage 0 to 3, or dp: rank 0 updates and broadcasts",
+            {"0", "1", "2", "3", "ddp", "zero0", "zero1", "zero2", "zero3"}};
+  if constexpr (std::is_same_v<Slot, slot::precision>)
+    return {title, "--precisions,--precision", "number format of products", {}};
+  if constexpr (std::is_same_v<Slot, slot::loss_scale>)
+    return {title, title, "what keeps small gradients above the smallest half", {}};
+  if constexpr (std::is_same_v<Slot, slot::offload>)
+    return {"--offload,--offload-strategies",
+            "--offloads,--offload,--offload-strategies",
+            "which state lies outside the device",
+            {"cpu"}};
+  if constexpr (std::is_same_v<Slot, slot::recompute>)
+    return {title, title, "what backward computes again", {}};
+  if constexpr (std::is_same_v<Slot, slot::reduction>)
+    return {title,
+            title,
+            "ordered: the same bits for every stage, world and accumulation of one micro-batch",
+            {}};
+  if constexpr (std::is_same_v<Slot, slot::communication>) return {title, title, "how buckets travel", {}};
+  if constexpr (std::is_same_v<Slot, slot::capture>)
+    return {title, title, "graph: the whole step as one CUDA graph", {}};
+  if constexpr (std::is_same_v<Slot, slot::attention>) return {title, title, "which attention runs", {}};
+  if constexpr (std::is_same_v<Slot, slot::parallel>) return {title, title, "the axes of the mesh", {}};
+  if constexpr (std::is_same_v<Slot, slot::adapters>)
+    return {title, title, "lora: what --lora says is trained, and the model's own weights are not", {}};
+  return {title, title, "", {}};
+}
+
+/// The names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
+template <class Slot>
+Names slot_choices() {
+  auto const& names = choice_names<Slot>();
+  return Names(names.begin(), names.end());
+}
+
+/// The choice of a slot that a value names, in whatever case: its own spelling.
+template <class Slot>
+std::optional<std::string> slot_names(std::string const& value) {
+  Names const names = slot_choices<Slot>();
+  std::string name = lower(value);
+  if constexpr (requires { Slot::spelled(value); }) name = std::string(Slot::spelled(name));
+  if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
+  return name;
+}
+/// The same; else a refusal with the nearest and all.
+template <class Slot>
+std::string slot_choice(std::string const& flag, std::string const& value) {
+  if (auto name = slot_names<Slot>(value)) return *name;
+  Names names = slot_choices<Slot>();
+  for (auto const& spelling : slot_flag<Slot>().also) names.push_back(spelling);
+  return choice(flag, value, names);
+}
+
+/// What a slot's flag says for itself: its choices and its help.
+template <class Slot>
+std::string slot_help() {
+  std::string const help = slot_flag<Slot>().help;
+  return joined(slot_choices<Slot>()) + (help.empty() ? "" : "; " + help);
+}
+
+/// Returns a slot's default for a device. A default that depends on the precision is listed for each: "none;
+/// fp16: dynamic".
+template <class Slot>
+std::string slot_default(std::string const& device) {
+  std::string const standard(Slot::standard(parse_recipe({.device = device})));
+  std::string text = standard;
+  for (std::string const& precision : slot_choices<slot::precision>())
+    if (std::string const other(Slot::standard(parse_recipe({.device = device, .precision = precision})));
+        !std::is_same_v<Slot, slot::precision> && other != standard)
+      text += "; " + precision + ": " + other;
+  return text;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop of a row and its clocks.
+#include "compare/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <unistd.h>
+#include <utility>
+
+#include "tessera/comm/run.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/adapter.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/loop/training_loop.hpp"
+#include "tessera/plan/program.hpp"
+#include "tessera/plan/report.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/program.hpp"
+#include "cli/run_flags.hpp"
+#include "machine/device_memory.hpp"
+#include "machine/gpu_watch.hpp"
+#include "machine/gpus.hpp"
+#include "machine/machine.hpp"
+#include "trace/step_times.hpp"
+#include "workload/data.hpp"
+#include "workload/weights.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace compare {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+/// What one rank adds to a repeat.
+struct RankTotals {
+  std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
+  std::int64_t steps = 0;  ///< timed ones that it read
+  std::int64_t bytes = 0;
+  AttentionKind attention = AttentionKind::automatic;
+  std::optional<double> comm_s = 0.0, waiting_s = 0.0;
+  std::optional<cli::Profile> profile;  ///< of steps after the last one
+  std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
+  std::int64_t begun = 0;  ///< steps, in which it read and wrote these bytes
+  std::string nvme_engine;
+};
+
+/// Notes a rank's bytes and what ran when its steps end, also by an error.
+class EndNote {
+ public:
+  EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
+    FileUse use = trainer_.file_use();
+    totals_.nvme_read = -use.bytes.read;
+    totals_.nvme_written = -use.bytes.written;
+    totals_.nvme_engine = std::move(use.engine);
+  }
+  ~EndNote() {
+    totals_.peak_device = trainer_.peak_bytes(Tier::device);
+    totals_.arena_device = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    totals_.attention = trainer_.attention_ran();
+    totals_.arena_host = trainer_.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    FileUse const use = trainer_.file_use();
+    totals_.peak_nvme = trainer_.peak_bytes(Tier::nvme);
+    totals_.nvme_read += use.bytes.read;
+    totals_.nvme_written += use.bytes.written;
+  }
+
+ private:
+  AnyTrainer const& trainer_;
+  RankTotals& totals_;
+};
+
+/// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
+class Training {
+ public:
+  Training(Point const& point, Settings const& settings, TokenSource const& data,
+           StepObserver const& observer, std::int64_t fixed_steps, Repeat& done)
+      : point_(point),
+        settings_(settings),
+        data_(data),
+        observer_(observer),
+        options_(cli::options_of(point, settings.trainer)),
+        fixed_(fixed_steps),
+        steps_(steps_of(settings, point, data)),
+        done_(done) {
+    done_.untimed = settings.warmup;
+    ranks_.resize(static_cast<std::size_t>(point.world()));
+    if (options_.total_steps == 0) options_.total_steps = steps_;
+    if (settings.epochs > 0)
+      epoch_.emplace(cli::samples_of(data, point.sequence, settings.samples), point.split.global(),
+                     point.sequence);
+  }
+
+  /// What was measured is in the repeat also when this throws.
+  void run() {
+    if (point_.recipe.device == Device::cuda) {
+      auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
+                                    point_.world());
+      if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);
+    }
+    if (settings_.plans) (void)settings_.plans->take_used();  // by what ran before
+    cli::reset_peak_resident();
+    start_ = Clock::now();
+    RunOptions options;
+    options.stuck = [](std::string const& text) {
+      cli::print_error(text);
+      ::_exit(exit_code(ErrorKind::peer_lost));
+    };
+    try {
+      run_ranks(
+          point_.recipe, point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);
+    } catch (...) {
+      finish();
+      throw;
+    }
+    finish();
+  }
+
+ private:
+  void finish() {
+    done_.comm_s = done_.comm_exposed_s = done_.comm_waiting_s = 0.0;
+    done_.attention = ranks_.front().attention;
+    done_.nvme_engine = ranks_.front().nvme_engine;
+    for (RankTotals const& totals : ranks_) {
+      done_.peak_device = std::max(done_.peak_device, totals.peak_device);
+      done_.arena_device = std::max(done_.arena_device, totals.arena_device);
+      done_.arena_host = std::max(done_.arena_host, totals.arena_host);
+      double const steps = std::max<double>(1.0, static_cast<double>(totals.steps));
+      auto const mean = [&](std::optional<double> of_rank) -> std::optional<double> {
+        if (of_rank) *of_rank /= steps * static_cast<double>(ranks_.size());
+        return of_rank;
+      };
+      done_.peak_nvme = std::max(done_.peak_nvme, totals.peak_nvme);
+      double const begun = std::max<double>(1.0, static_cast<double>(totals.begun));
+      done_.nvme_read = std::max(done_.nvme_read, static_cast<double>(totals.nvme_read) / begun);
+      done_.nvme_written = std::max(done_.nvme_written, static_cast<double>(totals.nvme_written) / begun);
+      done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
+      std::optional<double> const waited = mean(totals.waiting_s);
+      std::optional<double> in_collectives = mean(totals.comm_s), exposed = in_collectives;
+      if (totals.profile) {
+        double const ranks = static_cast<double>(ranks_.size());
+        in_collectives = totals.profile->collectives / ranks;
+        exposed = totals.profile->exposed() / ranks;
+      }
+      done_.comm_s = plus(done_.comm_s, in_collectives);
+      done_.comm_exposed_s = plus(done_.comm_exposed_s, exposed);
+      done_.comm_waiting_s = plus(done_.comm_waiting_s, waited);
+    }
+    double const peak = cli::mebibytes(done_.peak_device);
+    for (auto& line : done_.log) line.gpu_max_mem_mb = peak;
+    if (settings_.plans) done_.measured_products = settings_.plans->take_used();
+    done_.total_s = seconds(start_, hashed_.value_or(Clock::now()));
+    done_.peak_resident = cli::peak_resident_bytes();
+  }
+
+  void rank(comm::Comm& comm) {
+    bool const root = comm.is_root();
+    auto const trainer = make_trainer(point_.model.built, point_.recipe, comm, options_);
+    if (point_.model.weights)
+      trainer->fill(
+          source_with_adapters(trainer->plan().units, point_.model.weights, std::nullopt, options_.seed));
+    Loader loader(data_, {.batch = static_cast<int>(point_.split.batch),
+                          .sequence = static_cast<int>(point_.sequence),
+                          .accumulation = static_cast<int>(point_.split.accumulation),
+                          .rank = comm.rank(),
+                          .world = comm.world(),
+                          .order = settings_.data.order,
+                          .seed = settings_.trainer.seed,
+                          .samples = settings_.samples,
+                          .whole_epochs = settings_.epochs > 0});
+    RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
+    if (root) begin_window();
+    std::int64_t untimed = settings_.warmup;
+    auto const read = [&](StepReport const& report) {
+      if (root) note(report);
+      if (report.step <= untimed) return;
+      ++totals.steps;
+      totals.bytes += report.comm_bytes;
+      totals.comm_s = plus(totals.comm_s, report.comm_seconds);
+      totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
+    };
+    // Runs after the requested steps if they took less than --min-time: hashes the weights and restarts the
+    // timing. Collecting weights also moves bytes, which belong to no step.
+    auto const time_more = [&](std::int64_t done) {
+      if (!comm::unanimous(comm, !root || (more(done) && !cli::Interrupt::caught()))) return;
+      FileTraffic const before = trainer->file_use().bytes;
+      add_weights(*trainer, done, root);
+      FileTraffic const after = trainer->file_use().bytes;
+      totals.nvme_read -= after.read - before.read;
+      totals.nvme_written -= after.written - before.written;
+      untimed = done + 1;  // its interval begins before the weights were collected
+      if (root) time_again(untimed);
+      totals.steps = totals.bytes = 0;
+      totals.comm_s = totals.waiting_s = 0.0;
+    };
+    std::int64_t const last = fixed_ > 0                 ? fixed_
+                              : settings_.min_time > 0.0 ? std::numeric_limits<std::int64_t>::max()
+                                                         : steps_;
+    TrainingLoop loop(
+        *trainer, comm,
+        {.steps = last,
+         .batch = [&](std::int64_t step) { return loader.load(step); },
+         .stop =
+             [&](std::int64_t step) {
+               totals.begun = step + 1;  // in case this step throws
+               return root && step > 0 && (!more(step) || cli::Interrupt::caught());
+             },
+         .report = read,
+         // Reads the first report at once if that delays no timed step.
+         .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
+                   {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
+                    .run = time_more}}});
+    {
+      EndNote const end_note(*trainer, totals);
+      totals.begun = loop.run();
+      if (loop.data_error()) throw Error(*loop.data_error());
+      if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
+      if (root) end_window();
+      if (root && watch_) done_.gpus = watch_->sums().use();
+      // Before all ranks meet once more: until then each has its trainer.
+      if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
+    }
+    if (totals.begun <= steps_)
+      add_weights(*trainer, totals.begun, root);
+    else
+      (void)comm::unanimous(comm, true);
+    if (root) hashed_ = Clock::now();
+    time_collectives(comm, *trainer, loader, totals);
+  }
+
+  /// Where the host only enqueues collectives, their times are those of a few steps more, with events around
+  /// each entry.
+  void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
+    if (comm.world() == 1 || totals.comm_s) return;
+    if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
+    totals.profile = cli::profile_of(cli::time_steps(
+        trainer, comm,
+        {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
+  }
+
+  /// All ranks together, after `steps` steps.
+  void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
+    WeightsHash hash;
+    cli::FiniteWeights finite;
+    trainer.collect_pieces([&](ParameterSpec const& parameter, std::span<float const> values) {
+      finite.check(parameter, values);
+      hash.append(parameter.name, parameter.shape, values);
+    });
+    if (!root) return;
+    done_.weights_hash = hash.digest();
+    done_.hashed_after = steps;
+  }
+
+  /// Rank 0: the first `untimed` steps were to warm up.
+  void time_again(std::int64_t untimed) {
+    done_.timed = {};
+    done_.untimed = untimed;
+  }
+
+  /// Rank 0 with the report of a step: the log and the clocks.
+  void note(StepReport const& report) {
+    std::int64_t const step = report.step - 1;
+    if (!std::isfinite(report.loss))
+      throw Error(ErrorKind::diverged, "the loss of step " + std::to_string(step + 1) +
+                                           " is not finite; lower --learning-rate or give --clip");
+    double const rate = static_cast<double>(report.tokens) / report.interval;
+    done_.log.push_back({step + 1, report.interval, rate, std::nullopt, report.loss, report.grad_norm,
+                         report.learning_rate, report.scale, report.skipped});
+    done_.tokens += report.tokens;
+    done_.unmasked += report.unmasked;
+    if (step < steps_)  // those beyond are --min-time's alone
+      done_.final_loss_with_padding =
+          cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
+    if (epoch_)
+      if (auto const ended = epoch_->add(report)) done_.epochs.push_back(*ended);
+    if (step == 0) done_.first_step_s = seconds(start_, Clock::now());
+    std::int64_t const done = step + 1;
+    if (done == done_.untimed) begin_window();
+    if (done > done_.untimed) {
+      done_.timed.add(report);
+      done_.cpu_seconds = cli::cpu_seconds() - cpu_before_;
+      done_.window_s = seconds(window_, Clock::now());
+    }
+    if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
+  }
+
+  /// The host's share of the timed steps is counted from here.
+  void begin_window() {
+    window_ = Clock::now();
+    cpu_before_ = cli::cpu_seconds();
+    busy_before_ = cli::busy_core_seconds();
+    if (watch_) watch_->begin();
+  }
+
+  void end_window() {
+    constexpr double enough_s = 0.3;  // the clock ticks every 10 ms
+    double const took = seconds(window_, Clock::now());
+    auto const busy = cli::busy_core_seconds();
+    if (!busy || !busy_before_ || took < enough_s) return;
+    double const others = *busy - *busy_before_ - (cli::cpu_seconds() - cpu_before_);
+    done_.other_load = std::max(0.0, others) / (took * cli::core_count());
+  }
+
+  std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
+
+  /// Rank 0: whether the row takes more steps than `begun`.
+  bool more(std::int64_t begun) const {
+    return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
+  }
+
+  Point const& point_;
+  Settings const& settings_;
+  TokenSource const& data_;
+  StepObserver const& observer_;
+  TrainerOptions options_;
+  std::int64_t fixed_, steps_;
+  std::optional<cli::EpochSums> epoch_;
+  std::vector<RankTotals> ranks_;
+  Repeat& done_;
+  Clock::time_point start_, window_;
+  std::optional<Clock::time_point> hashed_;
+  double cpu_before_ = 0.0;
+  std::optional<double> busy_before_;
+  std::optional<cli::GpuWatch> watch_;
+};
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+/// Everything that is known before a row runs. With `refuse`, throws Error(out_of_memory) for what does not
+/// fit; the row then has its plan already.
+void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
+  row.point = point;
+  if (!point.model.built) {
+    row.params = point.model.parameters;
+    return;
+  }
+  UnitLister const units = cli::trained_units(point.model.built.units(), point.recipe, options);
+  auto list = units({point.split.batch, point.sequence});
+  row.params = parameter_count(list);
+  row.trainable = trainable_count(list);
+  if (point.refusal) return;
+  // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
+  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
+  StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
+  row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
+  row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];
+  row.planned_nvme = plan.arena_bytes[static_cast<std::size_t>(Tier::nvme)];
+  row.schedule_hash = hexadecimal(hash_of(plan.train.schedule));
+  if (refuse)
+    refuse_if_too_big(units, plan, point.recipe, memory_limit(point.recipe.device, options),
+                      point.model.built.positions());
+}
+
+/// Repeats of one row are the same computation, to the bit.
+std::string disagreement(std::vector<Repeat> const& repeats) {
+  for (std::size_t at = 1; at < repeats.size(); ++at)
+    if (repeats[at].weights_hash != repeats[0].weights_hash)
+      return "repeat " + std::to_string(at + 1) +
+             " ended with other weights than repeat 1: " + repeats[at].weights_hash + " and " +
+             repeats[0].weights_hash;
+  return {};
+}
+
+}  // namespace
+
+std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data) {
+  if (settings.epochs == 0) return settings.warmup + settings.steps;
+  return settings.epochs *
+         cli::steps_of_epoch(cli::samples_of(data, point.sequence, settings.samples), point.split.global());
+}
+
+Measured not_run(Point const& point, Settings const& settings, std::string const& reason) {
+  Measured row;
+  if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
+  try {
+    add_plan(row, point, settings.trainer, false);
+  } catch (Error const&) {  // it has no plan either
+  }
+  row.status = point.refusal ? "refused" : "failed";
+  row.reason = point.refusal ? *point.refusal : reason;
+  return row;
+}
+
+Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
+                 StepObserver const& observer) {
+  if (point.refusal) return not_run(point, settings, {});
+  Measured row;
+  if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
+  try {
+    add_plan(row, point, settings.trainer, true);
+    std::int64_t steps = 0;
+    for (int repeat = 0; repeat < settings.repeat; ++repeat) {
+      Repeat& last = row.repeats.emplace_back();
+      Training(point, settings, data, observer, steps, last).run();
+      if (last.interrupted) {
+        row.reason = "interrupted by " + cli::Interrupt::name() + " after step " +
+                     std::to_string(last.log.size()) +
+                     (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
+        return row;
+      }
+      // The first repeat decides how long --min-time is in steps, so that repeats stay comparable.
+      steps = static_cast<std::int64_t>(last.log.size());
+    }
+    row.reason = disagreement(row.repeats);
+    row.status = row.reason.empty() ? "ok" : "failed";
+  } catch (Error const& error) {
+    row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
+                 : error.kind() == ErrorKind::unsupported ? "refused"  // more ranks than GPUs
+                                                          : "failed";
+    row.reason = cli::in_flags(error.what());
+  } catch (std::bad_alloc const&) {
+    row.status = "oom";
+    row.reason = "the system gave no more memory";
+  } catch (std::exception const& error) {
+    row.reason = error.what();
+  }
+  // Steps before an error were measured; a repeat without any was not.
+  if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
+  return row;
+}
+
+}  // namespace compare
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a measurement says as a row of results.
+#include "compare/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "machine/gpus.hpp"
+#include "machine/machine.hpp"
+#include "machine/product_plans.hpp"
+#include "results/statistics.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace compare {
+
+namespace {
+
+using results::Measurements;
+
+std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
+  return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
+}
+/// A text, or nothing if it is empty.
+std::optional<std::string> optional_text(std::string const& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
+/// Whether two rows are comparable at all: equal in everything but sharding, offload and ranks. On more ranks
+/// the batch of a rank stays, or with --global-batch the global one.
+bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
+  Point const &a = one.point, &b = other.point;
+  bool const split = settings.matrix.global_batch
+                         ? a.split.global() == b.split.global()
+                         : a.split.batch == b.split.batch && a.split.accumulation == b.split.accumulation;
+  bool same = split && a.model == b.model && a.sequence == b.sequence;
+  for_each_slot([&]<class Slot>(Slot) {
+    if (!std::is_same_v<Slot, slot::sharding> && !std::is_same_v<Slot, slot::offload>)
+      same = same && a.recipe.names.*Slot::field == b.recipe.names.*Slot::field;
+  });
+  return same;
+}
+
+/// The same recipe and shape on the fewest ranks; nothing when there is only one rank count.
+Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
+                             Settings const& settings) {
+  Measured const* least = nullptr;
+  std::set<int> worlds;
+  for (Measured const& other : all) {
+    if (!other.ok() || !comparable(other, row, settings) || !(other.point.recipe == row.point.recipe))
+      continue;
+    worlds.insert(other.point.world());
+    if (!least || other.point.world() < least->point.world()) least = &other;
+  }
+  return worlds.size() > 1 ? least : nullptr;
+}
+
+/// Every epoch that was ended: times are medians over repeats, of which each has the same losses.
+void add_epochs(Measurements& row, Measured const& of) {
+  std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
+  std::vector<double> times;
+  std::vector<std::optional<double>> rates, losses, with_padding;
+  for (std::size_t at = 0; at < epochs.size(); ++at) {
+    std::vector<double> seconds;
+    for (Repeat const& repeat : of.repeats)
+      if (at < repeat.epochs.size()) seconds.push_back(repeat.epochs[at].seconds);
+    times.push_back(cli::median(seconds));
+    rates.push_back(static_cast<double>(epochs[at].samples) / times.back());
+    losses.push_back(epochs[at].loss);
+    with_padding.push_back(epochs[at].loss_with_padding);
+  }
+  row.epochs = static_cast<std::int64_t>(epochs.size());
+  if (epochs.empty()) return;
+  row.samples = epochs.front().samples;
+  row.avg_epoch_time_s = cli::mean(times);
+  row.epoch_times_s.emplace(times.begin(), times.end());
+  row.epoch_samples_per_sec = std::move(rates);
+  row.first_epoch_loss = losses.front();
+  row.final_epoch_loss = losses.back();
+  row.epoch_losses = std::move(losses);
+  row.epoch_losses_with_padding = std::move(with_padding);
+}
+
+/// What GPUs did in the timed steps, where every repeat was long enough to say.
+void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
+  auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
+  if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
+  auto const mean_of = [&](auto field) -> std::optional<double> {
+    double weighted = 0.0, time = 0.0;
+    for (Repeat const& repeat : repeats) {
+      auto const& value = *repeat.gpus.*field;
+      if (!value) return std::nullopt;
+      weighted += *value * repeat.timed.total_s;
+      time += repeat.timed.total_s;
+    }
+    return time > 0.0 ? std::optional(weighted / time) : std::nullopt;
+  };
+  std::optional<double> const power = mean_of(&cli::GpuUse::power_w);
+  std::optional<double> peak = 0.0;
+  double time = 0.0;
+  for (Repeat const& repeat : repeats) {
+    auto const& one = repeat.gpus->peak_power_w;
+    peak = peak && one ? std::optional(std::max(*peak, *one)) : std::nullopt;
+    time += repeat.timed.total_s;
+  }
+  row.avg_gpu_util_pct = mean_of(&cli::GpuUse::util_pct);
+  row.avg_power_w = power;
+  row.peak_power_w = peak;
+  row.energy_j = power ? std::optional(*power * time) : std::nullopt;
+  row.temp_start_c = repeats.front().gpus->temp_start_c;
+  row.temp_end_c = repeats.back().gpus->temp_end_c;
+}
+
+/// The most of any repeat, where all of them know it.
+void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
+  std::optional<std::int64_t> allocated = 0, library = 0;
+  for (Repeat const& repeat : repeats) {
+    auto const& use = repeat.device_memory;
+    allocated = use && allocated ? std::optional(std::max(*allocated, use->allocated)) : std::nullopt;
+    library =
+        use && use->library && library ? std::optional(std::max(*library, *use->library)) : std::nullopt;
+  }
+  row.allocated_mb = optional_mb(allocated);
+  row.library_mb = optional_mb(library);
+}
+
+void add_measurements(Measurements& row, Measured const& of, Settings const& settings) {
+  std::vector<double> rates, steps, means, medians;
+  double train_s = 0.0, total_s = 0.0, first_s = 0.0, window = 0.0, bytes = 0.0;
+  std::optional<double> comm = 0.0, exposed = 0.0, waiting = 0.0;
+  double const count = static_cast<double>(of.repeats.size());
+  std::int64_t peak = 0, arena = 0, host = 0, resident = -1;
+  for (Repeat const& repeat : of.repeats) {
+    if (!repeat.timed.seconds.empty()) {
+      rates.push_back(repeat.timed.rate());
+      means.push_back(cli::mean(repeat.timed.seconds));
+      medians.push_back(cli::median(repeat.timed.seconds));
+    }
+    steps.insert(steps.end(), repeat.timed.seconds.begin(), repeat.timed.seconds.end());
+    train_s += repeat.timed.total_s;
+    total_s += repeat.total_s;
+    first_s += repeat.first_step_s / count;
+    window += repeat.window_s;
+    bytes = std::max(bytes, repeat.comm_bytes);
+    comm = plus(comm, repeat.comm_s);
+    exposed = plus(exposed, repeat.comm_exposed_s);
+    waiting = plus(waiting, repeat.comm_waiting_s);
+    peak = std::max(peak, repeat.peak_device);
+    arena = std::max(arena, repeat.arena_device);
+    host = std::max(host, repeat.arena_host);
+    resident = std::max(resident, repeat.peak_resident);
+  }
+  if (!rates.empty()) {
+    double const rate = cli::median(rates);
+    row.median_tokens_per_sec = rate;
+    if (rates.size() > 1) row.std_tokens_per_sec = cli::deviation(rates);
+    row.tokens_per_sec_per_rank = rate / of.point.world();
+    row.avg_step_time_s = cli::mean(steps);
+    row.median_step_time_s = cli::median(medians);
+    if (means.size() > 1) row.std_step_time_s = cli::deviation(means);
+    row.step_to_step_std_s = step_deviation(of);
+    if (auto const spread = spread_of(of)) row.spread_pct = 100.0 * *spread;
+    row.unsteady = is_unsteady(of);
+    row.samples_per_sec = rate / static_cast<double>(of.point.sequence);
+    row.train_time_s = train_s;
+    row.avg_cpu_util_pct = window > 0.0 ? std::optional(100.0 * own_load(of)) : std::nullopt;
+    if (auto const others = other_load(of)) row.other_cpu_util_pct = 100.0 * *others;
+    row.disturbed = other_load(of) ? std::optional(is_disturbed(of)) : std::nullopt;
+    row.comm_bytes_per_step = static_cast<std::int64_t>(std::llround(bytes));
+    row.comm_time_s = comm ? std::optional(*comm / count) : std::nullopt;
+    row.comm_exposed_s = exposed ? std::optional(*exposed / count) : std::nullopt;
+    row.comm_waiting_s = waiting ? std::optional(*waiting / count) : std::nullopt;
+    add_gpu_use(row, of.repeats);
+  }
+  row.total_time_s = total_s;
+  row.first_step_s = first_s;
+  row.peak_gpu_mem_mb = cli::mebibytes(peak);
+  row.arena_mb = cli::mebibytes(arena);
+  row.host_mem_mb = cli::mebibytes(host);
+  add_device_memory(row, of.repeats);
+  if (Repeat const& one = of.repeats.front(); !one.nvme_engine.empty()) {
+    row.nvme_mb = cli::mebibytes(one.peak_nvme);
+    row.nvme_read_mb = one.nvme_read / 1048576.0;
+    row.nvme_write_mb = one.nvme_written / 1048576.0;
+    row.nvme_engine = one.nvme_engine;
+  }
+  row.process_mem_mb = resident > 0 ? std::optional(cli::mebibytes(resident)) : std::nullopt;
+  Repeat const& first = of.repeats.front();
+  std::vector<std::optional<double>> losses, norms;
+  for (auto const& line : first.log) {
+    losses.push_back(line.loss);
+    norms.push_back(line.grad_norm);
+  }
+  if (!losses.empty()) {
+    row.first_loss = losses.front();
+    std::int64_t const hashed = first.hashed_after;  // none where a row ended before its hash
+    row.final_loss = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
+  }
+  row.padding_pct = first.tokens > 0
+                        ? std::optional(100.0 * static_cast<double>(first.tokens - first.unmasked) /
+                                        static_cast<double>(first.tokens))
+                        : std::nullopt;
+  if (!losses.empty()) row.final_loss_with_padding = first.final_loss_with_padding;
+  if (settings.epochs > 0) add_epochs(row, of);
+  row.losses = std::move(losses);
+  row.grad_norms = std::move(norms);
+  row.steps = static_cast<std::int64_t>(first.log.size());
+  row.warmup = first.untimed;
+  row.skipped_steps =
+      std::count_if(first.log.begin(), first.log.end(), [](auto const& line) { return line.skipped; });
+  row.timed_skipped_steps = timed_skips(of);
+  if (first.weights_hash.empty()) return;
+  row.weights_hash = first.weights_hash;
+  row.hashed_steps = first.hashed_after;
+}
+
+/// `base` is what its speedup is against.
+Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
+                    Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
+  Point const& point = of.point;
+  Measurements row;
+  row.params = of.params;
+  if (of.trainable) row.trainable_params = *of.trainable;
+  row.repeats = static_cast<std::int64_t>(of.repeats.size());
+  row.status.name = of.status;
+  row.reason = optional_text(of.reason);
+  row.planned_gpu_mem_mb = optional_mb(of.planned_device);
+  row.planned_host_mem_mb = optional_mb(of.planned_host);
+  if (of.planned_nvme > 0) row.planned_nvme_mb = optional_mb(of.planned_nvme);
+  row.seed = settings.trainer.seed;
+  row.samples_are.name = cli::name_of(settings.data.samples_are);
+  row.schedule_hash = optional_text(of.schedule_hash);
+  if (!of.repeats.empty()) {
+    add_measurements(row, of, settings);
+    AttentionKind const ran = of.repeats.front().attention;
+    if (ran != AttentionKind::automatic) row.attention = name_of(ran);
+    auto const& products = of.repeats.back().measured_products;
+    row.product_plans = optional_text(cli::product_plans_text(point.recipe.device, products.has_value()));
+    row.measured_products = products;
+  }
+  if (auto const rate = of.predicted.tokens_per_second()) {
+    row.predicted_step_time_s = *of.predicted.step_s;
+    row.predicted_tokens_per_sec = *rate;
+    row.predicted_guessed_pct = 100.0 * of.predicted.guessed;
+    if (auto const updates = rate_of_updates(of); of.ok() && updates)
+      row.prediction_error_pct = 100.0 * (*rate / *updates - 1.0);
+  }
+  if (of.program && &all[*of.program] != &of) row.same_program_as = all[*of.program].point.experiment;
+  if (of.ok()) {
+    double const rate = of.tokens_per_second();
+    auto const ceiling = of.trainable && of.trainable != of.params
+                             ? std::nullopt
+                             : cli::ceiling_of(point.recipe, point.world(), device, measured);
+    if (ceiling) {
+      row.mfu_pct = 100.0 * rate / of.point.world() * point.model.built.flops_per_token(point.sequence) /
+                    ceiling->flops;
+      row.mfu_against = ceiling->from;
+    }
+    if (base->point.model.name == point.model.name) {
+      row.speedup = rate / base->tokens_per_second();
+      row.speedup_against = base->point.experiment;
+      row.speedup_uncertainty = speedup_uncertainty(of, *base);
+    }
+    if (Measured const* least = scaling_base(of, all, settings))
+      row.scaling_efficiency =
+          (rate / of.point.world()) / (least->tokens_per_second() / least->point.world());
+  }
+  return row;
+}
+
+}  // namespace
+
+std::vector<TableRows> tables_of(std::vector<Measured> const& measured) {
+  std::vector<std::string> kinds;
+  std::vector<TableRows> tables;
+  for (std::size_t at = 0; at < measured.size(); ++at) {
+    Point const& point = measured[at].point;
+    std::string const kind = point.model.name + " " + std::string(point.recipe.names.precision);
+    auto const place = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+    if (place == kinds.size()) {
+      kinds.push_back(kind);
+      tables.emplace_back();
+    }
+    tables[place].push_back(at);
+  }
+  if (tables.size() < measured.size()) return tables;
+  TableRows all(measured.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return {all};
+}
+
+Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured) {
+  auto const order = [](Measured const& row) {
+    RecipeTable const& recipe = row.point.recipe;
+    return std::tuple{recipe.names.offload != "none", row.point.world(), recipe.stage != 0};
+  };
+  Measured const* base = nullptr;
+  for (std::size_t const at : table)
+    if (measured[at].ok() && (!base || order(measured[at]) < order(*base))) base = &measured[at];
+  return base;
+}
+
+std::optional<double> spread_of(Measured const& row) {
+  std::vector<double> rates;
+  for (Repeat const& repeat : row.repeats)
+    if (!repeat.timed.seconds.empty()) rates.push_back(repeat.timed.rate());
+  if (rates.size() > 1) return cli::deviation(rates) / cli::mean(rates);
+  if (rates.empty() || row.repeats.front().timed.seconds.size() < 2) return std::nullopt;
+  std::vector<double> const& steps = row.repeats.front().timed.seconds;
+  return cli::deviation(steps) / cli::mean(steps);
+}
+
+std::optional<double> step_deviation(Measured const& row) {
+  std::vector<std::vector<double>> steps;
+  for (Repeat const& repeat : row.repeats) steps.push_back(repeat.timed.seconds);
+  return cli::deviation_within(steps);
+}
+
+std::optional<bool> is_unsteady(Measured const& row) {
+  auto const spread = spread_of(row), deviation = step_deviation(row);
+  if (!spread) return std::nullopt;
+  double steps = 0.0, time = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    steps += static_cast<double>(repeat.timed.seconds.size());
+    time += repeat.timed.total_s;
+  }
+  return *spread > cli::steady_share || deviation.value_or(0.0) * steps > cli::steady_share * time;
+}
+
+std::int64_t timed_skips(Measured const& row) {
+  std::int64_t skips = 0;
+  for (Repeat const& repeat : row.repeats)
+    for (std::size_t step = static_cast<std::size_t>(repeat.untimed); step < repeat.log.size(); ++step)
+      skips += repeat.log[step].skipped;
+  return skips;
+}
+
+bool skips_much(Measured const& row) {
+  double steps = 0.0;
+  for (Repeat const& repeat : row.repeats) steps += static_cast<double>(repeat.timed.seconds.size());
+  return static_cast<double>(timed_skips(row)) > cli::steady_share * steps;
+}
+
+std::optional<double> rate_of_updates(Measured const& row) {
+  double seconds = 0.0, steps = 0.0, updating_seconds = 0.0, updates = 0.0;
+  for (Repeat const& repeat : row.repeats)
+    for (std::size_t step = 0; step < repeat.timed.seconds.size(); ++step) {
+      double const took = repeat.timed.seconds[step];
+      seconds += took;
+      ++steps;
+      std::size_t const at = static_cast<std::size_t>(repeat.untimed) + step;
+      if (at < repeat.log.size() && repeat.log[at].skipped) continue;
+      updating_seconds += took;
+      ++updates;
+    }
+  if (updates == steps) return row.tokens_per_second();
+  if (updating_seconds <= 0.0) return std::nullopt;
+  return row.tokens_per_second() * (seconds / steps) * (updates / updating_seconds);
+}
+
+std::optional<double> other_load(Measured const& row) {
+  double sum = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    if (!repeat.other_load) return std::nullopt;
+    sum += *repeat.other_load;
+  }
+  return row.repeats.empty() ? std::nullopt : std::optional(sum / static_cast<double>(row.repeats.size()));
+}
+
+double own_load(Measured const& row) {
+  double cpu = 0.0, window = 0.0;
+  for (Repeat const& repeat : row.repeats) {
+    cpu += repeat.cpu_seconds;
+    window += repeat.window_s;
+  }
+  return window > 0.0 ? cpu / (window * cli::core_count()) : 0.0;
+}
+
+bool is_disturbed(Measured const& row) {
+  auto const others = other_load(row);
+  RecipeTable const& recipe = row.point.recipe;
+  bool const by_host = info_of(recipe.device).on_cores || recipe.names.offload != "none";
+  return others && by_host && cli::is_disturbed(own_load(row), *others);
+}
+
+bool is_ranked(Measured const& row) { return row.ok() && !skips_much(row) && !is_disturbed(row); }
+
+void note_twins(std::vector<Measured>& measured) {
+  Measured& last = measured.back();
+  auto const is_twin = [&](Measured const& other) {
+    Point const &a = last.point, &b = other.point;
+    bool same = !last.schedule_hash.empty() && other.schedule_hash == last.schedule_hash &&
+                a.model == b.model && a.sequence == b.sequence && a.split.ranks == b.split.ranks &&
+                a.split.batch == b.split.batch && a.split.accumulation == b.split.accumulation &&
+                other.planned_device == last.planned_device;
+    for_each_slot([&]<class Slot>(Slot) {
+      if (!std::is_same_v<Slot, slot::sharding>)
+        same = same && a.recipe.names.*Slot::field == b.recipe.names.*Slot::field;
+    });
+    return same;
+  };
+  std::vector<Measured*> twins;
+  for (Measured& other : measured)
+    if (&other != &last && is_twin(other)) twins.push_back(&other);
+  if (twins.empty()) return;
+  std::size_t const first = static_cast<std::size_t>(twins.front() - measured.data());
+  twins.push_back(&last);
+  double least = 0.0, most = 0.0;
+  for (Measured const* twin : twins) {
+    if (!twin->ok()) continue;
+    double const rate = twin->tokens_per_second();
+    least = least > 0.0 ? std::min(least, rate) : rate;
+    most = std::max(most, rate);
+  }
+  for (Measured* twin : twins) {
+    twin->program = first;
+    twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
+  }
+}
+
+std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base) {
+  if (&row == &base) return 0.0;
+  auto const of_row = spread_of(row), of_base = spread_of(base);
+  if (!of_row || !of_base || is_disturbed(row) || is_disturbed(base)) return std::nullopt;
+  return std::max(1.0, row.tokens_per_second() / base.tokens_per_second()) *
+         (std::max(*of_row, row.twins_differ) + std::max(*of_base, base.twins_differ));
+}
+
+bool is_faster(Measured const& one, Measured const& other) {
+  auto const uncertainty = speedup_uncertainty(one, other);
+  return uncertainty && one.tokens_per_second() / other.tokens_per_second() - 1.0 > *uncertainty;
+}
+
+std::vector<Measurements> measurements(std::vector<Measured> const& measured, Settings const& settings,
+                                       DeviceFacts const& device, cli::ProductRate const& rate) {
+  std::vector<Measurements> rows(measured.size());
+  for (TableRows const& table : tables_of(measured)) {
+    Measured const* const base = base_of(table, measured);
+    for (std::size_t const at : table)
+      rows[at] = row_of(measured[at], base, measured, settings, device, rate);
+  }
+  return rows;
+}
+
+std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
+                                      std::vector<Measurements> const& rows) {
+  std::vector<results::Row> list;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    results::Row& row = list.emplace_back(results::empty_row());
+    cli::describe_point(row, measured[at].point);
+    results::write(row, rows[at]);
+  }
+  return list;
+}
+
+}  // namespace compare
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of a comparison and its verdict.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/policy/parse.hpp"
+
+#include "compare/report.hpp"
+#include "machine/machine.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace compare {
+
+namespace {
+
+using results::Best;
+using results::Column;
+using results::Measurements;
+
+/// A list of the command line: what its column is called, if it has one, and what a heading says where it
+/// does not vary.
+struct List {
+  std::string header;
+  std::string (*value)(Point const&);
+  std::string (*phrase)(Point const&);
+  std::string (*differs)(Point const&) = value;  ///< what its rows are told apart by
+};
+
+template <class Slot>
+std::string name_in(Point const& point) {
+  return std::string(point.recipe.names.*Slot::field);
+}
+/// "recompute block"; nothing for the slot's default.
+template <class Slot>
+std::string unless_standard(Point const& point) {
+  std::string const name = name_in<Slot>(point);
+  return name == Slot::standard(point.recipe) ? std::string() : std::string(Slot::title) + " " + name;
+}
+
+std::vector<List> all_lists() {
+  std::vector<List> lists = {
+      {"model", [](Point const& point) { return point.model.name; },
+       [](Point const& point) { return point.model.name; }},
+      {"precision", name_in<slot::precision>, name_in<slot::precision>},
+      {"ranks", [](Point const& point) { return std::to_string(point.split.ranks); },
+       [](Point const& point) {
+         return std::to_string(point.split.ranks) + (point.split.ranks == 1 ? " rank" : " ranks");
+       }},
+      {"replicas", [](Point const& point) { return std::to_string(point.mesh.replicas); },
+       [](Point const& point) {
+         return point.mesh.replicas > 1 ? "mesh " + point.mesh.text(point.split.ranks) : std::string();
+       }},
+      {"batch", [](Point const& point) { return std::to_string(point.split.batch); },
+       [](Point const& point) { return "batch " + std::to_string(point.split.batch); }},
+      {"sequence", [](Point const& point) { return std::to_string(point.sequence); },
+       [](Point const& point) { return "sequence " + std::to_string(point.sequence); }},
+      {"accum.", [](Point const& point) { return std::to_string(point.split.accumulation); },
+       [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
+      {"", [](Point const& point) { return std::to_string(point.split.global()); },
+       [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
+  // A default that follows from another slot (the loss scale of fp16) is no difference of its own.
+  for_each_slot([&]<class Slot>(Slot) {
+    if constexpr (!cli::named_otherwise<Slot>)
+      lists.push_back(
+          {std::string(Slot::title), name_in<Slot>, unless_standard<Slot>, unless_standard<Slot>});
+  });
+  lists.push_back({"stage", name_in<slot::sharding>, name_in<slot::sharding>});
+  lists.push_back({"offload", name_in<slot::offload>, unless_standard<slot::offload>});
+  return lists;
+}
+std::vector<List> const lists = all_lists();
+
+bool varies(List const& list, TableRows const& table, std::vector<Measured> const& measured) {
+  return std::any_of(table.begin(), table.end(), [&](std::size_t at) {
+    return list.differs(measured[at].point) != list.differs(measured[table.front()].point);
+  });
+}
+
+/// What all rows of a table share, and the row that its speedups are against.
+std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
+  cli::Names parts;
+  for (List const& list : lists) {
+    std::string part = list.phrase(measured[table.front()].point);
+    if (!part.empty() && !varies(list, table, measured)) parts.push_back(std::move(part));
+  }
+  if (Measured const* const base = base_of(table, measured); base && table.size() > 1)
+    parts.push_back("speedup against " + base->point.experiment);
+  return cli::joined(parts);
+}
+
+/// Whether the speedup of a row is within what it and its base vary by, or that is not known.
+bool is_untold_speedup(Measured const& of, Measurements const& row) {
+  if (!row.speedup || row.speedup_against == of.point.experiment) return false;
+  return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
+}
+
+/// Formats a number. "~" marks a number that is less certain than its digits suggest; see `footnote`.
+std::string cell(Measured const& of, Measurements const& row, Column const& column) {
+  auto const value = column.number(row);
+  if (!value) return "-";
+  if (column.name == "speedup" && is_untold_speedup(of, row)) return "~1.0";
+  bool const rate = column.terminal.best == Best::fastest;
+  return (rate && (row.unsteady == true || skips_much(of) || row.disturbed == true) ? "~" : "") +
+         cli::fixed(*value * column.unit.factor, column.terminal.decimals);
+}
+
+std::string footnote(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
+  std::size_t unsteady = 0, skipping = 0, disturbed = 0, untold = 0;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    if (!measured[at].ok()) continue;
+    skipping += skips_much(measured[at]) ? 1 : 0;
+    unsteady += rows[at].unsteady == true ? 1 : 0;
+    disturbed += rows[at].disturbed == true ? 1 : 0;
+    untold += is_untold_speedup(measured[at], rows[at]) ? 1 : 0;
+  }
+  cli::Names parts;
+  if (unsteady > 0)
+    parts.push_back(std::to_string(unsteady) + (unsteady == 1 ? " row varies" : " rows vary") +
+                    " by more than 5% from step to step or repeat to repeat");
+  if (skipping > 0)
+    parts.push_back(std::to_string(skipping) + (skipping == 1 ? " row" : " rows") +
+                    " updated nothing in more than 5% of the timed steps");
+  if (disturbed > 0)
+    parts.push_back(std::to_string(disturbed) + (disturbed == 1 ? " row" : " rows") +
+                    " shared the processor with other programs");
+  if (untold > 0)
+    parts.push_back("a speedup of ~1.0 is within what its row and the base vary by" +
+                    std::string(disturbed > 0 ? ", or of a row that was disturbed so" : ""));
+  return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
+}
+
+/// Marks the rows of a table that are best in a column. For speed, a row is best if it trained and no row is
+/// faster by more than they vary. Rows that are one program are marked together. Marks no row if all would be
+/// marked.
+std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
+                        std::vector<Measurements> const& rows) {
+  Best const best = column.terminal.best;
+  auto const counts = [&](std::size_t row) {
+    return best == Best::fastest ? is_ranked(measured[row]) : measured[row].ok();
+  };
+  auto const better = [&](std::size_t one, std::size_t other) {
+    if (best == Best::fastest) return is_faster(measured[one], measured[other]);
+    auto const a = column.number(rows[one]), b = column.number(rows[other]);
+    return best == Best::least && a && b && *a < *b;
+  };
+  std::vector<bool> marked;
+  bool told = false;
+  for (std::size_t const at : table) {
+    bool beaten = false;
+    for (std::size_t const other : table)
+      beaten = beaten || (counts(other) && counts(at) && better(other, at));
+    marked.push_back(counts(at) && !beaten);
+  }
+  for (std::size_t line = 0; line < table.size(); ++line) {
+    for (std::size_t other = 0; other < table.size() && !marked[line]; ++other)
+      marked[line] = marked[other] && are_one_program(measured[table[line]], measured[table[other]]);
+    told = told || (counts(table[line]) && !marked[line]);
+  }
+  return told ? marked : std::vector<bool>(table.size(), false);
+}
+
+/// Rows whose weights must be equal to the bit: same model, precision and data of every step, ordered sums.
+std::string hash_class(Measured const& row) {
+  Point const& point = row.point;
+  if (point.recipe.reduction != ReductionKind::ordered) return {};
+  return point.model.name + "/" + std::string(point.recipe.names.precision) + "/" +
+         std::string(point.recipe.names.attention) + "/" + std::string(point.recipe.names.adapters) + "/" +
+         std::to_string(point.split.global()) + "/" + std::to_string(point.split.batch) + "/" +
+         std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
+}
+
+/// Returns the names of rows, at most three of them. Rows that are one program count as one: "A = B".
+std::string names_of(std::vector<Measured const*> const& rows) {
+  cli::Names names;
+  std::size_t more = rows.size();
+  for (auto row = rows.begin(); row != rows.end() && names.size() < 3; ++row) {
+    auto const is_twin = [&](Measured const* other) { return are_one_program(**row, *other); };
+    if (std::any_of(rows.begin(), row, is_twin)) continue;
+    std::string& name = names.emplace_back((*row)->point.experiment);
+    --more;
+    for (auto other = row + 1; other != rows.end(); ++other)
+      if (is_twin(*other)) {
+        name += " = " + (*other)->point.experiment;
+        --more;
+      }
+  }
+  return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
+}
+
+std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows;
+  for (Measured const& row : measured)
+    if (row.ok()) rows.push_back(&row);
+  return rows;
+}
+
+/// Reports the rows that other programs disturbed.
+std::string disturbed_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  std::size_t const all = rows.size();
+  std::erase_if(rows, [](Measured const* row) { return !is_disturbed(*row); });
+  if (rows.empty()) return {};
+  double most = 0.0;
+  for (Measured const* row : rows) most = std::max(most, *other_load(*row));
+  return "busy: other programs took up to " + cli::fixed(100.0 * most, 0) + "% of the processor while " +
+         (rows.size() == all ? "every row"
+                             : std::to_string(rows.size()) + " of " + std::to_string(all) + " rows") +
+         " ran. These rows are not ranked: " + names_of(rows) +
+         "; compare again when the other programs have ended\n";
+}
+
+/// Names the fastest row, if its lead is larger than the rows vary, together with the rows of the same
+/// program.
+std::string fastest_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> const ok = rows_that_are_ok(measured);
+  if (ok.size() < 2) return {};
+  auto const is_twin_of_first = [&](Measured const* row) { return are_one_program(*ok.front(), *row); };
+  if (std::all_of(ok.begin() + 1, ok.end(), is_twin_of_first))
+    return "fastest: none, all " + std::to_string(ok.size()) + " rows are one program: " + names_of(ok) +
+           "\n";
+  std::vector<Measured const*> ranked = ok;
+  std::erase_if(ranked, [](Measured const* row) { return !is_ranked(*row); });
+  if (ranked.size() < 2) return {};
+  std::stable_sort(ranked.begin(), ranked.end(), [](Measured const* one, Measured const* other) {
+    return one->tokens_per_second() > other->tokens_per_second();
+  });
+  Measured const& first = *ranked.front();
+  auto const spread = spread_of(first);
+  if (!spread) return "fastest: not told by one timed step a row; give more --steps, or --repeat\n";
+  std::erase_if(ranked, [&](Measured const* row) { return is_faster(first, *row); });
+  std::vector<Measured const*> fastest = ranked;
+  for (Measured const* row : ok)
+    if (std::find(fastest.begin(), fastest.end(), row) == fastest.end() &&
+        std::any_of(ranked.begin(), ranked.end(),
+                    [&](Measured const* other) { return are_one_program(*row, *other); }))
+      fastest.push_back(row);
+  std::string const rate = cli::grouped(std::llround(first.tokens_per_second())) + " +- " +
+                           cli::grouped(std::llround(*spread * first.tokens_per_second())) + " tok/s";
+  if (fastest.size() == 1)
+    return "fastest: " + first.point.experiment + " with " + rate + " and " +
+           cli::fixed(cli::mebibytes(first.repeats.front().peak_device), 2) + " MB a rank\n";
+  return "fastest: " + std::to_string(fastest.size()) + " rows differ by less than they vary, up to " + rate +
+         ": " + names_of(fastest) + "\n";
+}
+
+std::string smallest_text(std::vector<Measured> const& measured) {
+  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  if (rows.size() < 2) return {};
+  auto const bytes = [](Measured const* row) { return row->repeats.front().peak_device; };
+  std::int64_t least = bytes(rows.front());
+  for (Measured const* row : rows) least = std::min(least, bytes(row));
+  std::erase_if(rows, [&](Measured const* row) { return bytes(row) > least; });
+  return "least device memory: " + cli::fixed(cli::mebibytes(least), 2) + " MB a rank: " + names_of(rows) +
+         "\n";
+}
+
+/// Rows whose rates are not those of training.
+std::string skipped_text(std::vector<Measured> const& measured) {
+  std::string out;
+  for (Measured const& row : measured) {
+    if (!row.ok() || !skips_much(row)) continue;
+    std::size_t timed = 0;
+    for (Repeat const& repeat : row.repeats) timed += repeat.timed.seconds.size();
+    out += "skipped: " + row.point.experiment + " updated nothing in " + std::to_string(timed_skips(row)) +
+           " of its " + std::to_string(timed) +
+           " timed steps, whose gradients overflowed, so its rate is not that of training; give more "
+           "--warmup, or "
+           "a smaller --initial-loss-scale\n";
+  }
+  return out;
+}
+
+/// By how much predictions were off, where there are some.
+std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
+  std::string out;
+  std::vector<std::string> reasons;
+  for (Measured const& row : measured)
+    if (std::string const& reason = row.predicted.reason;
+        row.ok() && !reason.empty() && std::find(reasons.begin(), reasons.end(), reason) == reasons.end()) {
+      reasons.push_back(reason);
+      out += "not predicted: " + row.point.experiment + ": " + reason + "\n";
+    }
+  std::vector<double> off;
+  for (Measurements const& row : rows)
+    if (row.prediction_error_pct) off.push_back(std::fabs(*row.prediction_error_pct));
+  if (off.empty()) return out;
+  return out + "predicted: " + std::to_string(off.size()) + (off.size() == 1 ? " row" : " rows") +
+         ", off by " + cli::fixed(cli::median(off), 1) + "% (median) and " +
+         cli::fixed(std::ranges::max(off), 1) + "% at the most\n";
+}
+
+std::string verdict(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
+                    cli::Terminal const& terminal) {
+  std::string out;
+  struct Class {
+    std::string label;
+    std::map<std::string, cli::Names> hashes;  // hash to experiments
+    std::size_t rows = 0;
+  };
+  std::vector<std::pair<std::string, Class>> classes;
+  std::map<std::string, int> counts;
+  std::size_t exact = 0, inexact = 0;
+  for (std::size_t at = 0; at < measured.size(); ++at) {
+    Measured const& row = measured[at];
+    ++counts[row.status];
+    if (!row.ok()) continue;
+    (rows[at].peak_gpu_mem_mb == rows[at].planned_gpu_mem_mb ? exact : inexact) += 1;
+    std::string const key = hash_class(row);
+    if (key.empty()) continue;
+    auto found =
+        std::find_if(classes.begin(), classes.end(), [&](auto const& entry) { return entry.first == key; });
+    if (found == classes.end()) {
+      std::string label = row.point.model.name + ", " + std::string(row.point.recipe.names.precision) +
+                          (row.point.recipe.adapters == AdapterKind::none ? "" : ", adapters") +
+                          ", global batch " + std::to_string(row.point.split.global());
+      classes.push_back({key, {std::move(label), {}, 0}});
+      found = classes.end() - 1;
+    }
+    found->second.hashes[row.repeats.front().weights_hash].push_back(row.point.experiment);
+    ++found->second.rows;
+  }
+  for (auto const& [key, entry] : classes) {
+    if (entry.rows == 1 && classes.size() > 1) continue;  // nothing to compare it with
+    if (entry.hashes.size() == 1) {
+      out +=
+          "weights: " + entry.label + ": " +
+          (entry.rows == 1 ? std::string("one row")
+                           : terminal.green("all " + std::to_string(entry.rows) + " rows equal to the bit")) +
+          " (" + entry.hashes.begin()->first + ")\n";
+      continue;
+    }
+    out += "weights: " + entry.label + ": " +
+           terminal.red("DIFFERENT, " + std::to_string(entry.hashes.size()) + " hashes in " +
+                        std::to_string(entry.rows) + " rows") +
+           "\n";
+    for (auto const& [hash, experiments] : entry.hashes)
+      out += "  " + hash + ": " + cli::joined(experiments) + "\n";
+  }
+  if (exact + inexact > 0)
+    out +=
+        "memory: " +
+        (inexact == 0 ? terminal.green("planned = peak to the byte in all " + std::to_string(exact) + " rows")
+                      : terminal.red("planned and peak differ in " + std::to_string(inexact) + " rows")) +
+        "\n";
+  out += skipped_text(measured) + disturbed_text(measured) + predicted_text(measured, rows) +
+         fastest_text(measured) + smallest_text(measured);
+  out += "rows:";
+  for (char const* status : {"ok", "oom", "refused", "failed"})
+    if (counts[status] > 0) out += " " + std::to_string(counts[status]) + " " + status + ",";
+  out.back() = '\n';
+  return out;
+}
+
+}  // namespace
+
+std::string table_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows,
+                       cli::Terminal const& terminal) {
+  std::vector<TableRows> const tables = tables_of(measured);
+  std::vector<cli::Table::Column> columns;
+  std::vector<List const*> varying;
+  for (List const& list : lists)
+    if (!list.header.empty() && std::any_of(tables.begin(), tables.end(), [&](TableRows const& table) {
+          return varies(list, table, measured);
+        })) {
+      varying.push_back(&list);
+      columns.push_back({list.header, false, 100});
+    }
+  std::vector<Column const*> known;  // columns in which some row has a number that says something
+  for (Column const* column : results::terminal_columns())
+    if (std::any_of(rows.begin(), rows.end(), [&](Measurements const& row) {
+          return row.status.name == "ok" && column->number(row).value_or(0.0) != 0.0;
+        })) {
+      known.push_back(column);
+      columns.push_back({std::string(column->terminal.header), true, column->terminal.importance});
+    }
+  columns.push_back({"weights", false, 5});
+  cli::Table text(std::move(columns));
+  for (TableRows const& table : tables) {
+    text.heading(heading_of(table, measured));
+    std::vector<std::vector<bool>> best;
+    for (Column const* column : known) best.push_back(marks(*column, table, measured, rows));
+    for (std::size_t line = 0; line < table.size(); ++line) {
+      Measured const& row = measured[table[line]];
+      cli::Names cells;
+      for (List const* list : varying) cells.push_back(list->value(row.point));
+      if (!row.ok()) {
+        bool const again = line > 0 && measured[table[line - 1]].reason == row.reason;
+        text.text_row(std::move(cells), row.status + ": " + (again ? "as above" : row.reason));
+        continue;
+      }
+      std::vector<bool> marked(cells.size(), false);
+      for (std::size_t column = 0; column < known.size(); ++column) {
+        cells.push_back(cell(row, rows[table[line]], *known[column]));
+        marked.push_back(best[column][line]);
+      }
+      cells.push_back(row.repeats.front().weights_hash.substr(0, 8));
+      text.row(std::move(cells), std::move(marked));
+    }
+  }
+  std::string out = text.text(terminal);
+  out += cli::left_out_text(text.left_out(terminal), terminal, "JSON and CSV have them");
+  if (std::string const note = footnote(measured, rows); !note.empty())
+    out += cli::wrapped(note, terminal.width) + "\n";
+  return out + "\n" + verdict(measured, rows, terminal);
+}
+
+}  // namespace compare
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/config_file.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/train/option_table.hpp"
+
+#include "cli/option_flags.hpp"
+#include "results/results.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+namespace {
+
+std::string text_of(std::string const& path) {
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code))
+    throw Error(ErrorKind::config, v0::detail::path_text(path) +
+                                       " is a folder; name the JSON file of a DeepSpeed configuration");
+  std::ifstream file(path, std::ios::binary);
+  constexpr std::size_t most_bytes = 1 << 20;
+  std::string text(most_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad() || (text.empty() && !file.eof()))
+    throw Error(ErrorKind::config, v0::detail::path_text(path) +
+                                       " cannot be read; name the JSON file of a DeepSpeed configuration");
+  return text;
+}
+
+/// A flag of `train` as the other programs call it.
+std::string flag_in(std::string const& program, std::string const& flag) {
+  return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
+}
+
+std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, std::string const& path) {
+  std::string const& program = line.program();
+  OnLine const on_line = [&](std::string const& flag) { return line.on_line(flag_in(program, flag)); };
+  file.deepspeed = read_deepspeed(text_of(path), v0::detail::path_text(path), on_line);
+  file.notes = file.deepspeed.notes;
+  std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
+  if (program == "plan")  // whose --schedule prints the step
+    std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
+  bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
+  for (FileSetting& setting : settings) {
+    setting.flag = flag_in(program, setting.flag);
+    if (!line.knows(setting.flag) && program == "compare")
+      file.notes.push_back(setting.where + ": has no effect in compare");
+  }
+  if (strategies)  // they say stages or offloads
+    std::erase_if(settings,
+                  [](FileSetting const& s) { return s.flag == "--stage" || s.flag == "--offload"; });
+  return settings;
+}
+
+/// Older programs kept less: what the command of a file has, and the file does not keep, would be otherwise
+/// in the run that repeats it. Refuses the first that the line does not say either.
+void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
+  auto const check = [&](results::Row const& kept, RunKey const& key) {
+    std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
+    std::size_t const at = words.find(" " + flag), end = at + 1 + flag.size();
+    bool const said = at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
+    if (said && !kept.contains(key.key) && line.on_line(key.flag) == nullptr)
+      throw Error(ErrorKind::config,
+                  path + ": an older program wrote it, which did not keep what its command says with " +
+                      flag + "; give " + key.flag + " too. Its command is " +
+                      v0::detail::printable(document.command));
+  };
+  auto const settings = document.environment.find("settings");
+  bool const has_settings = settings != document.environment.end() && settings->is_object();
+  for (RunKey const& key : run_keys()) check(has_settings ? *settings : results::Row::object(), key);
+  if (document.rows.empty()) return;
+  for (RunKey const& key : {RunKey{"loss_scale", "--loss-scale"}, RunKey{"communication", "--communication"},
+                            RunKey{"mesh", "--mesh"}})
+    check(document.rows.front(), key);
+}
+
+}  // namespace
+
+void add_config_flags(CommandLine& line, ConfigFile& file) {
+  line.group(CommandLine::from_a_file);
+  line.settings_file("--config", "FILE", "a DeepSpeed configuration; flags come before it",
+                     [&](std::string const& path) { return read_config(line, file, path); });
+  line.toggle("--print-config", file.print, "print every setting and where it came from, and stop");
+}
+
+void add_row_flags(CommandLine& line, ConfigFile& file) {
+  line.group(CommandLine::from_a_file);
+  line.settings_file(
+      "--from", "FILE", "the JSON file of a compare: repeats the row that --best or --row says",
+      [&](std::string const& path) {
+        Names const* const row = line.on_line("--row");
+        bool const best = line.on_line("--best") != nullptr;
+        if ((row != nullptr) == best)
+          refuse("--from " + in_quotes(path) + (best ? ": --best and --row both say" : ": nothing says") +
+                 " which row to repeat; give --best, or --row NAME");
+        results::Document const document = results::read_results(path);
+        std::vector<FileSetting> settings =
+            row_settings(document, v0::detail::path_text(path), best ? "" : row->back());
+        check_kept(line, document, v0::detail::path_text(path));
+        // A length on the line is the whole length, in whichever unit the row has its own.
+        bool const steps = line.on_line("--steps") != nullptr;
+        bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
+        std::erase_if(settings, [&](FileSetting const& setting) {
+          return (steps && (setting.flag == "--epochs" || setting.flag == "--samples")) ||
+                 (epochs && setting.flag == "--steps");
+        });
+        return settings;
+      });
+  line.toggle("--best", file.best, "of --from: the row with the highest rate");
+  line.text("--row", "NAME", file.row, "of --from: the row of this experiment");
+}
+
+void check_row_flags(CommandLine const& line, ConfigFile const& file) {
+  if (line.on_line("--from") != nullptr || (!file.best && file.row.empty())) return;
+  refuse(std::string(file.best ? "--best" : "--row " + in_quotes(file.row)) +
+         " selects a row of a comparison, but no comparison is given; add --from FILE");
+}
+
+std::vector<RunKey> const& run_keys() {
+  static std::vector<RunKey> const keys = [] {
+    std::vector<RunKey> all;
+    for (Option const& option : option_table)
+      if (option.group == OptionGroup::optimizer || option.group == OptionGroup::loss_scale)
+        all.push_back(
+            {std::string(option.name == warmup_in_compare.name ? warmup_in_compare.key : option.key),
+             flag_of(option)});
+    for (char const* const flag : {"--freeze", "--lora", "--order", "--tokenizer", "--samples-are", "--field",
+                                   "--separator", "--epochs", "--samples", "--vocabulary"}) {
+      std::string key(flag + 2);
+      std::replace(key.begin(), key.end(), '-', '_');
+      all.push_back({key, flag});
+    }
+    all.push_back({"data_paths", "--data"});
+    return all;
+  }();
+  return keys;
+}
+
+std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
+                                      std::string const& name) {
+  results::Row const* chosen = nullptr;
+  double rate = 0.0;
+  Names names;
+  auto const text_in = [](results::Row const& row, char const* field) {
+    auto const found = row.find(field);
+    return found != row.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  for (results::Row const& row : document.rows) {
+    std::string const experiment = text_in(row, "experiment");
+    names.push_back(experiment);
+    if (name.empty() ? text_in(row, "status") != "ok" : experiment != name) continue;
+    auto const found = row.find("median_tokens_per_sec");
+    double const this_rate = found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+    if (chosen != nullptr && (!name.empty() || this_rate <= rate)) continue;
+    chosen = &row;
+    rate = this_rate;
+  }
+  if (chosen == nullptr && (name.empty() || names.empty()))
+    throw Error(ErrorKind::config, path + ": no row of it is ok; there is none to repeat");
+  if (chosen == nullptr)
+    throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is " +
+                                       in_quotes(nearest(name, names)));
+
+  std::vector<FileSetting> settings;
+  std::string const where = path + ": " + v0::detail::printable(text_in(*chosen, "experiment"));
+  auto const set = [&](std::string const& flag, results::Row const& value) {
+    if (value.is_null() || value == false) return;
+    Names values;
+    auto const add = [&](results::Row const& one) {
+      values.push_back(one.is_string()         ? one.get<std::string>()
+                       : one.is_number_float() ? exact(one.get<double>())
+                                               : one.dump());
+    };
+    if (value.is_array())
+      for (auto const& one : value) add(one);
+    else if (value != true)
+      add(value);
+    if (value.is_array() && values.empty()) return;
+    settings.push_back({flag, std::move(values), where});
+  };
+  for (auto const& [key, flag] : std::initializer_list<RunKey>{{"device", "--device"},
+                                                               {"model", "--model"},
+                                                               {"world", "--ranks"},
+                                                               {"batch", "--batch"},
+                                                               {"accumulation", "--accumulation"},
+                                                               {"sequence", "--sequence"},
+                                                               {"sharding", "--stage"},
+                                                               {"precision", "--precision"},
+                                                               {"loss_scale", "--loss-scale"},
+                                                               {"offload", "--offload"},
+                                                               {"recompute", "--recompute"},
+                                                               {"reduction", "--reduction"},
+                                                               {"communication", "--communication"},
+                                                               {"capture", "--capture"},
+                                                               {"attention_policy", "--attention"},
+                                                               {"parallel", "--parallel"},
+                                                               {"adapters", "--adapters"},
+                                                               {"seed", "--seed"}})
+    if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
+  // Rows of version 1 had in attention what was asked for, before attention_policy said it.
+  if (auto const asked = chosen->find("attention");
+      asked != chosen->end() && !chosen->contains("attention_policy"))
+    set("--attention", *asked);
+  // Those that --min-time added are no part of what the row's weights are.
+  for (char const* key : {"hashed_steps", "steps"})
+    if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
+      set("--steps", *found);
+      break;
+    }
+  if (auto const mesh = chosen->find("mesh"); mesh != chosen->end() && mesh->is_string()) {
+    std::string const text = mesh->get<std::string>();  // "2x2": replicas x shards
+    std::size_t const cross = text.find('x');
+    if (cross != text.npos)
+      settings.push_back(
+          {"--mesh", {"replicate=" + text.substr(0, cross) + ",shard=" + text.substr(cross + 1)}, where});
+  }
+  auto const with = document.environment.find("settings");
+  if (with == document.environment.end() || !with->is_object()) return settings;
+  if (auto const epochs = with->find("epochs"); epochs != with->end() && !epochs->is_null())
+    std::erase_if(settings, [](FileSetting const& setting) { return setting.flag == "--steps"; });
+  for (RunKey const& key : run_keys())
+    if (auto const found = with->find(key.key); found != with->end()) set(key.flag, *found);
+  return settings;
+}
+
+Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const& units) {
+  Names lines;
+  std::int64_t tensors = 0, elements = 0, kept = 0, kept_elements = 0;
+  for (UnitSpec const& unit : units)
+    for (ParameterSpec const& parameter : unit.parameters) {
+      std::int64_t const size = parameter.shape.elements();
+      if (!parameter.decay && parameter.trainable) {
+        ++tensors;
+        elements += size;
+      }
+      if (run.persistence && size <= *run.persistence && kept_elements + size <= run.persistent_elements) {
+        ++kept;
+        kept_elements += size;
+      }
+    }
+  if (run.decays && tensors > 0)
+    lines.push_back("weight decay reaches matrices alone; in DeepSpeed it also reaches " + grouped(tensors) +
+                    " biases and norms of " + grouped(elements) +
+                    " elements, unless its program puts them in a group of their own");
+  if (run.persistence)
+    lines.push_back("stage3_param_persistence_threshold " + std::to_string(*run.persistence) +
+                    ": DeepSpeed keeps " + grouped(kept) + " parameters of " + grouped(kept_elements) +
+                    " elements whole on every rank; here each travels with its unit, in one call");
+  return lines;
+}
+
+void print_notes(std::ostream& out, ConfigFile const& file, Names const& differences) {
+  for (std::string const& note : file.notes) out << "note: " << note << "\n";
+  for (std::string const& difference : differences) out << "note: " << difference << "\n";
+  out << std::flush;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

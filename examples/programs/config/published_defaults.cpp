@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/published_defaults.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/slot_flags.hpp"
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+namespace {
+
+Names const choices = {"own", "stage-sweep", "offload-sweep"};
+
+/// A quantity in our spelling and in the published one.
+constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string_view>>({
+    {"--batch", "--batch-size"},
+    {"--sequence", "--seq-length"},
+    {"--accumulation", "--grad-accum"},
+    {"--steps", "--num-steps"},
+    {"--warmup", "--warmup-steps"},
+    {"--full", ""},  // which the published comparisons do not have
+    {"--pairs", ""},
+});
+
+/// The first flag of a line in our spelling, and the first in the published one; empty: there is none.
+std::pair<std::string, std::string> spelled(Names const& names) {
+  std::string own, published;
+  for (auto const& name : names)
+    for (auto const& [ours, theirs] : spellings) {
+      if (own.empty() && name == ours) own = name;
+      if (published.empty() && name == theirs) published = name;
+    }
+  return {own, published};
+}
+
+/// Whether a line compares offloads rather than stages: it lists some, or has a path for their files alone.
+bool sweeps_offloads(CommandLine const& line) {
+  if (line.given("--offloads")) return true;
+  Names const* const strategies = line.on_line("--strategies");
+  if (strategies == nullptr) return line.given("--nvme-path") && !line.given("--stages");
+  Names const items = split_list("--strategies", *strategies);
+  return std::any_of(items.begin(), items.end(),
+                     [](auto const& item) { return slot_names<slot::offload>(item).has_value(); });
+}
+
+std::vector<FileSetting> settings_of(CommandLine const& line, std::string const& suite) {
+  std::vector<FileSetting> settings;
+  auto const set = [&](std::string const& flag, Names const& values = {}) {
+    settings.push_back({flag, values, suite});
+  };
+  set("--models", {"gpt2"});
+  set("--ranks", {"1"});
+  set("--sequence", {"512"});
+  set("--precisions", {"fp16"});
+  if (!line.given("--global-batch")) {
+    set("--batch", {"4"});
+    set("--accumulation", {"1"});
+  }
+  if (!line.given("--epochs") && !line.given("--samples")) set("--steps", {"20"});
+  set("--warmup", {"5"});
+  set("--learning-rate", {"1e-4"});  // 7B in fp16 diverges at 1e-3 before it is done
+  bool const strategies = line.given("--strategies"), offloads = suite == "offload-sweep";
+  if (!offloads) set("--offloads", {"none"});
+  if (offloads && !strategies && !line.given("--offloads")) {
+    set("--strategies", {"none", "cpu_optimizer", "cpu_full"});
+    if (line.given("--nvme-path")) settings.back().values.push_back("nvme");
+  }
+  if (offloads)
+    set("--stages", {"3"});
+  else if (!strategies)
+    set("--stages", {"0", "1", "2", "3"});
+  set("--published",
+      offloads ? Names{"offload-sweep", "large-models"} : Names{"stage-sweep", "stage-sweep-7b"});
+  set("--format", {"flat"});
+  if (!line.given("--json") && !line.given("--csv")) set("--timestamp");
+  return settings;
+}
+
+std::vector<FileSetting> choose(CommandLine const& line) {
+  auto const [own, published] = spelled(line.spelled());
+  std::string suite;
+  if (Names const* const given = line.on_line("--defaults")) {
+    suite = choice("--defaults", given->back(), choices);
+  } else if (!published.empty()) {
+    if (!own.empty())
+      refuse(published + " is how the published comparisons spell it, whose defaults are others, and " + own +
+             " is this program's; spell both in one way, or say whose defaults hold by --defaults " +
+             joined(choices, "|"));
+    suite = sweeps_offloads(line) ? "offload-sweep" : "stage-sweep";
+  }
+  if (suite.empty() || suite == "own") return {};
+  std::vector<FileSetting> settings = settings_of(line, suite);
+  settings.push_back({"--defaults", {suite}, "spelled " + published});
+  return settings;
+}
+
+}  // namespace
+
+void add_defaults_flag(CommandLine& line, std::string& chosen) {
+  line.group("Published comparisons");
+  line.choice(
+      "--defaults", choices, chosen,
+      "which defaults apply to flags that are not given; without this flag the published ones if a flag is "
+      "spelled as published");
+  line.otherwise([&line] { return choose(line); });
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "info/fitness.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/io/file.hpp"
+#include "tessera/plan/support.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/outputs.hpp"
+#include "cli/terminal.hpp"
+#include "cli/values.hpp"
+#include "machine/machine.hpp"
+#include "machine/nvme_folder.hpp"
+#include "plan/limits.hpp"
+#include "plan/planning.hpp"
+#include "workload/matrix.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace info {
+
+namespace {
+
+using planning::Limits;
+using planning::Planned;
+
+enum class Class : std::uint8_t { excellent, good, fair, poor, unfit };
+
+constexpr std::array<char const*, 5> class_names = {"EXCELLENT", "GOOD", "FAIR", "POOR", "UNFIT"};
+char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>(fitness)]; }
+
+/// How much of a place may be planned for a class, in percent: the bounds of the published rule for choosing
+/// a stage by how full a GPU is.
+constexpr double most_excellent = 60.0, most_good = 80.0, most_fair = 95.0;
+/// A class, and what made it no better than that: one reason for each thing looked at.
+struct Verdict {
+  Class fitness = Class::excellent;
+  cli::Names reasons;
+  std::optional<double> device_pct, host_pct, nvme_pct, behind_link_pct;
+
+  void count(Class at_best, std::string reason) {
+    fitness = std::max(fitness, at_best);
+    reasons.push_back((at_best == Class::excellent ? "" : std::string(name_of(at_best)) + ": ") +
+                      std::move(reason));
+  }
+};
+
+std::string percent(double value) { return cli::fixed(value, value < 10.0 ? 1 : 0) + "%"; }
+
+double percent_of(std::int64_t part, std::int64_t whole) {
+  return whole <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+/// How full a place is planned; nothing where it has no limit.
+std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
+  if (limit == MemoryLimit::none) return std::nullopt;
+  double const share = percent_of(bytes, limit);
+  Class const at_best = share <= most_excellent ? Class::excellent
+                        : share <= most_good    ? Class::good
+                        : share <= most_fair    ? Class::fair
+                                                : Class::poor;
+  verdict.count(at_best, std::string(place) + " " + percent(share) + " full, " + bytes_text(bytes) + " of " +
+                             bytes_text(limit));
+  return share;
+}
+
+/// Where the state lies: parameters, gradients and what the optimizer keeps.
+void judge_state(Verdict& verdict, Planned const& row) {
+  auto const disk = static_cast<std::size_t>(Tier::nvme), memory = static_cast<std::size_t>(Tier::host);
+  std::array<std::int64_t, tier_count> state{};
+  std::int64_t all = 0, weights = 0;
+  for (MemoryCategory const& category : row.memory.categories) {
+    if (category.name != "parameters" && category.name != "gradients" && category.name != "optimizer")
+      continue;
+    for (std::size_t tier = 0; tier < tier_count; ++tier) all += category.bytes[tier];
+    state[disk] += category.bytes[disk];
+    state[memory] += category.bytes[memory];
+    if (category.name == "parameters") weights = category.bytes[memory];
+  }
+  if (!info_of(row.point.recipe.device).own_memory)
+    state[memory] = weights = 0;  // devices are host memory there
+  verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
+  if (state[disk] > 0)
+    verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state lies on NVMe");
+  if (state[memory] > 0)
+    verdict.count(weights > 0 ? Class::fair : Class::good,
+                  percent(percent_of(state[memory], all)) +
+                      " of the state lies in host memory, behind the link" +
+                      (weights > 0 ? ", weights among it" : ""));
+  if (state[disk] + state[memory] == 0)
+    verdict.count(Class::excellent, info_of(row.point.recipe.device).own_memory
+                                        ? "all state lies on the device"
+                                        : "all state lies in host memory, where the devices are");
+}
+
+/// What a step does beside computing where the ranks hold all that they need.
+void judge_step(Verdict& verdict, Planned const& row) {
+  RecipeTable const& recipe = row.point.recipe;
+  int const shards = static_cast<int>(row.point.split.ranks / row.point.mesh.replicas);
+  if (recipe.stage < 0 && row.point.world() > 1)
+    verdict.count(Class::good, "rank 0 alone updates, and sends the weights to the others");
+  if (recipe.placement.parameters.over == Sharding::sharded && shards > 1)
+    verdict.count(Class::good, "a rank gathers the " + percent(percent_of(shards - 1, shards)) +
+                                   " of the weights that it does not hold, in forward and again in backward");
+  if (recipe.recompute != RecomputeKind::none && recipe.recompute != RecomputeKind::gelu)
+    verdict.count(Class::good, "backward computes forward again");
+}
+
+Verdict judge(Planned const& row, MemoryLimit const& limit) {
+  Verdict verdict;
+  if (!row.fits()) {
+    verdict.fitness = Class::unfit;
+    verdict.reasons.push_back(row.status == "oom" ? "does not fit: " + row.reason
+                                                  : row.status + ": " + row.reason);
+  }
+  if (!row.is_planned()) return verdict;
+  Verdict fitting;
+  fitting.device_pct = filled(fitting, "device", row.footprint.device, limit.device);
+  if (row.footprint.host > 0)
+    fitting.host_pct = filled(fitting, "host memory", row.footprint.host, limit.host);
+  if (row.footprint.nvme > 0 && limit.nvme != MemoryLimit::none)
+    fitting.nvme_pct = percent_of(row.footprint.nvme, limit.nvme);
+  judge_state(fitting, row);
+  judge_step(fitting, row);
+  if (row.fits()) return fitting;
+  fitting.fitness = verdict.fitness;
+  fitting.reasons = std::move(verdict.reasons);
+  return fitting;
+}
+
+struct Judged {
+  Planned row;
+  Verdict verdict;
+
+  /// What is better comes first; of one class, what gives up less.
+  auto rank() const {
+    return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
+  }
+};
+
+/// The best row of the group that begins here.
+Judged const* best_of(std::vector<Judged> const& rows, std::string const& group) {
+  Judged const* best = nullptr;
+  for (Judged const& judged : rows)
+    if (judged.row.point.group() == group && (!best || judged.rank() < best->rank())) best = &judged;
+  return best;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size() + 1), ' ');
+  return text;
+}
+
+std::string report(std::vector<Judged> const& rows, cli::Terminal const& terminal) {
+  std::string out, group;
+  for (Judged const& judged : rows) {
+    Planned const& row = judged.row;
+    if (row.point.group() != group) {
+      group = row.point.group();
+      out += "\n" + terminal.bold(group) + "\n";
+      Judged const& best = *best_of(rows, group);
+      out += std::string("  ") + name_of(best.verdict.fitness);
+      if (best.verdict.fitness != Class::unfit)
+        out += " with " + std::string(best.row.point.recipe.names.sharding) + ", offload " +
+               std::string(best.row.point.recipe.names.offload);
+      out += "\n";
+    }
+    out += "  " + padded(std::string(row.point.recipe.names.sharding), 5) +
+           padded(std::string(row.point.recipe.names.offload), 16) +
+           padded(name_of(judged.verdict.fitness), 10) + cli::joined(judged.verdict.reasons, "; ") + "\n";
+  }
+  return out;
+}
+
+cli::Json json_of(std::vector<Judged> const& rows, MemoryLimit const& limit, std::string const& command) {
+  using cli::Json;
+  auto const bytes = [](std::int64_t value) {
+    return value == MemoryLimit::none ? Json(nullptr) : Json(value);
+  };
+  Json document = Json::object();
+  document["schema_version"] = 1;
+  document["command"] = command;
+  document["environment"] = cli::environment(device_facts(rows.front().row.point.recipe.device));
+  document["limit_device_bytes"] = bytes(limit.device);
+  document["limit_host_bytes"] = bytes(limit.host);
+  document["limit_nvme_bytes"] = bytes(limit.nvme);
+  document["rows"] = Json::array();
+  for (Judged const& judged : rows) {
+    Json row = Json::object();
+    cli::describe_point(row, judged.row.point);
+    row["params"] = judged.row.params;
+    row["fitness"] = name_of(judged.verdict.fitness);
+    row["best"] =
+        best_of(rows, judged.row.point.group()) == &judged && judged.verdict.fitness != Class::unfit;
+    row["reasons"] = judged.verdict.reasons;
+    bool const planned = judged.row.is_planned();
+    row["device_bytes"] = planned ? Json(judged.row.footprint.device) : Json(nullptr);
+    row["host_bytes"] = planned ? Json(judged.row.footprint.host) : Json(nullptr);
+    row["nvme_bytes"] = planned ? Json(judged.row.footprint.nvme) : Json(nullptr);
+    row["device_pct"] = cli::or_null(judged.verdict.device_pct);
+    row["host_pct"] = cli::or_null(judged.verdict.host_pct);
+    row["nvme_pct"] = cli::or_null(judged.verdict.nvme_pct);
+    row["behind_link_pct"] = cli::or_null(judged.verdict.behind_link_pct);
+    document["rows"].push_back(std::move(row));
+  }
+  return document;
+}
+
+constexpr char fitness_examples[] = R"(Examples:
+  info --fitness --model gpt2-xl                    this machine
+  info --fitness --model gpt2-xl --device cuda --memory 80GiB --ranks 4 --sequence 1024
+  info --fitness --model meta-llama/Llama-2-13b-hf --device cuda --memory 80GiB --host-memory 512GiB --ranks 1 --json -
+
+Every figure is planned, nothing is measured and nothing allocated; docs/programs.md has the bounds of each class.
+The exit code is 0 when some strategy fits, 5 when none does, and 3 when every one was refused.
+)";
+
+}  // namespace
+
+int fitness(int argc, char const* const* argv) {
+  cli::CommandLine line(
+      "info", "Says how fit this machine, or a device of --memory, is to train a model, by strategy.",
+      fitness_examples);
+  bool said = false;
+  line.toggle("--fitness", said, "this report");
+  std::filesystem::path json;
+  line.path("--json", "[FILE]", json,
+            "JSON instead of the report; without FILE or with -, on standard output");
+  cli::MatrixFlags matrix;
+  matrix.slots.of<slot::precision>() = {"bf16"};
+  planning::LimitFlags given;
+  cli::add_matrix_flags(line, matrix);
+  planning::add_limit_flags(line, given);
+  if (!line.parse(argc, argv)) return 0;
+  if (!line.given("--models"))
+    cli::refuse("--fitness is of a model, and none is named; give --model gpt2, or sizes such as --model " +
+                std::string("layers=12,heads=12,channels=768"));
+  cli::ProgramFiles(line, cli::folders_of(matrix.models)).check();
+  std::vector<cli::Point> const points = cli::make_matrix(matrix, 0, 256, &unsupported_reason);
+  cli::check_nvme_path(given.nvme_path);
+  if (!json.empty() && json != "-") check_writable(json);
+  Limits const limits = planning::limits_of(device_named(matrix.device), given);
+
+  std::vector<Judged> rows;
+  for (cli::Point const& point : points) {
+    Planned row = planning::plan_point(point, TrainerOptions{}, limits.bytes, 0.0);
+    Verdict verdict = judge(row, limits.bytes);
+    rows.push_back({std::move(row), std::move(verdict)});
+  }
+  if (json.empty()) {
+    std::cout << "limits: " << limits.text << "\n" << report(rows, cli::Terminal::of(1));
+  } else {
+    std::string const text = json_of(rows, limits.bytes, cli::command_text(argc, argv))
+                                 .dump(2, ' ', false, cli::Json::error_handler_t::replace) +
+                             "\n";
+    if (json == "-")
+      std::cout << text;
+    else
+      write_file(json, text);
+  }
+  std::cout << std::flush;
+  auto const any = [&](char const* status) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](Judged const& judged) { return judged.row.status == status; });
+  };
+  if (any("fits")) return 0;
+  if (any("oom")) throw Error(ErrorKind::out_of_memory, "no strategy fits " + limits.text);
+  throw Error(ErrorKind::unsupported, "every strategy was refused: " + rows.front().row.reason);
+}
+
+}  // namespace info
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "info/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/place.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/loop/training_loop.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/outputs.hpp"
+#include "machine/machine.hpp"
+#include "machine/nvme_folder.hpp"
+#include "prediction/machine_times.hpp"
+#include "results/statistics.hpp"
+#include "trace/step_times.hpp"
+#include "workload/models.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace info {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What is measured.
+struct Measuring {
+  Device device = default_device();
+  cli::Names precisions = {"fp32", "bf16", "fp16"};
+  std::vector<int> ranks;
+  double seconds = 30;  ///< in all, about
+  /// A model whose own sizes are measured first, two of its layers; none: built-in sizes alone.
+  std::optional<cli::ModelChoice> model;
+  std::int64_t batch = 1, sequence = 128;  ///< of that
+  std::filesystem::path nvme_path;         ///< where state lies on a disk; empty: disks are not measured
+};
+
+/// A model of a few layers, and what a step of it takes.
+struct Size {
+  std::string model;
+  int layers = 0;  ///< 0: as the model says
+  std::int64_t batch = 1, sequence = 128, vocabulary = 256;
+};
+
+/// Recipes that have every kind of move, and of work on state, between them.
+struct Kind {
+  std::string_view sharding, offload, recompute;
+};
+constexpr Kind plain{"zero0", "none", "none"};
+constexpr Kind with_all_on_host{"zero3", "cpu_full", "none"};
+constexpr Kind others[] = {with_all_on_host,
+                           {"zero2", "cpu_optimizer", "gelu"},
+                           {"dp", "none", "none"},
+                           {"zero3", "none", "block"},
+                           {"zero1", "none", "none"}};
+
+/// A training that is timed.
+struct Probe {
+  Size size;
+  Kind kind;
+};
+
+/// From those that say the most to those that say the least.
+std::vector<Probe> probes_of(Measuring const& what) {
+  auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
+                       std::int64_t vocabulary = 256) {
+    return Size{"heads=" + std::to_string(heads) + ",channels=" + std::to_string(channels), 2, batch,
+                sequence, vocabulary};
+  };
+  constexpr std::int64_t large = 50257;
+  std::vector<Size> sizes = {size(4, 128, 8, 128), size(12, 768, 1, 128, 8192), size(6, 384, 2, 256),
+                             size(2, 64, 4, 64),   size(4, 128, 2, 512),        size(4, 256, 4, 128, 4096),
+                             size(4, 128, 1, 64),  size(2, 32, 2, 16)};
+  if (!info_of(what.device).on_cores)
+    sizes = {size(12, 768, 32, 128, large),  size(12, 768, 8, 1024, large),
+             size(25, 1600, 8, 1024, large), size(12, 768, 32, 1024, large),
+             size(16, 1024, 4, 512, large),  size(4, 256, 16, 256, 4096),
+             size(20, 1280, 2, 128, large),  size(12, 768, 4, 4096, large),
+             size(32, 2048, 4, 512, large),  size(4, 128, 8, 128)};
+  std::vector<Probe> probes;
+  if (what.model) probes.push_back({{what.model->name, 0, what.batch, what.sequence}, plain});
+  probes.push_back({sizes[0], plain});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[0], {"zero3", "nvme", "none"}});
+  probes.push_back({sizes[1], plain});
+  for (Kind const& kind : others) probes.push_back({sizes[0], kind});
+  probes.push_back({sizes[2], plain});
+  probes.push_back({sizes[2], with_all_on_host});
+  if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
+  for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
+  // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
+  // which in two layers is mostly that of the head's products; most models have more layers. Of state on a
+  // disk two layers are enough: only its moves are taken.
+  if (!info_of(what.device).on_cores)
+    for (Probe& probe : probes)
+      if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
+  return probes;
+}
+
+/// Tokens as often as words are in a text (Zipf: the n-th of them 1/n times as often as the first), on which
+/// the embedding's gradient depends.
+std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
+  for (std::size_t at = 0; at < tokens.size(); ++at) {
+    auto const share = static_cast<double>(at * 2654435761u % 1000003u) / 1000003.0;
+    tokens[at] = static_cast<std::int32_t>(std::pow(static_cast<double>(vocabulary), share)) - 1;
+  }
+  return tokens;
+}
+
+/// The times of entries with equal costs, from every training that has them.
+class Collected {
+ public:
+  /// Takes one step as a whole: where ranks share cores, an entry that was quick made another wait. It is the
+  /// fastest, which something else disturbed the least, or on a GPU, whose clocks follow its power, the
+  /// median. There events between entries hold up what they time, so that times are fitted to the
+  /// `undisturbed` seconds of a step without. Of a training with state on a disk only moves are taken: what
+  /// else it does waits for the disk's threads, and others time it alone.
+  void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
+           cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
+    bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
+    bool const on_disk = uses_files(plan.recipe.placement);
+    Schedule const& schedule = plan.train.schedule;
+    std::vector<cli::TimedStep const*> steps;
+    for (cli::TimedStep const& step : timed.steps) steps.push_back(&step);
+    std::sort(steps.begin(), steps.end(), [](cli::TimedStep const* one, cli::TimedStep const* other) {
+      return one->whole.size() < other->whole.size();
+    });
+    cli::TimedStep const& chosen = *steps[clocks_vary ? steps.size() / 2 : 0];
+    std::vector<double> took(schedule.entries.size());  // each in one instance, since accumulation is 1
+    for (cli::TimedInstance const& instance : chosen.instances)
+      took[static_cast<std::size_t>(instance.entry)] = static_cast<double>(instance.ran.size()) * 1e-9;
+    if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
+    std::vector<cli::Cost> const costs = cli::joined(schedule, entry_costs);
+    std::vector<std::size_t> const leaders = cli::completed_by(schedule);
+    for (std::size_t at = 0; at < took.size(); ++at)
+      if (leaders[at] != at) took[leaders[at]] += took[at];
+    std::map<Key, std::pair<double, double>> sums;  // seconds and entries
+    for (std::size_t at = 0; at < took.size(); ++at) {
+      cli::Cost const& cost = costs[at];
+      if (cost.operations == 0) continue;
+      if (on_disk && !cost.is_move) continue;
+      Key const key{precision,  ranks,          cost.what, cost.flops, cost.attention_flops,
+                    cost.bytes, cost.operations};
+      all_[key].first = cost;
+      auto& [seconds, entries] = sums[key];
+      seconds += took[at];
+      ++entries;
+    }
+    for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
+  }
+
+  /// The medians over trainings.
+  void give(cli::MachineTimes& times) const {
+    for (auto const& [key, found] : all_)
+      if (double const seconds = cli::median(found.second); seconds > 0)
+        times.add({std::get<0>(key), std::get<1>(key), found.first, seconds});
+  }
+
+ private:
+  using Key = std::tuple<std::string, int, std::string, double, double, double, double>;
+  std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
+};
+
+/// Trains until the device has the clocks that its power allows in a run, not those of its first moments, and
+/// the host's part of a step its memory and its threads at hand. The seconds of a step then: the median of
+/// the later half of those that were not skipped; nothing where all were.
+std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
+  constexpr double enough_s = 0.3, most_s = 1.0;
+  constexpr int least_steps = 8;  // the first have memory and threads to wake
+  auto const start = Clock::now();
+  std::vector<double> steps;
+  TrainingLoop(trainer, comm,
+               {.batch = [&](std::int64_t) { return batch; },
+                .stop =
+                    [&](std::int64_t step) {
+                      double const taken = std::chrono::duration<double>(Clock::now() - start).count();
+                      return comm.is_root() && step > 0 && taken >= (step < least_steps ? most_s : enough_s);
+                    },
+                .report =
+                    [&](StepReport const& report) {
+                      if (!report.skipped) steps.push_back(report.interval);
+                    }})
+      .run();
+  if (steps.empty()) return std::nullopt;
+  steps.erase(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
+  return cli::median(steps);
+}
+
+void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable const& recipe,
+                TrainerOptions const& options, Collected& collected) {
+  bool const clocks_vary = !info_of(recipe.device).on_cores;
+  auto const trainer = make_trainer(model.built, recipe, comm, options);
+  Batch batch;
+  batch.batch = options.batch;
+  batch.sequence = options.sequence;
+  batch.tokens = tokens_of(batch.elements(), model.sizes.vocabulary);
+  batch.targets = batch.tokens;
+  std::optional<double> undisturbed;
+  if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
+  cli::RankTimes const times = cli::time_steps(
+      *trainer, comm, {.batch = [&](std::int64_t) { return batch; }, .kept = 4, .enough_s = 0.2});
+  if (!comm.is_root()) return;
+  auto const record = [&](Recorder& recorder, StepObserver const& observer) {
+    trainer->record(recorder, observer);
+  };
+  collected.add(std::string(recipe.names.precision), comm.world(), cli::costs_of(record), times,
+                trainer->plan(), undisturbed);
+}
+
+/// Trains a few steps and keeps the times of their entries; nothing where the recipe is none of this build or
+/// does not fit.
+void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
+         Collected& collected) {
+  RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
+                                           .sharding = probe.kind.sharding,
+                                           .precision = precision,
+                                           .offload = probe.kind.offload,
+                                           .recompute = probe.kind.recompute});
+  if (broken_rule(recipe) || unavailable_reason(recipe)) return;
+  bool const own = probe.size.layers == 0;
+  cli::ModelChoice const model =
+      cli::with_sizes(own ? *what.model
+                          : cli::model_choice("--model", "layers=" + std::to_string(probe.size.layers) + "," +
+                                                             probe.size.model),
+                      probe.size.sequence, own && what.model->named ? 0 : probe.size.vocabulary);
+  TrainerOptions options;
+  options.batch = static_cast<int>(probe.size.batch);
+  options.sequence = static_cast<int>(probe.size.sequence);
+  options.nvme_directory = what.nvme_path;
+  try {
+    run_ranks(recipe, ranks, [&](comm::Comm& comm) { time_steps(comm, model, recipe, options, collected); });
+  } catch (Error const& error) {
+    if (own || error.kind() != ErrorKind::out_of_memory) throw;
+  }
+}
+
+std::string machine_text(Device device) {
+  if (info_of(device).on_cores) {
+    std::string const name = cli::value_in("/proc/cpuinfo", "model name", ':');
+    return (name.empty() ? std::string("CPU") : name) + ", " + std::to_string(cli::core_count()) + " cores";
+  }
+  DeviceFacts const facts = device_facts(device);
+  return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
+}
+
+/// Trains round after round until the time is over; `said` is what that left out.
+cli::MachineTimes measured(Measuring const& what, std::string& said) {
+  auto const start = Clock::now();
+  Collected collected;
+  std::size_t done = 0;
+  std::vector<Probe> const probes = probes_of(what);
+  std::size_t const all = probes.size() * what.ranks.size() * what.precisions.size();
+  auto const is_over = [&] {
+    return done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds;
+  };
+  while (!is_over())  // round after round
+    for (Probe const& probe : probes)
+      for (int const ranks : what.ranks)
+        for (std::string const& precision : what.precisions) {
+          if (is_over()) break;
+          run(probe, what, precision, ranks, collected);
+          ++done;
+        }
+  cli::MachineTimes times(std::string(name_of(what.device)), machine_text(what.device));
+  collected.give(times);
+  if (times.timings().empty())
+    throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
+  said = done < all
+             ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
+                   cli::fixed(what.seconds, 0) + " s; --measure-time gives more"
+             : "every training was timed " +
+                   cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
+  return times;
+}
+
+/// 1, one a core where the device is the CPU, and as many as compare takes.
+std::vector<int> usual_ranks(Device device) {
+  std::vector<int> ranks = default_ranks(device);
+  ranks.push_back(1);
+  if (info_of(device).on_cores) ranks.push_back(std::min(cli::core_count(), 64));
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
+
+constexpr char measure_examples[] =
+    "Examples:\n"
+    "  info --measure machine.json\n"
+    "  info --measure machine.json --model gpt2-xl --batch 8 --sequence 1024 --precisions bf16\n"
+    "\n"
+    "plan --machine FILE and compare --machine FILE predict steps from what it writes.\n"
+    "Leave the machine alone meanwhile: what runs beside it is in the times.\n";
+
+}  // namespace
+
+int measure(int argc, char const* const* argv) {
+  cli::CommandLine line("info", "Times the operations of steps on this machine, and writes them to a file.",
+                        measure_examples);
+  Measuring what;
+  std::filesystem::path file;
+  std::string model, device(name_of(what.device));
+  line.path("--measure", "FILE", file, "the file");
+  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, device, "which device");
+  line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","), "in which precisions",
+            [&](std::string const& flag, cli::Names const& items) {
+              cli::Names known;
+              for (std::string_view const name : choice_names<slot::precision>()) known.emplace_back(name);
+              what.precisions.clear();
+              for (auto const& item : items) what.precisions.push_back(cli::choice(flag, item, known));
+            });
+  line.whole_list("--ranks,--gpus", what.ranks,
+                  "while so many ranks run; else 1, one a core where the device is the CPU, and compare's", 1,
+                  64);
+  line.text("--model", "NAME", model, "measure two layers of this model too, at its own sizes");
+  line.whole("--batch", what.batch, "sequences in a micro-batch of that", 1, 1 << 20);
+  line.whole("--sequence", what.sequence, "tokens in a sequence of that", 1, 1 << 20);
+  line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
+  line.real("--measure-time", what.seconds, "seconds after which no training begins",
+            {.least = 0.0, .most = 86400.0});
+  if (!line.parse(argc, argv)) return 0;
+  what.device = device_named(device);
+  if (model.empty())
+    for (char const* flag : {"--batch", "--sequence"})
+      if (line.given(flag))
+        cli::refuse(std::string(flag) + " is of a model, and none is named; give --model");
+  if (!model.empty()) what.model = cli::model_choice("--model", model);
+  cli::ProgramFiles(line, {what.model ? what.model->folder : std::filesystem::path()}).check();
+  check_writable(file);
+  cli::check_nvme_path(what.nvme_path);
+  need_device(what.device);
+  for (std::string const& precision : what.precisions) {
+    RecipeTable const recipe = parse_recipe({.device = name_of(what.device), .precision = precision});
+    if (auto const rule = broken_rule(recipe))
+      throw Error(ErrorKind::config, cli::in_flags(std::string(*rule)));
+    if (auto const reason = unavailable_reason(recipe)) throw Error(ErrorKind::unsupported, *reason);
+  }
+  if (what.ranks.empty()) what.ranks = usual_ranks(what.device);
+  if (!model.empty()) {
+    if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
+    for (auto& [name, number] : what.model->sizes.numbers)
+      if (name == "layers") number = std::min(number, 2.0);
+    (void)cli::with_sizes(*what.model, what.sequence, 0);  // refuses a sequence beyond its positions
+  }
+  cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
+  if (!what.nvme_path.empty()) what.nvme_path = folder.path();
+  std::string said;
+  cli::MachineTimes const times = measured(what, said);
+  times.write(file, cli::environment(device_facts(what.device)));
+  std::cout << said << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
+            << times.machine() << "\nwrote " << v0::detail::path_text(file) << "\n";
+  return 0;
+}
+
+}  // namespace info
+}  // namespace v0
+}  // namespace tessera

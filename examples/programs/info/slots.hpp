@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each slot offers on a device.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/policy/table.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace info {
+
+/// A choice of a slot, and why it cannot be taken; nothing when it can.
+struct Choice {
+  std::string name;
+  std::optional<std::string> reason;
+};
+struct Slot {
+  std::string title;
+  std::vector<Choice> choices;
+};
+
+/// Why a build cannot run a legal recipe: unavailable_reason.
+using Availability = std::function<std::optional<std::string>(RecipeTable const&)>;
+
+/// Every choice of a slot in the first recipe of the device in which it is legal, else in the default one.
+template <class S>
+Slot slot_report(std::string_view device, Availability const& unavailable) {
+  Slot report{std::string(S::title), {}};
+  for (std::string_view const name : choice_names<S>()) {
+    std::optional<std::string> reason;
+    for (auto const& [precision, attention] :
+         {std::pair<std::string_view, std::string_view>{"", ""}, {"fp16", ""}, {"", "reference"}}) {
+      SlotNames names;
+      names.device = device;
+      names.precision = precision;
+      names.attention = attention;
+      names.*S::field = name;
+      RecipeTable const recipe = parse_recipe(names);
+      auto const rule = broken_rule(recipe);
+      auto const now = rule ? std::optional(cli::in_flags(std::string(*rule))) : unavailable(recipe);
+      if (!reason || !now) reason = now;
+      if (!now) break;
+    }
+    report.choices.push_back({std::string(name), reason});
+  }
+  return report;
+}
+
+inline std::vector<Slot> slots(std::string_view device, Availability const& unavailable) {
+  std::vector<Slot> all;
+  for_each_slot([&]<class S>(S) { all.push_back(slot_report<S>(device, unavailable)); });
+  return all;
+}
+
+}  // namespace info
+}  // namespace v0
+}  // namespace tessera

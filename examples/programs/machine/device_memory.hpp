@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process holds of the devices of a run. Needs tessera::recipes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tessera/train/any_trainer.hpp"
+#include "tessera/train/device_probe.hpp"
+
+#include "machine/gpus.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Of the first `ranks` devices now, each figure the largest of one. Nothing on the CPU. Ask while every rank
+/// has its trainer.
+inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks) {
+  std::vector<std::int64_t> allocated;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (auto const bytes = allocated_bytes(device, rank)) allocated.push_back(*bytes);
+  if (allocated.empty()) return std::nullopt;
+  return device_memory_use(allocated, device_facts(device).addresses);
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the GPUs of a row drew and did while it was timed, by a thread that asks ten times a second.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "machine/nvml.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Figures of some seconds. Power is that of all GPUs together; a figure is absent when one of them lacks it.
+struct GpuUse {
+  std::optional<double> util_pct;                  ///< mean over GPUs and time
+  std::optional<double> power_w, peak_power_w;     ///< by the energy that they counted, else mean of samples
+  std::optional<double> temp_start_c, temp_end_c;  ///< of the hottest
+};
+
+/// Adds samples up.
+class GpuSums {
+ public:
+  /// Less time says little: the driver renews its figures up to a second late.
+  static constexpr double least_seconds = 2.5;
+
+  /// The samples of all GPUs at one moment, in seconds of any clock.
+  void add(double now, std::vector<nvml::Sample> const& gpus) {
+    auto const power_of = [](nvml::Sample const& gpu) {
+      return gpu.power_instant_w ? gpu.power_instant_w : gpu.power_w;
+    };
+    auto const sum = [&](auto const& of) {
+      std::optional<double> all = gpus.empty() ? std::nullopt : std::optional(0.0);
+      for (nvml::Sample const& gpu : gpus) {
+        auto const one = of(gpu);
+        all = all && one ? std::optional(*all + static_cast<double>(*one)) : std::nullopt;
+      }
+      return all;
+    };
+    Moment last{now, sum([](auto const& gpu) { return gpu.energy_j; }), std::nullopt};
+    for (nvml::Sample const& gpu : gpus)
+      if (gpu.temperature_c)
+        last.temp_c = std::max(last.temp_c.value_or(-300.0), static_cast<double>(*gpu.temperature_c));
+    util_.add(sum([](auto const& gpu) { return gpu.utilization_pct; }), static_cast<double>(gpus.size()));
+    power_.add(sum(power_of), 1.0);
+    if (!first_) first_ = last;
+    last_ = last;
+    ++samples_;
+  }
+  std::int64_t samples() const { return samples_; }
+
+  /// Nothing for less than `least_seconds`.
+  std::optional<GpuUse> use() const {
+    if (!first_ || last_.seconds - first_->seconds < least_seconds) return std::nullopt;
+    GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
+    if (first_->energy_j && last_.energy_j && *last_.energy_j > *first_->energy_j)
+      found.power_w = (*last_.energy_j - *first_->energy_j) / (last_.seconds - first_->seconds);
+    return found;
+  }
+
+ private:
+  struct Moment {
+    double seconds = 0.0;
+    std::optional<double> energy_j, temp_c;
+  };
+  struct Mean {
+    double sum = 0.0, peak = 0.0;
+    std::int64_t samples = 0;
+    bool whole = true;
+    void add(std::optional<double> const& value, double parts) {
+      whole = whole && value;
+      if (!value) return;
+      sum += *value / parts;
+      peak = std::max(peak, *value);
+      ++samples;
+    }
+    bool known() const { return whole && samples > 0; }
+    std::optional<double> mean() const {
+      return known() ? std::optional(sum / static_cast<double>(samples)) : std::nullopt;
+    }
+    std::optional<double> most() const { return known() ? std::optional(peak) : std::nullopt; }
+  };
+
+  std::optional<Moment> first_;
+  Moment last_;
+  std::int64_t samples_ = 0;
+  Mean util_, power_;
+};
+
+/// Samples these GPUs of NVML as long as it lives.
+class GpuWatch {
+ public:
+  GpuWatch(nvml::Library const& library, std::vector<int> gpus,
+           std::chrono::milliseconds interval = std::chrono::milliseconds(100))
+      : library_(library), gpus_(std::move(gpus)), thread_([this, interval](std::stop_token const& stop) {
+          std::unique_lock lock(mutex_);
+          do {
+            lock.unlock();
+            std::vector<nvml::Sample> now;
+            for (int const gpu : gpus_) now.push_back(library_.sample(gpu));
+            std::chrono::duration<double> const time = std::chrono::steady_clock::now().time_since_epoch();
+            lock.lock();
+            sums_.add(time.count(), now);
+          } while (!wake_.wait_for(lock, stop, interval, [] { return false; }) && !stop.stop_requested());
+        }) {}
+
+  /// Counts from here.
+  void begin() {
+    std::lock_guard const lock(mutex_);
+    sums_ = GpuSums();
+  }
+  GpuSums sums() const {
+    std::lock_guard const lock(mutex_);
+    return sums_;
+  }
+
+ private:
+  nvml::Library const& library_;
+  std::vector<int> gpus_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any wake_;
+  GpuSums sums_;
+  std::jthread thread_;  // last: it uses all of these
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

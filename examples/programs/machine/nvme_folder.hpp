@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder for state on NVMe: the one that was named, or a fresh one below TMPDIR for this run alone.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/nvme_file.hpp"
+
+#include "cli/command_line.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
+  line.path("--nvme-path", "FOLDER", path,
+            "folder on a disk for state on NVMe; else a fresh one in TMPDIR, removed at the end");
+}
+
+/// Refuses a --nvme-path that is no folder. Throws Error(usage).
+inline void check_nvme_path(std::filesystem::path const& path) {
+  std::error_code code;
+  if (!path.empty() && !std::filesystem::is_directory(path, code))
+    throw Error(ErrorKind::usage, "--nvme-path " + v0::detail::path_text(path) +
+                                      " is not a folder; create it, or name another one");
+}
+
+/// Where fresh folders are made: TMPDIR, or /tmp.
+inline std::filesystem::path temporary_path() {
+  char const* const given = std::getenv("TMPDIR");
+  return given != nullptr && *given != '\0' ? given : "/tmp";
+}
+
+/// The folder for files of state while a program runs. A fresh one is removed with this object; it is locked,
+/// so that what a killed program has left is known by the next one, which removes it.
+class NvmeFolder {
+ public:
+  /// A fresh folder only if it is `needed`. Throws Error that names --nvme-path or TMPDIR when no files can
+  /// be made there.
+  NvmeFolder(std::filesystem::path const& given, bool needed) : path_(given) {
+    if (given.empty() && !needed) return;
+    check_nvme_path(given);
+    try {
+      if (given.empty())
+        make_fresh();
+      else
+        check_writable_folder(given);
+      // What killed runs have left there must not count when somebody asks what is free.
+      if (!given.empty() && needed) v0::detail::ScratchFile::sweep(given.native());
+    } catch (Error const& error) {
+      throw Error(error.kind(), std::string(given.empty() ? "TMPDIR " : "--nvme-path ") + error.what());
+    }
+  }
+  NvmeFolder(NvmeFolder const&) = delete;
+  NvmeFolder& operator=(NvmeFolder const&) = delete;
+  ~NvmeFolder() {
+    std::error_code ignored;
+    if (lock_) std::filesystem::remove_all(path_, ignored);
+  }
+
+  /// Empty where no state lies in files.
+  std::filesystem::path const& path() const noexcept { return path_; }
+
+ private:
+  static constexpr std::string_view prefix = "tessera-nvme-";
+
+  /// A folder of this user, opened and locked; nothing where it is locked already, or gone.
+  static v0::detail::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
+    v0::detail::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    struct stat status {};
+    bool const mine = file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+    bool const taken = !mine && (errno == EWOULDBLOCK || !without_locks_too);
+    if (!file || taken || ::fstat(file.get(), &status) != 0 || status.st_uid != ::geteuid() ||
+        status.st_nlink == 0)
+      return v0::detail::Descriptor();
+    return file;
+  }
+
+  void make_fresh() {
+    std::filesystem::path const above = temporary_path();
+    std::error_code code;
+    std::filesystem::directory_iterator entry(above, code);
+    for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
+      if (!entry->path().filename().native().starts_with(prefix)) continue;
+      std::error_code ignored;
+      if (auto const left = locked(entry->path(), false)) std::filesystem::remove_all(entry->path(), ignored);
+    }
+    for (int attempt = 0; attempt < 10 && !lock_;
+         ++attempt) {  // another program may sweep it before the lock
+      std::string name = (above / (std::string(prefix) + "XXXXXX")).native();
+      if (::mkdtemp(name.data()) == nullptr) v0::detail::file_error(above, "create a folder in it", errno);
+      path_ = name;
+      lock_ = locked(path_, true);
+    }
+    if (!lock_) v0::detail::file_error(above, "lock a folder in it", errno);
+  }
+
+  std::filesystem::path path_;
+  v0::detail::Descriptor lock_;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

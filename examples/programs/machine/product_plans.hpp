@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder for measured plans of products, and what is said of it.
+#pragma once
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/place.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/command_line.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& folder) {
+  line.path(
+      "--product-plans", "FOLDER", folder,
+      "on GPUs: time the algorithms of each product once, keep the fastest of equal bits in this folder");
+}
+
+/// Refuses a folder for a device whose products have nothing to measure. Throws Error(unsupported).
+inline void check_product_plans(std::filesystem::path const& folder, Device device) {
+  if (folder.empty()) return;
+  if (auto const reason = unmeasurable_reason(device))
+    throw Error(ErrorKind::unsupported, "--product-plans " + v0::detail::path_text(folder) + ": " + *reason);
+}
+
+/// Null without a folder. To be kept until the last trainer is gone.
+inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
+  if (folder.empty()) return nullptr;
+  try {
+    return measure_products(device, folder.string());
+  } catch (Error const& error) {
+    throw Error(error.kind(), std::string("--product-plans ") + error.what());
+  }
+}
+
+/// How the plans of a device's products were chosen; empty where it has none.
+inline std::string product_plans_text(Device device, bool measured) {
+  return device != Device::cuda ? "" : measured ? "measured" : "library";
+}
+
+/// Says on stderr what was not measured or not kept.
+inline void warn_of_plans(ProductPlans const* plans) {
+  std::string const failure = plans ? plans->failure() : std::string();
+  if (failure.empty()) return;
+  std::cout.flush();
+  std::cerr << "warning: --product-plans " << v0::detail::printable(failure, failure.size())
+            << "; results are not affected" << std::endl;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

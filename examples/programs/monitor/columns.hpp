@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Columns of samples: how values are written, and what they were, in memory that does not grow with time.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "machine/machine.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace monitor {
+
+using cli::Json;
+
+/// What a column of numbers held.
+struct Summary {
+  std::int64_t samples = 0;
+  double mean = 0.0, std = 0.0, min = 0.0, max = 0.0, median = 0.0;
+};
+
+/// Counts each value as it is written, with so many decimals: then every figure of the summary is the one
+/// that the file gives, the median too, and hours take no more memory than minutes.
+class Counts {
+ public:
+  explicit Counts(int decimals) : decimals_(decimals), scale_(std::pow(10.0, decimals)) {}
+
+  int decimals() const { return decimals_; }
+
+  /// The value as it is written.
+  Json add(double value) {
+    std::int64_t const unit = std::llround(value * scale_);
+    ++counts_[unit];
+    return scale_ == 1.0 ? Json(unit) : Json(of(unit));
+  }
+
+  std::optional<Summary> summary() const {
+    if (counts_.empty()) return std::nullopt;
+    Summary found;
+    double sum = 0.0, squares = 0.0;
+    for (auto const& [unit, count] : counts_) {
+      found.samples += count;
+      sum += of(unit) * static_cast<double>(count);
+    }
+    auto const samples = static_cast<double>(found.samples);
+    found.mean = sum / samples;
+    std::int64_t before = 0;
+    double middle[2] = {};
+    for (auto const& [unit, count] : counts_) {
+      squares += static_cast<double>(count) * (of(unit) - found.mean) * (of(unit) - found.mean);
+      if (before <= (found.samples - 1) / 2) middle[0] = of(unit);
+      if (before <= found.samples / 2) middle[1] = of(unit);
+      before += count;
+    }
+    found.std = found.samples > 1 ? std::sqrt(squares / (samples - 1.0)) : 0.0;
+    found.min = of(counts_.begin()->first);
+    found.max = of(counts_.rbegin()->first);
+    found.median = 0.5 * (middle[0] + middle[1]);
+    return found;
+  }
+
+ private:
+  double of(std::int64_t unit) const { return static_cast<double>(unit) / scale_; }
+
+  int decimals_;
+  double scale_;
+  std::map<std::int64_t, std::int64_t> counts_;
+};
+
+/// When samples are due: every interval from the start on, however long one took, so that nothing drifts.
+/// Times are nanoseconds since the start.
+class Deadlines {
+ public:
+  explicit Deadlines(std::int64_t interval) : interval_(interval) {}
+
+  std::int64_t next() const { return next_ * interval_; }
+  /// A sample began. Deadlines that have gone by entirely are left out.
+  void taken(std::int64_t now) {
+    ++samples_;
+    std::int64_t const behind = (now - next()) / interval_;
+    if (now - next() > interval_) {
+      ++late_;
+      missed_ += behind;
+      next_ += behind;
+    }
+    ++next_;
+  }
+
+  std::int64_t samples() const { return samples_; }
+  /// Those that came more than an interval after they were due, and how many were left out by that.
+  std::int64_t late() const { return late_; }
+  std::int64_t missed() const { return missed_; }
+
+ private:
+  std::int64_t interval_, next_ = 0, samples_ = 0, late_ = 0, missed_ = 0;
+};
+
+}  // namespace monitor
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/advice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+
+#include "tessera/core/place.hpp"
+
+#include "cli/terminal.hpp"
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace planning {
+
+namespace {
+
+/// Bytes of a rank that are short: its device's, and on the CPU those of the host, which are the same memory.
+std::int64_t taken(Planned const& row) {
+  bool const shared = !info_of(row.point.recipe.device).own_memory;
+  return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
+}
+
+/// How much of what is preferred a row has; 0 where that is not known.
+double worth(Planned const& row, Preference preferred) {
+  double const bytes = std::max(1.0, static_cast<double>(taken(row)));
+  double const rate = row.predicted.tokens_per_second().value_or(0.0);
+  switch (preferred) {
+    case Preference::speed:
+      return rate;
+    case Preference::memory:
+      return 1.0 / bytes;
+    case Preference::efficiency:
+      return rate / bytes;
+    case Preference::simple:
+      return 1.0;
+  }
+  return 0.0;
+}
+
+/// "12,345 tok/s predicted (40% of the step guessed)"; what is guessed only where it matters.
+std::string rate_text(cli::Prediction const& predicted) {
+  auto const rate = predicted.tokens_per_second();
+  if (!rate) return "its speed is not known";
+  return cli::grouped(std::llround(*rate)) + " tok/s predicted" +
+         (predicted.guesses_much()
+              ? " (" + cli::fixed(100.0 * predicted.guessed, 0) + "% of the step guessed)"
+              : "");
+}
+
+/// What a rank takes, in words.
+std::string taken_text(Planned const& row) {
+  bool const shared = !info_of(row.point.recipe.device).own_memory;
+  return bytes_text(taken(row)) + (shared ? " of memory a rank" : " a rank");
+}
+
+/// "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
+std::string figures_text(Planned const& row) {
+  bool const predicted = row.predicted.step_s.has_value() || !row.predicted.reason.empty();
+  return row.point.experiment + " (" + (predicted ? rate_text(row.predicted) + ", " : std::string()) +
+         taken_text(row) + ")";
+}
+
+/// Adds how a pick stands to a published rule of thumb, whose row is `named`.
+void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
+  if (!named) return;
+  if (named == &picked)
+    out += "  follows the pattern '" + rule + "'\n";
+  else if (taken(*named) == taken(picked))
+    out += "  takes as much as the pattern '" + rule + "' would, " + named->point.experiment + "\n";
+  else
+    out += "  against the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
+}
+
+}  // namespace
+
+std::optional<double> efficiency(Planned const& row) {
+  auto const rate = row.predicted.tokens_per_second();
+  if (!rate || taken(row) <= 0) return std::nullopt;
+  return *rate / (static_cast<double>(taken(row)) / (1 << 30));
+}
+
+Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Preference preferred) {
+  std::vector<Planned const*> fitting;
+  double most = 0.0;
+  for (Planned const& row : rows)
+    if (row.fits() && family(row.point) == of) {
+      fitting.push_back(&row);
+      most = std::max(most, worth(row, preferred));
+    }
+  bool const exact = preferred == Preference::memory;  // bytes are, predicted times are not
+  auto const simpler = [&](Planned const& one, Planned const& other) {
+    std::int64_t const a = one.footprint.total, b = other.footprint.total;
+    if (exact && a != b) return a < b;
+    return given_up(one) < given_up(other);
+  };
+  Planned const* best = nullptr;
+  for (Planned const* row : fitting)
+    if (double const its = worth(*row, preferred);
+        its > 0.0 && its >= (exact ? most : (1.0 - equal_share) * most) && (!best || simpler(*row, *best)))
+      best = row;
+  return best;
+}
+
+Planned const* pick_by_what_is_known(std::vector<Planned> const& rows, std::string const& of,
+                                     Preference preferred) {
+  if (Planned const* best = pick(rows, of, preferred)) return best;
+  return pick(rows, of, preferred == Preference::efficiency ? Preference::memory : Preference::simple);
+}
+
+std::string picked_text(Planned const& row) {
+  auto const there = [&](Tier tier, char const* where) {
+    return row.on(tier) > 0 ? " and " + bytes_text(row.on(tier)) + where : std::string();
+  };
+  auto const each = efficiency(row);
+  return row.point.experiment + ", " + bytes_text(row.on(Tier::device)) + " a rank" +
+         there(Tier::host, " of host memory") + there(Tier::nvme, " on NVMe") +
+         (each ? ", " + rate_text(row.predicted) + ", " + cli::grouped(std::llround(*each)) + " for each GiB"
+               : std::string());
+}
+
+std::string advice_text(std::vector<Planned> const& rows, Planned const& picked, Preference preferred) {
+  if (preferred == Preference::simple) return {};
+  std::string out;
+  if (preferred != Preference::memory && !picked.predicted.tokens_per_second())
+    out += "  picked by bytes: no row that fits has a predicted step, " + picked.predicted.reason + "\n";
+  std::string const of = family(picked.point);
+  std::set<int> stages;
+  Planned const *lowest = nullptr, *offloaded = nullptr;
+  for (Planned const& row : rows) {
+    RecipeTable const& recipe = row.point.recipe;
+    if (!row.fits() || family(row.point) != of || recipe.stage < 0) continue;
+    stages.insert(recipe.stage);
+    if (!lowest || given_up(row) < given_up(*lowest)) lowest = &row;
+    if (recipe.stage == 3 && recipe.names.offload != "none" &&
+        (!offloaded || taken(row) < taken(*offloaded) ||
+         (&row == &picked && taken(row) == taken(*offloaded))))
+      offloaded = &row;
+  }
+  if (preferred == Preference::speed && stages.size() > 1)
+    add_pattern(out, "speed is critical: the lowest stage that fits", lowest, picked);
+  if (preferred == Preference::memory)
+    add_pattern(out, "memory is critical: ZeRO-3 with offload", offloaded, picked);
+  if (preferred == Preference::efficiency && picked.predicted.tokens_per_second())
+    out += "  follows the pattern 'the most tokens a second for each GB of peak memory'\n";
+  if (Planned const* fastest = pick(rows, of, Preference::speed); fastest && fastest != &picked) {
+    if (!picked.predicted.step_s) {
+      out += "  what it gives up of the speed of " + figures_text(*fastest) +
+             " is not known: " + picked.predicted.reason + "\n";
+    } else {
+      double const lost =
+          1.0 - *picked.predicted.tokens_per_second() / *fastest->predicted.tokens_per_second();
+      if (lost >= equal_share)
+        out += "  gives up " + cli::fixed(100.0 * lost, 0) + "% of the speed of " + figures_text(*fastest) +
+               "\n";
+    }
+  }
+  if (Planned const* least = pick(rows, of, Preference::memory); least && least != &picked)
+    if (std::int64_t const more = taken(picked) - taken(*least); more > 0)
+      out += "  takes " + bytes_text(more) + " more a rank than " + figures_text(*least) + "\n";
+  return out;
+}
+
+}  // namespace planning
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// How long a step of a recipe would take on a machine whose times are known.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/values.hpp"
+#include "prediction/machine_times.hpp"
+#include "workload/matrix.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The times of `--machine`; none: nothing is predicted.
+using KnownTimes = std::shared_ptr<MachineTimes const>;
+
+inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
+  line.path(
+      "--machine", "FILE|NAME", file,
+      "predict each row's step from times of a machine, which info --measure FILE writes; a NAME is one "
+      "whose times are here: " +
+          joined(MachineTimes::known_names()));
+}
+
+/// Throws what reading throws, Error(usage) where the text is a name of known times and a file too, or
+/// neither, and Error(config) where the times are another device's than `device`.
+inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
+  if (file.empty()) return nullptr;
+  std::string const text = v0::detail::path_text(file);
+  std::optional<MachineTimes> known = MachineTimes::known(file.string());
+  std::error_code code;
+  bool const is_file = std::filesystem::is_regular_file(file, code);
+  if (known && is_file)
+    refuse("--machine: " + text + " is a machine that comes with the programs and a file here; give ./" +
+           text + " for the file, or rename it");
+  if (!known && !is_file && !file.has_parent_path())
+    refuse("--machine: no machine is called " + in_quotes(text) + ", and it is no file; choose from " +
+           joined(MachineTimes::known_names()) + ", or give a file that info --measure FILE wrote");
+  if (!known) known = MachineTimes::read(file);
+  if (known->device() != device)
+    throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", and --device is " +
+                                       device + "; give --device " + known->device() +
+                                       ", or measure this one with info --measure FILE --device " + device);
+  return std::make_shared<MachineTimes const>(*std::move(known));
+}
+
+/// "measured on AMD EPYC, 2 cores": where times are from, which names the machine that they are of.
+inline std::string source_text(MachineTimes const& times) {
+  std::string const& source = times.source();
+  return source.find(times.machine()) == source.npos ? times.machine() + ", " + source : source;
+}
+/// "times: machine.json, measured on AMD EPYC, 2 cores".
+inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
+  return "times: " + v0::detail::path_text(file) + ", " + v0::detail::printable(source_text(times)) + "\n";
+}
+/// The same in JSON: null where nothing is predicted.
+inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
+  return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
+}
+
+struct Prediction {
+  std::optional<double> step_s;  ///< none: some entry's time is not known
+  double guessed = 0.0;          ///< the share of it in entries of kinds that were not measured
+  std::string reason;            ///< why there is none
+  std::int64_t tokens = 0;       ///< of a step, over all ranks
+
+  /// More than a tenth of it.
+  bool guesses_much() const { return guessed > 0.1; }
+  std::optional<double> tokens_per_second() const {
+    return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
+  }
+};
+
+/// Records the row's step without running it. Nothing but a reason for what cannot be planned.
+inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
+  Prediction prediction;
+  prediction.tokens = point.split.global() * point.sequence;
+  if (point.refusal || !point.model.built) {
+    prediction.reason = point.refusal.value_or("the model cannot be made");
+    return prediction;
+  }
+  if (info_of(point.recipe.device).on_cores && options.threads != 0) {
+    prediction.reason = "times are of ranks that share the cores, and --threads says otherwise";
+    return prediction;
+  }
+  try {
+    std::optional<StepPlan> plan;
+    std::vector<Cost> const costs = costs_of([&](Recorder& recorder, StepObserver const& observer) {
+      plan = record_step(point.model.built, point.recipe, options_of(point, options), 0, point.world(),
+                         recorder, observer);
+    });
+    std::string unknown;
+    if (auto const step = times.step(*plan, costs, &unknown)) {
+      prediction.step_s = step->seconds;
+      prediction.guessed = step->seconds > 0 ? step->guessed / step->seconds : 0.0;
+    } else {
+      prediction.reason =
+          "the machine's file has no times of '" + unknown + "'" +
+          (unknown.starts_with("copy") ? "" : " in " + std::string(point.recipe.names.precision));
+    }
+  } catch (std::exception const& error) {
+    prediction.reason = error.what();
+  }
+  return prediction;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

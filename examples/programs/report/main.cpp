@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// report: results of the other programs as pages, figures and tables that people read.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/utf8.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/outputs.hpp"
+#include "cli/program.hpp"
+#include "report/figures.hpp"
+#include "report/pages.hpp"
+#include "report/reading.hpp"
+#include "report/rows.hpp"
+
+namespace cli = tessera::cli;
+namespace fs = std::filesystem;
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+constexpr char examples[] = R"(Examples:
+  report results --html report.html
+  report results plan.json run.json --html report.html      what compare, plan and monitor wrote
+  report here/results there/results --markdown report.md --svg figures
+  report results/compare_*.json --html report.html          several comparisons of one folder, side by side
+  report results rivals.json --svg figures                  beside what other programs were measured to do
+  report run1.jsonl run2.jsonl --html runs.html             logs of train
+  report --summarize results --csv all.csv                  the step logs of earlier runs, folded
+
+RESULTS are JSON of compare (or the folder that it wrote, for the newest there), logs of train, JSON of plan and of monitor, step logs,
+and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds.
+A figure whose data is not there is left out, with a line.
+)";
+
+struct Settings {
+  std::vector<fs::path> results, folders;
+  fs::path html, svg, markdown, csv;
+  std::string title = default_title;
+  std::int64_t warmup = 1;
+};
+
+void declare(cli::CommandLine& line, Settings& settings) {
+  line.group("What is read");
+  line.inputs("--results", "RESULTS...", "files, or folders that compare wrote",
+              [&](std::string const&, cli::Names const& values) {
+                for (auto const& value : values) settings.results.emplace_back(value);
+              });
+  line.values("--summarize", "DIR...", "", "folders with step logs, which become a row for each experiment",
+              [&](std::string const&, cli::Names const& values) {
+                settings.folders.assign(values.begin(), values.end());
+              });
+  line.whole("--warmup", settings.warmup, "first steps of each step log that --summarize does not time", 0,
+             1 << 30);
+  line.group("Outputs");
+  line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");
+  line.path("--svg", "DIR", settings.svg, "each figure as a file; the folder is made");
+  line.path("--markdown", "FILE", settings.markdown,
+            "tables, with the figures of --svg; - is standard output");
+  line.path("--csv", "FILE", settings.csv, "all rows; - is standard output");
+  line.text("--title", "TEXT", settings.title, "the title of pages");
+}
+
+void check(cli::CommandLine const& line, Settings const& settings) {
+  if (settings.results.empty() && settings.folders.empty())
+    cli::refuse("nothing to report; give RESULTS, such as results/compare.json, or --summarize DIR");
+  if (settings.html.empty() && settings.svg.empty() && settings.markdown.empty() && settings.csv.empty())
+    cli::refuse("no output is named; give --html FILE, --svg DIR, --markdown FILE or --csv FILE");
+  if (settings.svg == "-")
+    cli::refuse("--svg - is a folder of figures, not one stream; give the name of a folder");
+  if (line.given("--warmup") && settings.folders.empty())
+    cli::refuse(
+        "--warmup says which steps of step logs are not timed, and none are read; give --summarize DIR");
+}
+
+std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
+  std::vector<cli::NamedPath> read;
+  for (fs::path const& input : inputs) read.emplace_back("the input", input);
+  return read;
+}
+
+/// The outputs that are named, checked against the files that are read.
+void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
+  files.check();
+  for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
+    if (!file->empty() && *file != "-") check_writable(*file);
+  if (!settings.svg.empty()) check_writable_folder(settings.svg);
+}
+
+void say_what_was_read(Material const& material, std::ostream& out) {
+  for (Source const& source : material.sources) {
+    out << "read " << source.path << ": " << source.kind_text() << ", "
+        << cli::grouped(static_cast<std::int64_t>(source.rows))
+        << (source.kind == Kind::recording ? " sample" : " row") << (source.rows == 1 ? "" : "s") << '\n';
+    for (std::string const& note : source.notes)
+      out << "  " << v0::detail::printable(note, note.size()) << '\n';
+  }
+}
+
+/// Writes each figure into the folder. Figures of an earlier report stay there, which is said.
+void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramFiles const& program_files,
+                   std::ostream& out) {
+  std::vector<SvgFile> files;
+  std::vector<cli::NamedPath> outputs;
+  for (Figure const& figure : figures.drawn)
+    for (SvgFile& file : svg_files(figure)) {
+      outputs.emplace_back("--svg", folder / file.name);
+      files.push_back(std::move(file));
+    }
+  program_files.check(outputs);
+  make_folder(folder);
+  for (SvgFile const& file : files) write_file(folder / file.name, file.text);
+  out << "wrote " << files.size() << (files.size() == 1 ? " figure: " : " figures: ")
+      << v0::detail::path_text(folder) << "/NAME.svg\n";
+  cli::Names stale;
+  std::error_code code;
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    fs::path const name = entry->path().filename();
+    if (name.extension() == ".svg" &&
+        std::none_of(files.begin(), files.end(), [&](SvgFile const& file) { return name == file.name; }))
+      stale.push_back(v0::detail::path_text(name));
+  }
+  std::sort(stale.begin(), stale.end());
+  if (stale.empty()) return;
+  out.flush();
+  std::cerr << "warning: " << v0::detail::path_text(folder)
+            << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them"
+            << std::endl;
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  cli::CommandLine line("report", "Makes pages, figures and tables of results: report RESULTS... --html FILE",
+                        examples);
+  declare(line, settings);
+  if (!line.parse(argc, argv)) return 0;
+  check(line, settings);
+  std::string storage;
+  std::int64_t replaced = 0;
+  settings.title = std::string(v0::detail::repaired(settings.title, storage, replaced));
+
+  std::vector<fs::path> inputs;
+  for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
+  // The CSV of a comparison in a folder is a file of that comparison, and so must not be overwritten.
+  std::vector<fs::path> kept = inputs;
+  for (std::size_t at = 0; at < inputs.size(); ++at)
+    if (inputs[at] != settings.results[at]) kept.push_back(fs::path(inputs[at]).replace_extension(".csv"));
+  std::vector<std::vector<fs::path>> logs;
+  for (fs::path const& folder : settings.folders) {
+    logs.push_back(step_logs_below(folder));
+    for (fs::path const& log : logs.back()) {
+      fs::path const comparison = comparison_of(log);
+      if (!comparison.empty() && std::find(kept.begin(), kept.end(), comparison) == kept.end())
+        kept.push_back(comparison);
+    }
+    kept.insert(kept.end(), logs.back().begin(), logs.back().end());
+  }
+  cli::ProgramFiles const program_files(line, {}, named(kept));
+  check_outputs(settings, program_files);
+
+  Material material;
+  for (std::size_t at = 0; at < settings.results.size(); ++at) {
+    read_file(inputs[at], material);
+    if (inputs[at] == settings.results[at]) continue;
+    cli::Names others;
+    for (fs::path const& file : comparisons_in(settings.results[at]))
+      if (file != inputs[at]) others.push_back(v0::detail::path_text(file));
+    if (!others.empty())
+      material.sources.back().notes.push_back(
+          "the newest comparison of its folder; give the others by name: " + cli::joined(others, " "));
+  }
+  for (std::size_t at = 0; at < settings.folders.size(); ++at)
+    read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), material);
+  name_sources(material.sources);
+
+  bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";
+  std::ostream& out = streams ? std::cerr : std::cout;
+  say_what_was_read(material, out);
+  bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
+  Figures const figures = drawn ? figures_of(material) : Figures();
+  for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';
+
+  auto const write = [&](fs::path const& path, std::string const& text) {
+    if (path == "-") {
+      std::cout << text << std::flush;
+      return;
+    }
+    write_file(path, text);
+    out << "wrote " << v0::detail::path_text(path) << '\n';
+  };
+  Report const report{settings.title, cli::command_text(argc, argv), material, figures};
+  if (!settings.svg.empty()) write_figures(figures, settings.svg, program_files, out);
+  if (!settings.html.empty()) write(settings.html, html_page(report));
+  if (!settings.markdown.empty())
+    write(settings.markdown, markdown_page(report, settings.markdown, settings.svg));
+  if (!settings.csv.empty()) write(settings.csv, csv_text(material));
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  return cli::guarded([&] { return tessera::reporting::run(argc, argv); });
+}

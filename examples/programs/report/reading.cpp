@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads JSON files of compare, plan and monitor, and chooses the reader for a file.
+#include "report/reading.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <system_error>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/json_lines.hpp"
+
+#include "report/json_files.hpp"
+#include "results/results.hpp"
+#include "results/statistics.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+/// The words and numbers that a row of compare or plan has, by their keys.
+Row fields_of(Reader const& reader, std::size_t source) {
+  Row row;
+  row.source = source;
+  for (std::size_t at = 0; at < row.words.size(); ++at)
+    row.words[at] = reader.text(key_of(static_cast<Word>(at)));
+  for (std::size_t at = 0; at < row.numbers.size(); ++at) {
+    results::Column const& column = column_of(static_cast<Number>(at));
+    row.numbers[at] = reader.number(std::string(column.name), column.is_signed);
+  }
+  return row;
+}
+
+/// What older files say otherwise, or not at all.
+void heed_version(Row& row, std::int64_t version) {
+  if (version < 2) row[Word::attention].clear();
+  if (version >= 3) return;
+  // Over the steps of all repeats there, not over repeats.
+  if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
+  row[Number::std_step_time_s].reset();
+  auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
+  auto const &rate = row[Number::median_tokens_per_sec], &repeats = row[Number::std_tokens_per_sec];
+  if (repeats && rate && *rate > 0.0)
+    row[Number::spread_pct] = 100.0 * *repeats / *rate;
+  else if (mean && deviation && *mean > 0.0)
+    row[Number::spread_pct] = 100.0 * *deviation / *mean;
+  if (row[Number::spread_pct]) row.unsteady = *row[Number::spread_pct] > 100.0 * cli::steady_share;
+}
+
+std::string version_note(std::int64_t version) {
+  if (version == 1)
+    return "schema version 1: rates are those of the median step, deviations over the steps of all repeats, "
+           "and the attention that ran is not known";
+  if (version == 2) return "schema version 2: deviations and median steps are over the steps of all repeats";
+  return {};
+}
+
+/// Marks the rows of a comparison that are one program, and how far their rates differ.
+void note_twins(std::vector<Row>& rows, std::size_t first) {
+  std::map<std::string, std::vector<Row*>> programs;
+  for (std::size_t at = first; at < rows.size(); ++at) {
+    std::string const& twin = rows[at][Word::same_program_as];
+    programs[twin.empty() ? rows[at][Word::experiment] : twin].push_back(&rows[at]);
+  }
+  for (auto const& [program, twins] : programs) {
+    if (twins.size() < 2) continue;
+    double least = 0.0, most = 0.0;
+    for (Row const* twin : twins) {
+      double const rate = twin->ok() ? (*twin)[Number::median_tokens_per_sec].value_or(0.0) : 0.0;
+      if (!(rate > 0.0)) continue;
+      least = least > 0.0 ? std::min(least, rate) : rate;
+      most = std::max(most, rate);
+    }
+    for (Row* twin : twins) {
+      twin->program = program;
+      twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
+      // Older files understate the uncertainty of a speedup between rows of one program.
+      auto& uncertainty = (*twin)[Number::speedup_uncertainty];
+      auto const is_base = [&](Row const* other) {
+        return (*other)[Word::experiment] == (*twin)[Word::speedup_against];
+      };
+      if ((*twin)[Number::speedup] && uncertainty && std::any_of(twins.begin(), twins.end(), is_base))
+        uncertainty = std::max(*uncertainty, std::fabs(*(*twin)[Number::speedup] - 1.0));
+    }
+  }
+}
+
+void read_rows(std::string const& name, Json const& rows, Source& source, Material& material) {
+  if (rows.empty())
+    throw Error(ErrorKind::data, name + ": holds no row; let compare finish one, or leave the file out");
+  std::size_t const index = material.sources.size(), first = material.rows.size();
+  source.rows = rows.size();
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    std::string const place = "row " + std::to_string(at + 1) + ": ";
+    if (!rows[at].is_object())
+      throw Error(ErrorKind::data, name + ": " + place + "is no object; the file is damaged, make it anew");
+    Reader const reader(name, place, rows[at]);
+    Row row = fields_of(reader, index);
+    if (row[Word::experiment].empty()) reader.fail("lacks 'experiment'");
+    if (row[Word::status].empty()) reader.fail("lacks 'status'");
+    row.unsteady = reader.truth("unsteady");
+    row.disturbed = reader.truth("disturbed");
+    row.losses = reader.numbers("losses");
+    if (row[Word::sharding].empty()) row[Word::sharding] = reader.text("stage");
+    if (source.kind == Kind::plan) {
+      if (auto const bytes = reader.object("bytes"))
+        if (auto const device = bytes->object("device"))
+          for (auto const& entry : device->json().items())
+            if (entry.key() != "total")
+              row.categories.emplace_back(entry.key(), device->number(entry.key()).value_or(0.0) / 1048576.0);
+      material.plans.push_back(std::move(row));
+    } else {
+      heed_version(row, source.version);
+      material.rows.push_back(std::move(row));
+    }
+  }
+  note_twins(material.rows, first);
+}
+
+void read_recording(std::string const& name, Json const& json, Source source, Material& material) {
+  Reader const reader(name, "", json);
+  Recording recording;
+  recording.source = material.sources.size();
+  std::ptrdiff_t time = -1;
+  for (Json const& column : json["columns"]) {
+    if (!column.is_string()) reader.fail("'columns' holds what is no text");
+    recording.columns.push_back(column.get<std::string>());
+    if (recording.columns.back() == "time_s")
+      time = static_cast<std::ptrdiff_t>(recording.columns.size()) - 1;
+  }
+  if (time < 0) reader.fail("'columns' lacks time_s");
+  recording.values.resize(recording.columns.size());
+  std::size_t at = 0;
+  for (Json const& sample : json["samples"]) {
+    ++at;
+    auto const fail = [&](std::string const& text) {
+      Reader(name, "sample " + std::to_string(at) + ": ", json).fail(text);
+    };
+    if (!sample.is_array() || sample.size() != recording.columns.size())
+      fail("is not a list of " + std::to_string(recording.columns.size()) + " values");
+    Json const& when = sample[static_cast<std::size_t>(time)];
+    if (!when.is_number()) fail("has no time_s");
+    recording.seconds.push_back(when.get<double>());
+    for (std::size_t column = 0; column < sample.size(); ++column) {
+      Json const& value = sample[column];
+      recording.values[column].push_back(value.is_number() ? std::optional(value.get<double>())
+                                                           : std::nullopt);
+    }
+  }
+  if (at == 0) reader.fail("holds no sample");
+  source.rows = at;
+  source.command = reader.text("command");
+  material.sources.push_back(std::move(source));
+  material.recordings.push_back(std::move(recording));
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  std::map<std::string, fs::path> by_time;  // prefers the document to the flat list
+  for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
+    std::string const name = entry->path().filename();
+    for (std::string_view const stem : {"compare", "zero_comparison", "offload_comparison"}) {
+      if (!name.starts_with(stem) || entry->path().extension() != ".json") continue;
+      std::string const time = name.substr(stem.size(), name.size() - stem.size() - 5);
+      bool const is_time =
+          time.size() == 16 && time[0] == '_' && time[9] == '_' &&
+          std::count_if(time.begin(), time.end(), [](char c) { return '0' <= c && c <= '9'; }) == 14;
+      if (!time.empty() && !is_time) continue;
+      fs::path& file = by_time[time.empty() ? std::string(stem) : time];
+      if (file.empty() || stem == "compare") file = entry->path();
+    }
+  }
+  std::vector<std::pair<fs::file_time_type, fs::path>> files;
+  for (auto const& [time, file] : by_time) files.emplace_back(fs::last_write_time(file, code), file);
+  std::sort(files.rbegin(), files.rend());
+  std::vector<fs::path> found;
+  for (auto const& [time, file] : files) found.push_back(file);
+  return found;
+}
+
+std::filesystem::path file_of(std::filesystem::path const& given) {
+  std::error_code code;
+  if (!std::filesystem::is_directory(given, code)) return given;
+  if (auto const found = comparisons_in(given); !found.empty()) return found.front();
+  throw Error(ErrorKind::data,
+              v0::detail::path_text(given) +
+                  ": the folder holds no JSON of compare; name a file, or give the folder to "
+                  "--summarize for the step logs below it");
+}
+
+void read_file(std::filesystem::path const& file, Material& material) {
+  std::string const name = v0::detail::path_text(file);
+  FileBytes const bytes = FileBytes::open(file);
+  std::string_view text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  std::size_t const begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos) throw Error(ErrorKind::data, name + ": is empty; " + kinds);
+  if (text.starts_with("global_step,")) {
+    std::filesystem::path const folder = file.has_parent_path() ? file.parent_path() : ".";
+    read_step_logs(file, {file}, 1, material);
+    return;
+  }
+  if (text.starts_with("experiment,"))
+    throw Error(ErrorKind::data, name +
+                                     ": is the CSV of compare, which has no environment and no command; "
+                                     "give the compare.json beside it");
+  if (text.starts_with("time_s,"))
+    throw Error(ErrorKind::data, name + ": is the CSV of monitor; give what its --json wrote");
+  if (text[begin] != '{' && text[begin] != '[')
+    throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
+  if (v0::detail::nests_too_deeply(text))
+    throw Error(ErrorKind::data,
+                name + ": is nested more than 64 deep; the file is damaged or of another kind");
+  // A log has an object a line, of which the first one ends its line.
+  std::size_t const line_end = text.find('\n', begin);
+  if (text[begin] == '{') {
+    Json const first = Json::parse(text.substr(begin, line_end - begin), nullptr, false);
+    if (first.is_object() && (first.contains("config") || first.contains("step"))) {
+      read_training_log(name, text, file.stem().string(), material);
+      return;
+    }
+  }
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (Json::parse_error const& error) {
+    auto const upto = std::min<std::size_t>(error.byte, text.size());
+    auto const line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(upto), '\n');
+    throw Error(ErrorKind::data, name + ": line " + std::to_string(line) +
+                                     " is no JSON; the file is damaged or cut off, make it anew");
+  } catch (Json::out_of_range const&) {
+    throw Error(ErrorKind::data, name +
+                                     ": holds a number beyond all that are numbers here; the file is "
+                                     "damaged or of another kind");
+  }
+  take_json(name, json, material);
+}
+
+void take_json(std::string const& name, Json const& json, Material& material) {
+  Source source;
+  source.path = name;
+  if (json.is_array()) {
+    if (json.empty() || !json.front().is_object() || !json.front().contains("experiment"))
+      throw Error(ErrorKind::data, name + ": is a list, and not the flat rows of compare; " + kinds);
+    source.version = version_of(name, json.front(), results::schema_version);
+    source.notes.push_back("flat rows have no losses, no environment and no command");
+    read_rows(name, json, source, material);
+    material.sources.push_back(std::move(source));
+    return;
+  }
+  if (!json.is_object()) throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
+  auto const has_list = [&](char const* key) {
+    auto const found = json.find(key);
+    return found != json.end() && found->is_array();
+  };
+  if (has_list("columns") && has_list("samples")) {
+    source.kind = Kind::recording;
+    source.version = version_of(name, json, 1);
+    if (json.contains("environment")) take_environment(json["environment"], source);
+    read_recording(name, json, std::move(source), material);
+    return;
+  }
+  if (json.contains("rivals")) {
+    read_rivals(name, json, std::move(source), material);
+    return;
+  }
+  if (!has_list("rows")) {
+    if (json.contains("traceEvents"))
+      throw Error(ErrorKind::data, name + ": is a trace; open it in Perfetto, and give train's --log here");
+    throw Error(ErrorKind::data, name + ": is no file of results, it has no list 'rows'; " + kinds);
+  }
+  source.version = version_of(name, json, results::schema_version);
+  Json const& rows = json["rows"];
+  bool const planned = results::holds_plans(json);
+  source.kind = planned ? Kind::plan : Kind::comparison;
+  source.command = Reader(name, "", json).text("command");
+  if (json.contains("environment")) take_environment(json["environment"], source);
+  if (std::string note = planned ? std::string() : version_note(source.version); !note.empty())
+    source.notes.push_back(std::move(note));
+  if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
+    source.notes.push_back("its compare was cut off, or still runs: rows may be missing");
+  read_rows(name, rows, source, material);
+  material.sources.push_back(std::move(source));
+}
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of few rows beside each other: what each stage costs, and what other programs do with the same
+// work.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "cli/values.hpp"
+#include "report/figures.hpp"
+#include "report/judge.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace reporting {
+
+namespace {
+
+constexpr std::size_t side_bars_at_most = 12, side_groups_at_most = 12;
+
+std::string whole_text(Row const& row, Number number, char const* none) {
+  if (!row[number]) return none;
+  return *row[number] <= whole_at_most ? cli::grouped(std::llround(*row[number])) : cli::exact(*row[number]);
+}
+
+std::string slot_text(Row const& row, Word word) { return row[word].empty() ? "none" : row[word]; }
+
+/// Equal where rows do the same work, as far as their names and shapes say: what a program trains, and how
+/// much of it in which precision.
+std::string named_work(Row const& row) {
+  return row[Word::model] + "\n" + row[Word::precision] + "\n" + whole_text(row, Number::batch, "-") + "\n" +
+         whole_text(row, Number::sequence, "-") + "\n" + whole_text(row, Number::world, "1") + "\n" +
+         whole_text(row, Number::accumulation, "1") + "\n" + slot_text(row, Word::offload) + "\n" +
+         slot_text(row, Word::recompute) + "\n" + slot_text(row, Word::adapters);
+}
+
+/// A part of the model is frozen, and no adapter says so.
+bool is_frozen(Row const& row) {
+  auto const &all = row[Number::params], &trained = row[Number::trainable_params];
+  return all && trained && *all != *trained && slot_text(row, Word::adapters) == "none";
+}
+
+/// "NVIDIA H200": what a row of ours ran on, where its file says it.
+std::string machine_of(Row const& row, Material const& material) {
+  char const* const wanted = row[Word::device] == "cuda" ? "device_models" : "cpu";
+  for (auto const& [key, words] : material.sources[row.source].environment)
+    if (key == wanted) return words;
+  return {};
+}
+
+/// Which rows do the same work. One name can stand for models of several sizes, as with another vocabulary:
+/// then parameters tell them apart, and a row of another program that does not say its own is beside none.
+class Works {
+ public:
+  explicit Works(Material const& material) {
+    for (Row const& row : material.rows)
+      if (row.ok() && row[Number::params]) sizes_[named_work(row)].insert(*row[Number::params]);
+  }
+  bool has_sizes(Row const& row) const {
+    auto const found = sizes_.find(named_work(row));
+    return found != sizes_.end() && found->second.size() > 1;
+  }
+  std::string key(Row const& row) const {
+    return named_work(row) + (has_sizes(row) ? "\n" + whole_text(row, Number::params, "-") : std::string());
+  }
+  bool same(Row const& rival, Row const& ours) const {
+    if (named_work(rival) != named_work(ours)) return false;
+    auto const &theirs = rival[Number::params], &own = ours[Number::params];
+    return theirs && own ? *theirs == *own : !has_sizes(ours);
+  }
+  /// "gpt2, bf16, 64 x 1,024 tokens, 2 ranks".
+  std::string text(Row const& row) const;
+
+ private:
+  std::map<std::string, std::set<double>> sizes_;
+};
+
+std::string Works::text(Row const& row) const {
+  cli::Names parts = {row[Word::model], row[Word::precision]};
+  if (has_sizes(row)) parts.push_back(whole_text(row, Number::params, "unknown") + " parameters");
+  parts.push_back(row[Number::batch] && row[Number::sequence]
+                      ? whole_text(row, Number::batch, "") + " x " + whole_text(row, Number::sequence, "") +
+                            " tokens"
+                      : std::string());
+  if (row[Number::world].value_or(1.0) != 1.0) parts.push_back(whole_text(row, Number::world, "") + " ranks");
+  if (row[Number::accumulation].value_or(1.0) != 1.0)
+    parts.push_back("accumulation " + whole_text(row, Number::accumulation, ""));
+  for (Word const word : {Word::offload, Word::adapters})
+    if (slot_text(row, word) != "none") parts.push_back(row[word]);
+  if (slot_text(row, Word::recompute) != "none") parts.push_back("recompute " + row[Word::recompute]);
+  std::erase(parts, std::string());
+  return cli::joined(parts);
+}
+
+/// What a note says of the machines of our rows, where they are several.
+std::string machines_text(std::set<std::string> const& machines) {
+  if (machines.size() < 2) return {};
+  return " Tessera was measured on: " + cli::joined({machines.begin(), machines.end()}, "; ") + ".";
+}
+
+/// What a note says of our rows that a figure leaves out.
+std::string frozen_text(Material const& material) {
+  auto const frozen = std::count_if(material.rows.begin(), material.rows.end(),
+                                    [](Row const& row) { return row.ok() && is_frozen(row); });
+  if (frozen == 0) return {};
+  return " Without " + std::to_string(frozen) + (frozen == 1 ? " row that trains" : " rows that train") +
+         " a part of the parameters.";
+}
+
+std::optional<Bar> rate_bar(Row const& row) {
+  if (!row[Number::median_tokens_per_sec]) return std::nullopt;
+  Bar bar{{}, {*row[Number::median_tokens_per_sec]}};
+  bar.deviation = rate_deviation(row);
+  bar.unsteady = row.is_unsteady();
+  return bar;
+}
+
+std::optional<Bar> peak_bar(Row const& row) {
+  if (!row[Number::peak_gpu_mem_mb]) return std::nullopt;
+  return Bar{{}, {*row[Number::peak_gpu_mem_mb]}};
+}
+
+/// Colours of other programs, by the first word of their names. Ours is the first, and its like, the sixth,
+/// is nobody's.
+class Colours {
+ public:
+  explicit Colours(Material const& material) {
+    for (Rival const& rival : material.rivals) of(rival.program);
+  }
+  std::size_t of(std::string const& program) {
+    std::string const word = program.substr(0, program.find_first_of(" ,"));
+    return 1 + places_.emplace(word, places_.size()).first->second % 4;
+  }
+
+ private:
+  std::map<std::string, std::size_t> places_;
+};
+
+bool is_shown(Row const& row) {
+  return row.ok() && row[Number::median_tokens_per_sec].has_value() && !is_frozen(row);
+}
+
+std::string unsteady_note(SideChart const& chart) {
+  for (SideGroup const& group : chart.groups)
+    for (SideBar const& bar : group.bars)
+      for (auto const& value : bar.values)
+        if (value && value->unsteady) return " Pale bars with ~ vary by more than 5% or were disturbed.";
+  return {};
+}
+
+/// The fastest row of each name.
+template <class Name>
+RowList fastest_by(RowList const& rows, Name const& name) {
+  RowList kept;
+  for (RowList const& group : grouped_by(rows, name))
+    kept.push_back(*std::max_element(group.begin(), group.end(), [](Row const* one, Row const* other) {
+      return *(*one)[Number::median_tokens_per_sec] < *(*other)[Number::median_tokens_per_sec];
+    }));
+  return kept;
+}
+
+/// Of rows one of each stage, in the order of the files; others of a stage are not of its price alone.
+RowList one_a_stage(RowList const& rows) {
+  RowList kept;
+  for (Row const* row : rows)
+    if (std::none_of(kept.begin(), kept.end(),
+                     [&](Row const* other) { return (*other)[Word::sharding] == (*row)[Word::sharding]; }))
+      kept.push_back(row);
+  return kept;
+}
+
+void add_stages(Material const& material, Figures& figures) {
+  constexpr char title[] = "Stages: throughput beside memory";
+  RowList rows;
+  for (Row const& row : material.rows)
+    if (is_shown(row) && row[Number::peak_gpu_mem_mb] && !row[Word::sharding].empty()) rows.push_back(&row);
+  std::vector<RowList> groups;
+  Works const works(material);
+  for (RowList const& group : grouped_by(rows, [&](Row const& row) {
+         return key_without(row, material, {"sharding"}) + row[Word::mesh] + "\n" + works.key(row) + "\n" +
+                whole_text(row, Number::trainable_params, "-");
+       }))
+    if (RowList stages = one_a_stage(group); stages.size() > 1) groups.push_back(std::move(stages));
+  if (groups.empty()) {
+    figures.left_out.push_back({title, "no two rows differ in their stage alone"});
+    return;
+  }
+  std::size_t const all = groups.size();
+  // Those with the most stages, where they are too many.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
+  groups.resize(std::min(all, side_groups_at_most / 2));
+  SideChart chart{title, {"tokens/s", "peak MB of a rank"}, false, {}};
+  Colours colours(material);
+  RowList const shown = ok_rows(material.rows);
+  auto const varying = varying_dimensions(shown, material);
+  std::map<std::string, int> times;
+  for (RowList const& group : groups) ++times[works.key(*group.front())];
+  std::set<std::string> machines;
+  std::size_t bars = 0, all_bars = 0;
+  for (RowList& group : groups) {
+    all_bars += group.size();
+    group.resize(std::min(group.size(), side_bars_at_most));
+    Row const& first = *group.front();
+    if (std::string machine = machine_of(first, material); !machine.empty()) machines.insert(machine);
+    // Where the work does not tell groups apart, all that does.
+    SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, material) : works.text(first),
+                   {}};
+    std::map<Row const*, Rival const*> owner;
+    RowList beside;
+    for (Rival const& rival : material.rivals)
+      if (!rival.row[Word::sharding].empty() && works.same(rival.row, first)) {
+        owner[&rival.row] = &rival;
+        beside.push_back(&rival.row);
+      }
+    beside =
+        fastest_by(beside, [&](Row const& row) { return owner[&row]->program + "\n" + row[Word::sharding]; });
+    all_bars += beside.size();
+    beside.resize(std::min(beside.size(), side_bars_at_most));
+    for (Row const* row : group)
+      side.bars.push_back(
+          {(beside.empty() ? "" : "Tessera ") + (*row)[Word::sharding], 0, {rate_bar(*row), peak_bar(*row)}});
+    for (Row const* row : beside)
+      side.bars.push_back({owner[row]->program + " " + (*row)[Word::sharding],
+                           colours.of(owner[row]->program),
+                           {rate_bar(*row), peak_bar(*row)}});
+    bars += side.bars.size();
+    chart.groups.push_back(std::move(side));
+  }
+  std::string note =
+      "Over all ranks; the peak is of the rank that holds most. Each group has a scale of its own, from 0.";
+  note += of_text(groups.size(), all, "groups") + of_text(bars, all_bars, "bars") + frozen_text(material) +
+          machines_text(machines) + unsteady_note(chart);
+  figures.drawn.push_back({"stages", title, std::move(note), {draw(chart)}});
+}
+
+void add_rivals(Material const& material, Figures& figures) {
+  constexpr char title[] = "Throughput beside other programs";
+  if (material.rivals.empty()) {
+    figures.left_out.push_back({title, "no row of another program was given"});
+    return;
+  }
+  RowList ours;
+  for (Row const& row : material.rows)
+    if (is_shown(row)) ours.push_back(&row);
+  SideChart chart{title, {"tokens/s"}, true, {}};
+  Colours colours(material);
+  Works const works(material);
+  std::set<std::string> machines;
+  std::map<std::string, std::set<std::string>> machines_of;  // by work
+  for (Row const* row : ours) machines_of[works.key(*row)].insert(machine_of(*row, material));
+  std::set<Rival const*> beside;
+  std::size_t groups = 0, bars = 0, all_bars = 0;
+  bool several = false;
+  for (RowList const& group : grouped_by(ours, [&](Row const& row) {
+         return works.key(row) + "\n" + row[Word::device] + "\n" + machine_of(row, material);
+       })) {
+    Row const& first = *group.front();
+    std::map<Row const*, Rival const*> owner;
+    RowList theirs;
+    for (Rival const& rival : material.rivals)
+      if (works.same(rival.row, first)) {
+        owner[&rival.row] = &rival;
+        beside.insert(&rival);
+        theirs.push_back(&rival.row);
+      }
+    if (theirs.empty()) continue;
+    if (++groups > side_groups_at_most) continue;
+    Row const& own = *fastest_by(group, [](Row const&) { return std::string(); }).front();
+    RowList others = fastest_by(theirs, [&](Row const& row) { return owner[&row]->program; });
+    several = several || group.size() > 1 || theirs.size() > others.size();
+    std::stable_sort(others.begin(), others.end(), [](Row const* one, Row const* other) {
+      return *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
+    });
+    all_bars += 1 + others.size();
+    others.resize(std::min(others.size(), side_bars_at_most));
+    bars += 1 + others.size();
+    std::string const machine = machine_of(first, material);
+    if (!machine.empty()) machines.insert(machine);
+    bool const staged = std::any_of(group.begin(), group.end(), [&](Row const* row) {
+      return (*row)[Word::sharding] != own[Word::sharding];
+    });
+    SideGroup side{works.text(first), {}};
+    if (machines_of[works.key(first)].size() > 1)
+      side.heading += ", Tessera on " + (machine.empty() ? "a machine that its file does not say" : machine);
+    side.bars.push_back(
+        {staged && !own[Word::sharding].empty() ? "Tessera " + own[Word::sharding] : "Tessera",
+         0,
+         {rate_bar(own)}});
+    for (Row const* row : others) {
+      std::string const& stage = (*row)[Word::sharding];
+      side.bars.push_back({owner[row]->program + (stage.empty() ? "" : " " + stage),
+                           colours.of(owner[row]->program),
+                           {rate_bar(*row)}});
+    }
+    chart.groups.push_back(std::move(side));
+  }
+  if (chart.groups.empty()) {
+    figures.left_out.push_back(
+        {title,
+         "no row of another program has the work of a row here (model, its parameters, "
+         "precision, batch, sequence, ranks, accumulation, offload, recomputation; "
+         "all parameters trained)"});
+    return;
+  }
+  std::string note =
+      "The same model, batch, sequence, precision and ranks; where each was measured is in the table of "
+      "other "
+      "programs. Each group has a scale of its own, from 0; whiskers are one deviation, over steps, or over "
+      "repeats where there are some.";
+  if (several) note += " Of several rows of a program the fastest.";
+  if (std::size_t const without = material.rivals.size() - beside.size(); without > 0)
+    note += " " + std::to_string(without) +
+            (without == 1 ? " row of another program has" : " rows of other programs have") +
+            " no row of the same work here.";
+  auto const unsaid = std::count_if(material.rivals.begin(), material.rivals.end(), [&](Rival const& rival) {
+    return !rival.row[Number::params] && works.has_sizes(rival.row);
+  });
+  if (unsaid > 0)
+    note += " Of these " + std::to_string(unsaid) + (unsaid == 1 ? " does" : " do") +
+            " not say 'params', by which rows here differ.";
+  note += of_text(chart.groups.size(), groups, "groups") + of_text(bars, all_bars, "bars") +
+          frozen_text(material) + machines_text(machines) + unsteady_note(chart);
+  figures.drawn.push_back({"rivals", title, std::move(note), {draw(chart)}});
+}
+
+}  // namespace
+
+void add_side_figures(Material const& material, Figures& figures) {
+  add_stages(material, figures);
+  add_rivals(material, figures);
+}
+
+}  // namespace reporting
+}  // namespace v0
+}  // namespace tessera

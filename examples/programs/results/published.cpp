@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "results/published.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+extern char const* const published_json;  // made from examples/experiments/published.json
+
+namespace {
+
+using results::Row;
+
+/// A figure under the name of published.json, and the field of a row that it is held against.
+struct Figure {
+  char const* name;
+  char const* header;
+  char const* field;
+  double factor;  ///< of the field
+  int decimals;
+  char const* planned = nullptr;  ///< the field of its plan
+  enum class By { one, ranks, per_rank } by = By::one;
+  enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which ours must have as published
+};
+
+constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // of 2^20 bytes; the published programs divide by 10^9
+constexpr auto figures = std::to_array<Figure>({
+    {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
+    {"tokens_per_sec_per_gpu", "tok/s a rank", "tokens_per_sec_per_rank", 1.0, 0},
+    {"speedup_over_one", "speed-up", "scaling_efficiency", 1.0, 2, nullptr, Figure::By::ranks},
+    {"step_ms", "ms/step", "avg_step_time_s", 1e3, 1},
+    {"step_s", "s/step", "avg_step_time_s", 1.0, 3},
+    {"epoch_s", "s/epoch", "avg_epoch_time_s", 1.0, 2, nullptr, Figure::By::one, Figure::Epochs::of_samples},
+    {"samples_per_sec", "samples/s", "samples_per_sec", 1.0, 2},
+    {"peak_mb", "peak MB", "peak_gpu_mem_mb", 1.0, 0, "planned_gpu_mem_mb"},
+    {"peak_gb", "peak GB", "peak_gpu_mem_mb", decimal_gb, 2, "planned_gpu_mem_mb"},
+    {"cpu_gb", "CPU GB", "process_mem_mb", decimal_gb, 1},
+    {"gpu_util_pct", "GPU %", "avg_gpu_util_pct", 1.0, 1},
+    {"peak_power_w_gpu0", "peak W, GPU 0", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
+    {"peak_power_w_gpu1", "peak W, GPU 1", "peak_power_w", 1.0, 0, nullptr, Figure::By::per_rank},
+    {"temp_start_c", "first C", "temp_start_c", 1.0, 0},
+    {"temp_end_c", "last C", "temp_end_c", 1.0, 0},
+    {"first_epoch_loss", "loss of epoch 1", "first_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
+     Figure::Epochs::of_samples},
+    {"final_epoch_loss", "of the last", "final_epoch_loss", 1.0, 4, nullptr, Figure::By::one,
+     Figure::Epochs::all},
+});
+
+static_assert(std::ranges::all_of(figures, [](Figure const& figure) {
+  return results::is_column(figure.field) &&
+         (figure.planned == nullptr || results::is_column(figure.planned));
+}));
+
+Row const& comparisons() {
+  static Row const all = Row::parse(published_json).at("comparisons");
+  return all;
+}
+Row const& comparison(std::string const& name) {
+  for (Row const& one : comparisons())
+    if (one.at("name") == name) return one;
+  throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
+}
+
+/// What a comparison printed for the recipe and shape of a row; null: nothing.
+Row const* printed_for(Row const& row, Row const& of) {
+  for (Row const& printed : of.at("rows")) {
+    bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
+    for (char const* key : {"model", "sharding", "precision", "offload", "batch", "sequence"})
+      same = same && printed.at(key) == row.at(key);
+    if (same) return &printed;
+  }
+  return nullptr;
+}
+
+/// Whether a row's epochs are those of a comparison's where a figure is of epochs.
+bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
+  if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
+  return row.at("samples") == of.value("epoch_samples", Row()) &&
+         (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
+}
+
+/// Ours of a figure of a comparison, in its unit; of a row that did not run what was planned for it.
+std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
+  if (!same_epochs(row, of, figure)) return std::nullopt;
+  bool const ran = row.at("status") == "ok";
+  if (!ran && figure.planned == nullptr) return std::nullopt;
+  Row const& value = row.at(ran ? figure.field : figure.planned);
+  if (!value.is_number()) return std::nullopt;
+  double const ranks = row.at("world").get<double>();
+  double const number = value.get<double>() * figure.factor;
+  return figure.by == Figure::By::ranks      ? number * ranks
+         : figure.by == Figure::By::per_rank ? number / ranks
+                                             : number;
+}
+
+/// "stage 2, fp16, cpu_optimizer, 4 ranks".
+std::string name_of_row(Row const& printed) {
+  auto const text = [&](char const* key) { return printed.at(key).get<std::string>(); };
+  std::string name = text("sharding") + ", " + text("precision");
+  if (text("offload") != "none") name += ", " + text("offload");
+  if (printed.at("ranks") != 1) name += ", " + printed.at("ranks").dump() + " ranks";
+  return name;
+}
+
+Names texts(Row const& list) {
+  Names all;
+  for (Row const& text : list) all.push_back(text.get<std::string>());
+  return all;
+}
+
+/// The figures that some row of a comparison has.
+std::vector<Figure const*> figures_of(Row const& of) {
+  std::vector<Figure const*> found;
+  for (Figure const& figure : figures)
+    if (std::any_of(of.at("rows").begin(), of.at("rows").end(), [&](Row const& printed) {
+          return printed.contains("figures") && printed.at("figures").contains(figure.name);
+        }))
+      found.push_back(&figure);
+  return found;
+}
+
+/// Returns a published figure with the digits that were printed, and its deviation if it has one.
+std::string published_cell(Row const& printed, Figure const& figure) {
+  Row const in_words = printed.value("printed", Row::object());
+  std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
+                                                    : shortest(printed.at("figures").at(figure.name));
+  Row const deviations = printed.value("deviations", Row::object());
+  if (deviations.contains(figure.name))
+    cell += " +- " + fixed(deviations.at(figure.name), figure.decimals + 1);
+  return cell;
+}
+
+/// The cells of a published row: of every figure as published, here, and the ratio.
+Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Figure const*> const& known) {
+  Names cells = {name_of_row(printed)};
+  bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");
+  for (Figure const* figure : known) {
+    auto const here = ours(row, of, *figure);
+    std::string const mine = here ? fixed(*here, figure->decimals) : std::string("-");
+    bool const has = fitted && printed.at("figures").contains(figure->name);
+    double const theirs = has ? printed.at("figures").at(figure->name).get<double>() : 0.0;
+    cells.push_back(has ? published_cell(printed, *figure) : fitted ? "-" : "OOM");
+    cells.push_back(ran || !here ? mine : "(" + mine + ")");
+    cells.push_back(ran && here && has ? fixed(*here / theirs, 2) : std::string());
+  }
+  cells.push_back(row.at("status").get<std::string>());
+  cells.push_back(printed.value("verdict", std::string(fitted ? "" : "OOM")));
+  return cells;
+}
+
+std::string text_of(Row const& of, std::vector<Row> const& rows, std::string const& machine,
+                    Terminal const& terminal) {
+  std::vector<Figure const*> const known = figures_of(of);
+  std::vector<Table::Column> columns = {{"row", false, 100}};
+  for (std::size_t at = 0; at < known.size(); ++at) {
+    int const importance = std::max(1, 9 - 2 * static_cast<int>(at));
+    columns.push_back({std::string(known[at]->header) + "\npublished", true, importance});
+    columns.push_back({"\nhere", true, importance});
+    columns.push_back({"\nratio", true, importance});
+  }
+  columns.push_back({"\nhere", false, 2});
+  columns.push_back({"published\nverdict", false, 1});
+  Table table(std::move(columns));
+  std::string const software = of.at("software");
+  table.heading("published, " + of.at("name").get<std::string>() + ": " + of.at("title").get<std::string>());
+  Names cannot_be, not_equal = texts(of.at("remarks"));
+  std::size_t repeated = 0;
+  bool planned = false, threads = false;
+  Row const* other_epochs = nullptr;
+  for (Row const& row : rows) {
+    Row const* const printed = printed_for(row, of);
+    if (printed == nullptr) continue;
+    ++repeated;
+    table.row(cells_of(*printed, row, of, known));
+    planned = planned || (row.at("status") != "ok" && std::any_of(known.begin(), known.end(), [&](auto* one) {
+                            return ours(row, of, *one).has_value();
+                          }));
+    threads = threads || row.at("device") == "cpu";
+    if (std::any_of(known.begin(), known.end(), [&](auto* one) { return !same_epochs(row, of, *one); }))
+      other_epochs = &row;
+    if (printed->contains("cannot_be"))
+      cannot_be.push_back(name_of_row(*printed) + ": " + printed->at("cannot_be").get<std::string>());
+  }
+  if (repeated == 0) return {};
+  std::string out = table.text(terminal);
+  out += left_out_text(table.left_out(terminal), terminal, "the JSON has them under 'published'");
+  auto const say = [&](std::string const& what, Names const& list) {
+    if (!list.empty()) out += wrapped(what + ": " + joined(list, "; "), terminal.width) + "\n";
+  };
+  if (planned) say("(in brackets)", {"planned for a row that did not run here, whose reason is above"});
+  say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
+  say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
+  say("assumed", texts(of.at("assumed")));
+  if (other_epochs != nullptr) {
+    auto const epochs = [](Row const& count, Row const& samples) {
+      return count.dump() + (count == 1 ? " epoch of " : " epochs of ") + samples.dump() + " samples";
+    };
+    not_equal.push_back(epochs(other_epochs->at("epochs"), other_epochs->at("samples")) + " here, " +
+                        epochs(of.at("epochs"), of.at("epoch_samples")) +
+                        " there, so what depends on that is left out");
+  }
+  say("not equal", not_equal);
+  say("cannot be", cannot_be);
+  if (std::size_t const all = of.at("rows").size(); repeated < all)
+    say("not repeated here", {std::to_string(all - repeated) + " of the " + std::to_string(all) + " rows"});
+  return out;
+}
+
+}  // namespace
+
+Names published_names() {
+  Names names;
+  for (Row const& one : comparisons()) names.push_back(one.at("name").get<std::string>());
+  return names;
+}
+
+void add_published(std::vector<Row>& rows, Names const& names) {
+  for (Row& row : rows)
+    for (auto const& name : names) {
+      Row const& of = comparison(name);
+      Row const* const printed = printed_for(row, of);
+      if (printed == nullptr) continue;
+      Row found = {{"comparison", name}, {"machine", of.at("machine")}};
+      found["figures"] = printed->value("figures", Row::object());
+      found["deviations"] = printed->value("deviations", Row::object());
+      found["ratios"] = Row::object();
+      for (auto const& [key, value] : found["figures"].items())
+        for (Figure const& figure : figures)
+          if (key == figure.name && row.at("status") == "ok")
+            if (auto const here = ours(row, of, figure)) found["ratios"][key] = *here / value.get<double>();
+      found["oom"] = printed->value("oom", false);
+      found["cannot_be"] = printed->contains("cannot_be") ? printed->at("cannot_be") : Row(nullptr);
+      row["published"] = std::move(found);
+      break;
+    }
+}
+
+std::string published_text(std::vector<Row> const& rows, Names const& names, std::string const& machine,
+                           Terminal const& terminal) {
+  std::string out;
+  for (auto const& name : names)
+    if (std::string const text = text_of(comparison(name), rows, machine, terminal); !text.empty())
+      out += "\n" + text;
+  if (!out.empty() || names.empty()) return out;
+  return "\n" +
+         wrapped("published: no row here has the model, ranks, recipe, batch and sequence of one in " +
+                     joined(names),
+                 terminal.width) +
+         "\n";
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

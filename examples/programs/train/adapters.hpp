@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters of `train`: their flags, the folder that training begins with, and where they go.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/adapter.hpp"
+#include "tessera/nn/lora_options.hpp"
+#include "tessera/nn/model.hpp"
+#include "tessera/policy/table.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/run_flags.hpp"
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The flags, and what they come to.
+struct AdapterSettings {
+  std::string lora;            ///< as given; the trainer's options have what it means
+  std::filesystem::path from;  ///< a folder; empty: adapters start from the seed
+  std::filesystem::path save;  ///< a folder; empty: they are not written alone
+  bool merge = false;
+
+  std::optional<AdapterWeights> weights;  ///< of `from`
+
+  std::string text() const { return weights ? weights->name() : lora; }
+};
+
+inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOptions& lora) {
+  line.group("Adapters");
+  add_lora_flag(line, lora, flags.lora);
+  line.path("--adapter", "DIR", flags.from,
+            "train the adapters of this folder, which PEFT or --save-adapter wrote; instead of --lora");
+  line.path("--save-adapter", "DIR", flags.save, "write the adapters here as PEFT reads them");
+  line.toggle("--merge", flags.merge, "fold the adapters into the weights that --save writes");
+}
+
+/// Refuses flags that contradict each other. `saved`: where the model's weights go; empty: nowhere. A --lora
+/// that is not on the line is a comparison's, and nothing to a row that trained the model's own weights or to
+/// --adapter.
+inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
+                                std::filesystem::path const& saved, CommandLine const& line) {
+  auto const path = [](char const* flag, std::filesystem::path const& value) {
+    return std::string(flag) + " '" + v0::detail::path_text(value) + "'";
+  };
+  bool const adapts = recipe.adapters == AdapterKind::lora;
+  if (line.on_line("--lora") == nullptr && (!adapts || !flags.from.empty())) lora = {};
+  if (!flags.from.empty() && lora)
+    refuse(path("--adapter", flags.from) +
+           " has a rank, a scale and layers of its own, and --lora gives others; leave one of them out");
+  if (!adapts && !flags.from.empty())
+    refuse(path("--adapter", flags.from) + " needs --adapters lora; leave --adapters none out");
+  if (!adapts && (flags.merge || !flags.save.empty()))
+    refuse((flags.merge ? "--merge" : path("--save-adapter", flags.save)) +
+           " needs adapters; give --lora rank=8,alpha=16,targets=NAMES or --adapter DIR");
+  if (flags.merge && saved.empty())
+    refuse("--merge folds adapters into what --save writes; give --save PATH");
+  if (adapts && !flags.merge && !saved.empty())
+    refuse(
+        path("--save", saved) +
+        " writes the model's weights, which adapters leave as they were; give --merge to fold the adapters "
+        "into them, or --save-adapter DIR instead to write the adapters alone");
+  if (!flags.save.empty()) AdapterWriter::check(flags.save);
+}
+
+/// Opens the folder that training begins with, which says what the adapters are. One whose dropout cannot be
+/// applied is not trained on.
+inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vector<UnitSpec> const& units,
+                         bool trains) {
+  if (settings.from.empty()) return;
+  settings.weights = AdapterWeights::open(settings.from, units);
+  lora = settings.weights->options();
+  if (trains && settings.weights->dropout() != 0.0)
+    throw Error(ErrorKind::unsupported,
+                settings.weights->name() + "/adapter_config.json: lora_dropout is " +
+                    shortest(settings.weights->dropout()) +
+                    ", and adapters here are trained without dropout; set it to 0 in that file to go on so");
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

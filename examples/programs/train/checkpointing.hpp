@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of `train`: their flags, where a run goes on, and its log up to there.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/weights_format.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/values.hpp"
+#include "workload/data.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The flags, and what they come to.
+struct CheckpointSettings {
+  std::filesystem::path folder;  ///< empty: no checkpoints
+  std::int64_t every = 0;        ///< steps between them; 0: after the last step only
+  int keep = 0;                  ///< the newest so many; 0: all
+  bool resume = false;
+  bool async = false;
+  unsigned grace = 0;  ///< seconds that an interrupted run has to save and end; 0: as many as it takes
+
+  std::optional<CheckpointInfo> from;  ///< where the run goes on
+  std::int64_t data_shift = 0;         ///< from the number of a step to that of its data
+  std::string config = {};             ///< the model's config.json
+
+  /// What the plan has for them.
+  CheckpointMemory memory() const {
+    if (folder.empty()) return CheckpointMemory::none;
+    return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
+  }
+  std::int64_t first_step() const { return from ? from->step : 0; }
+  /// Returns the sums of the epoch in which the run resumes; nothing if the checkpoint does not have them.
+  std::optional<EpochSums::Part> epoch() const {
+    if (!from) return std::nullopt;
+    auto const notes = nlohmann::ordered_json::parse(from->notes);
+    auto const part = notes.find("epoch");
+    if (part == notes.end() || !part->is_object()) return std::nullopt;
+    for (char const* field : {"positions", "unmasked", "seconds", "loss"})
+      if (!part->contains(field) || !(*part)[field].is_number()) return std::nullopt;
+    return EpochSums::Part{(*part)["positions"], (*part)["unmasked"], (*part)["seconds"], (*part)["loss"]};
+  }
+};
+
+/// Returns the sums of the current epoch as JSON for a checkpoint, to be read by `epoch()`.
+inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
+  if (!part) return nullptr;
+  return {{"positions", part->positions},
+          {"unmasked", part->unmasked},
+          {"seconds", part->seconds},
+          {"loss", part->loss}};
+}
+
+inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
+  line.group("Checkpoints");
+  line.path("--checkpoint", "FOLDER", flags.folder,
+            "save all state of the run here, a folder a step: after the last one, and when a signal ends it");
+  line.whole("--checkpoint-every", flags.every, "steps between checkpoints; 0: no others", 0,
+             std::int64_t{1} << 40);
+  line.toggle("--checkpoint-async", flags.async,
+              "write them beside the steps that follow, from a copy of the state in host memory");
+  line.whole("--keep", flags.keep, "checkpoints that stay, the newest; 0: all", 0, 1 << 30);
+  line.toggle("--resume", flags.resume,
+              "go on from the newest in --checkpoint; without one there, from step 1");
+  line.whole("--grace-period", flags.grace,
+             "seconds after SIGTERM, SIGINT or SIGHUP in which the run saves and ends; 0: all it takes", 0,
+             1u << 20);
+}
+
+/// Finds where the run goes on. Throws Error(usage) for flags that contradict each other or the folder.
+inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
+  if (settings.folder.empty()) {
+    for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
+      if (line.given(flag)) refuse(std::string(flag) + " needs a folder; give --checkpoint FOLDER");
+    return;
+  }
+  check_writable_folder(settings.folder);
+  Checkpoints const series(settings.folder);
+  std::optional<std::int64_t> const newest = series.newest();
+  if (!newest) {
+    if (settings.resume) refuse_pickles_in(settings.folder);
+    return;
+  }
+  if (!settings.resume)
+    refuse("--checkpoint '" + v0::detail::path_text(settings.folder) +
+           "' holds checkpoints, the newest of step " + std::to_string(*newest) +
+           "; give --resume to go on from there, or another folder");
+  settings.from = read_checkpoint(series.path(*newest));
+}
+
+/// What fixes which sample stands where in the order of the data.
+struct DataIdentity {
+  std::int64_t tokens = 0, sequence = 0;
+  std::int64_t samples = 0;  ///< before they begin anew
+  std::string samples_are, order;
+  std::uint64_t seed = 0;
+  std::int64_t whole_epochs_of = 0;  ///< the global batch where epochs end with a step of their own; else 0
+
+  nlohmann::ordered_json json() const {
+    return {{"tokens", tokens},
+            {"sequence", sequence},
+            {"samples", samples},
+            {"samples_are", samples_are},
+            {"order", order},
+            {"seed", seed},
+            {"whole_epochs_of", whole_epochs_of}};
+  }
+};
+
+/// Holds the run against the checkpoint that it goes on from: the same data in the same order, and a global
+/// batch that begins where the last step ended. Throws Error(config or data).
+inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
+                          std::int64_t steps) {
+  if (!settings.from) return;
+  std::string const name = v0::detail::path_text(settings.from->folder);
+  std::int64_t const done = settings.from->step;
+  if (done > steps)
+    throw Error(ErrorKind::config, name + ": is after step " + std::to_string(done) + ", beyond --steps " +
+                                       std::to_string(steps) + ", which counts from the start of the run");
+  auto const notes = nlohmann::ordered_json::parse(settings.from->notes), now = data.json();
+  if (!notes.contains("samples") || !notes.contains("data"))
+    throw Error(ErrorKind::data,
+                name +
+                    ": does not say which data came next, so it was not written by train; start from its "
+                    "weights with --init " +
+                    name + "/model and without --resume");
+  for (auto const& [key, right] :
+       {std::pair("data", notes["data"].is_object()), {"samples", notes["samples"].is_number_integer()}})
+    if (!right)
+      throw Error(ErrorKind::data, name + ": notes." + key + " is " +
+                                       v0::detail::printable(notes[key].dump(), 60) +
+                                       ", which it cannot be; use the library that wrote the checkpoint");
+  std::string differ;
+  for (auto const& [key, value] : now.items())
+    if (std::string const before = notes["data"].value(key, nlohmann::ordered_json()).dump();
+        before != value.dump())
+      differ += (differ.empty() ? "" : ", ") + key + " " + before + " and now " + value.dump();
+  if (!differ.empty())
+    throw Error(ErrorKind::config,
+                name + ": was saved from other data, which could not go on where it was: " + differ +
+                    "; give the same, or start from its weights with --init " + name +
+                    "/model in another folder");
+  if (data.whole_epochs_of > 0) return;  // steps have the samples that they had
+  auto const samples = notes["samples"].get<std::int64_t>();
+  if (samples % global_batch != 0)
+    throw Error(ErrorKind::config, name + ": is after " + std::to_string(samples) +
+                                       " sequences, and no step of a global batch of " +
+                                       std::to_string(global_batch) +
+                                       " begins there; give --global-batch a divisor of that number");
+  settings.data_shift = samples / global_batch - done;
+}
+
+/// Where the log of a run ends that goes on after a step: behind the last line of that step, before the first
+/// of a later one, of a summary, or that is cut off. Nothing where there is no such file yet. Throws
+/// Error(data) when the log lacks that step.
+inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& path, std::int64_t step) {
+  std::error_code code;
+  if (path.empty() || !std::filesystem::is_regular_file(path, code)) return std::nullopt;
+  std::ifstream file(path, std::ios::binary);
+  std::uintmax_t end = 0;
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line) && !file.eof(); end += line.size() + 1) {
+    nlohmann::json const parsed = nlohmann::json::parse(line, nullptr, false);
+    auto const number = [&](char const* key) {
+      auto const at = parsed.is_object() ? parsed.find(key) : parsed.end();
+      return at != parsed.end() && at->is_number_integer() ? at->get<std::int64_t>() : 0;
+    };
+    if (!parsed.is_object() || parsed.contains("summary") || number("step") > step ||
+        number("after_step") > step)
+      break;
+    last = std::max(last, number("step"));
+  }
+  if (last != step)
+    throw Error(ErrorKind::data, v0::detail::path_text(path) + ": ends with step " + std::to_string(last) +
+                                     ", and the run goes on after step " + std::to_string(step) +
+                                     "; give --log another file");
+  return end;
+}
+
+/// Refuses checkpoints that would fill their disk before the last step.
+inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::int64_t parameters,
+                                       std::int64_t trained, std::int64_t steps) {
+  if (settings.folder.empty()) return;
+  std::int64_t count = 1;
+  if (settings.every > 0) count += std::max<std::int64_t>(0, steps - settings.first_step()) / settings.every;
+  if (settings.keep > 0) count = std::min<std::int64_t>(count, settings.keep + 1);
+  std::error_code code;
+  std::filesystem::path nearest = std::filesystem::absolute(settings.folder, code);
+  while (!std::filesystem::is_directory(nearest, code) && nearest.has_relative_path())
+    nearest = nearest.parent_path();
+  double const bytes = static_cast<double>(count) * static_cast<double>(4 * parameters + 8 * trained);
+  check_room({{.path = nearest / "checkpoints",
+               .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
+               .named = settings.folder}});
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

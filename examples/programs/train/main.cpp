@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// train: trains one model under one recipe, on the command line.
+#include <iostream>
+
+#include "tessera/comm/environment.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/program.hpp"
+#include "config/config_file.hpp"
+#include "config/deepspeed_keys.hpp"
+#include "machine/gpus.hpp"
+#include "train/settings.hpp"
+#include "train/training.hpp"
+
+namespace cli = tessera::cli;
+
+namespace {
+
+constexpr char examples[] =
+    "Examples:\n"
+    "  train                                       100 steps of a small model on the default texts\n"
+    "  train --data book.txt --steps 1000 --log run.jsonl --save book.safetensors\n"
+    "  train --ranks 4 --stage 2 --precision bf16 --global-batch 32 --clip 1\n"
+    "  train --model gpt2 --init gpt2.safetensors --data tokens.bin --sequence 256 --batch 2 \\\n"
+    "        --schedule cosine --warmup-steps 20 --learning-rate 3e-5 --epochs 1\n"
+    "  train --data reviews.jsonl --samples-are records --samples 1000 --epochs 2\n"
+    "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
+    "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
+    "meaning\n"
+    "  train --from compare.json --best            the fastest row of a comparison, once more\n"
+    "Interrupted, it ends after the step, and saves. If the reader of its output is gone and it writes no "
+    "file, it ends\n"
+    "after the step with exit code 141.\n";
+
+int train(int argc, char const* const* argv) {
+  cli::CommandLine line("train", "Trains one model under one recipe.", examples);
+  cli::TrainFlags flags;
+  cli::declare(line, flags);
+  if (!line.parse(argc, argv)) return 0;
+  if (flags.deepspeed_keys) {
+    std::cout << cli::deepspeed_keys_page();
+    return 0;
+  }
+  (void)tessera::comm::from_environment();  // refuses to run N times beside itself
+  cli::Settings settings = cli::resolve(line, flags);
+  cli::Names const differences = line.given("--config")
+                                     ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())
+                                     : cli::Names();
+  if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet)) {
+    auto settled = cli::settled_flags(settings);
+    if (line.given("--bf16") || line.given("--fp16")) settled["--precision"] = "";  // these flags give it
+    std::cout << line.settings_text(settled);
+  }
+  if (flags.file.print || !settings.quiet) cli::print_notes(std::cout, flags.file, differences);
+  if (flags.file.print) return 0;
+  cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
+  settings.options.nvme_directory = nvme_folder.path();
+  cli::check_room_for(settings);
+  cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
+  if (settings.init.empty() && !settings.checkpoints.from) cli::warn_of_hub_name("--model", settings.model);
+  settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);
+  if (!settings.quiet)
+    std::cout << cli::box_of(settings, line).text(cli::Terminal::of(STDOUT_FILENO).width) << std::flush;
+  int const code = cli::Training(settings, cli::command_text(argc, argv)).run();
+  cli::warn_of_plans(settings.plans.get());
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return cli::guarded([&] { return train(argc, argv); });
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the steps of a run took, and what its summary says of that.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tessera/train/options.hpp"
+
+#include "cli/values.hpp"
+#include "machine/device_memory.hpp"
+#include "machine/gpu_watch.hpp"
+#include "machine/gpus.hpp"
+#include "machine/machine.hpp"
+#include "prediction/ceiling.hpp"
+#include "results/statistics.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// The steps that count for a rate: from the end of one to the end of the next by the device's clock, however
+/// late the host reads their reports. Keeps sums, so that a run may be of any length.
+class RunRates {
+ public:
+  /// Something else was done since the last step: of the next one its own time counts.
+  void pause() { paused_ = true; }
+  void add(StepReport const& report) {
+    double const took = std::exchange(paused_, false) ? report.seconds : report.interval;
+    ++steps_;
+    seconds_ += took;
+    tokens_ += report.tokens;
+    double const off = took - mean_;  // Welford's sums
+    mean_ += off / static_cast<double>(steps_);
+    squares_ += off * (took - mean_);
+  }
+
+  double seconds() const { return seconds_; }
+  /// Tokens a second over all ranks; 0 before the first step.
+  double rate() const { return seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0; }
+  /// Of the steps, in seconds.
+  std::optional<double> deviation() const {
+    return steps_ > 1 ? std::optional(std::sqrt(squares_ / static_cast<double>(steps_ - 1))) : std::nullopt;
+  }
+  /// That as a share of their mean.
+  std::optional<double> spread() const {
+    return steps_ > 1 && mean_ > 0.0 ? std::optional(*deviation() / mean_) : std::nullopt;
+  }
+  std::optional<bool> unsteady() const {
+    return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
+  }
+
+  /// Their fields of a summary, by the names of compare's rows.
+  void add_to(Json& summary) const {
+    summary["avg_tokens_per_sec"] = steps_ > 0 ? Json(rate()) : Json(nullptr);
+    summary["train_time_s"] = steps_ > 0 ? Json(seconds_) : Json(nullptr);
+    summary["avg_step_time_s"] = steps_ > 0 ? Json(mean_) : Json(nullptr);
+    summary["step_to_step_std_s"] = or_null(deviation());
+    summary["spread_pct"] = spread() ? Json(100.0 * *spread()) : Json(nullptr);
+    summary["unsteady"] = or_null(unsteady());
+  }
+  /// Formats the rate: "5,626 tok/s", "~5,626 tok/s, steps vary by 31%" or "- tok/s".
+  std::string text() const {
+    if (steps_ == 0) return "- tok/s";  // no step was timed
+    std::string const rate_text = grouped(std::llround(rate())) + " tok/s";
+    if (!unsteady().value_or(false)) return rate_text;
+    return "~" + rate_text + ", steps vary by " + fixed(100.0 * *spread(), 0) + "%";
+  }
+
+ private:
+  bool paused_ = false;
+  std::int64_t steps_ = 0, tokens_ = 0;
+  double seconds_ = 0.0, mean_ = 0.0, squares_ = 0.0;
+};
+
+/// A run's rates, and what its GPUs did and hold meanwhile. Rank 0 but for `prepare`.
+class RunFigures {
+ public:
+  /// Before the ranks begin.
+  void prepare(RecipeTable const& recipe, int ranks) {
+    device_ = recipe.device;
+    ranks_ = ranks;
+    if (device_ != Device::cuda) return;
+    DeviceFacts const facts = device_facts(device_);
+    auto gpus = nvml_indices(gpus_at_start(), facts.addresses, ranks);
+    ceiling_ = ceiling_of(recipe, ranks, facts);
+    if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
+  }
+  /// The report of the first step was read.
+  void first_step() { first_step_s_ = process_seconds(); }
+  /// The steps from here on count.
+  void begin() {
+    paused_ = false;
+    if (watch_) watch_->begin();
+  }
+  /// Something else was done since the last step. The GPUs were watched meanwhile, and what they drew then is
+  /// not to be told from what steps draw.
+  void pause() {
+    paused_ = true;
+    rates.pause();
+  }
+  /// The last one has ended, and every rank has its trainer.
+  void end() {
+    if (watch_ && !paused_) use_ = watch_->sums().use();
+    memory_ = device_memory_of(device_, ranks_);
+  }
+
+  /// `flops_per_token`: where no parameter is frozen, since the formula counts all gradients.
+  std::optional<double> mfu_pct(std::optional<double> flops_per_token) const {
+    if (!ceiling_ || !flops_per_token || rates.rate() == 0.0) return std::nullopt;
+    return 100.0 * rates.rate() / ranks_ * *flops_per_token / ceiling_->flops;
+  }
+  /// Fields of a summary, by the names of compare's rows. Those of GPUs are null on the CPU.
+  void add_to(Json& summary, std::optional<double> flops_per_token) const {
+    rates.add_to(summary);
+    summary["first_step_s"] = or_null(first_step_s_);
+    auto const mfu = mfu_pct(flops_per_token);
+    summary["mfu_pct"] = or_null(mfu);
+    summary["mfu_against"] = mfu ? Json(ceiling_->from) : Json(nullptr);
+    auto const of_use = [&](auto field) { return use_ ? or_null((*use_).*field) : Json(nullptr); };
+    summary["avg_gpu_util_pct"] = of_use(&GpuUse::util_pct);
+    summary["avg_power_w"] = of_use(&GpuUse::power_w);
+    summary["peak_power_w"] = of_use(&GpuUse::peak_power_w);
+    summary["energy_j"] = use_ && use_->power_w ? Json(*use_->power_w * rates.seconds()) : Json(nullptr);
+    summary["temp_start_c"] = of_use(&GpuUse::temp_start_c);
+    summary["temp_end_c"] = of_use(&GpuUse::temp_end_c);
+    summary["allocated_mb"] = memory_ ? Json(mebibytes(memory_->allocated)) : Json(nullptr);
+    bool const known = memory_ && memory_->library;
+    summary["library_mb"] = known ? Json(mebibytes(*memory_->library)) : Json(nullptr);
+  }
+  std::string text(std::optional<double> flops_per_token) const {
+    auto const mfu = mfu_pct(flops_per_token);
+    return rates.text() + (mfu ? " | MFU " + fixed(*mfu, 1) + "%" : std::string()) +
+           (first_step_s_ ? " | first step after " + fixed(*first_step_s_, 2) + " s" : std::string());
+  }
+
+  RunRates rates;
+
+ private:
+  Device device_ = Device::cpu;
+  int ranks_ = 1;
+  bool paused_ = false;
+  std::optional<double> first_step_s_;  // from the start of the process
+  std::optional<Ceiling> ceiling_;
+  std::optional<GpuWatch> watch_;
+  std::optional<GpuUse> use_;
+  std::optional<DeviceMemoryUse> memory_;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

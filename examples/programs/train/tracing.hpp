@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which steps of a run are timed, and what becomes of their times.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/values.hpp"
+#include "trace/step_times.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// What --trace, --profile and --trace-steps say.
+struct TraceSettings {
+  /// Steps of a run before the first timed one. The last of them is timed too, for what that takes alone.
+  static constexpr std::int64_t warmup = 2;
+
+  std::filesystem::path file;  ///< empty: no trace
+  bool profile = false;
+  std::int64_t steps = 3;
+
+  bool asked() const { return profile || !file.empty(); }
+  /// Whether a run's step of this number, from 1, is timed for what that takes alone.
+  bool warms_up(std::int64_t number) const { return asked() && number == warmup; }
+};
+
+inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
+  line.path("--trace", "FILE", settings.file,
+            "write when each entry of a few steps ran, for ui.perfetto.dev: Chrome's trace events, JSON");
+  line.toggle("--profile", settings.profile, "print where the time of these steps went, by lane");
+  line.whole("--trace-steps", settings.steps, "how many steps these are, after two that warm up", 1, 1000);
+}
+
+/// `taken`: the steps that the run takes, or that --steps gives where --min-time may add others. `silent`:
+/// nothing is printed or logged.
+inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken, bool adds,
+                        bool silent) {
+  if (!settings.asked()) {
+    if (line.given("--trace-steps"))
+      refuse("--trace-steps says how many steps are traced, and none is; give --trace FILE or --profile");
+    return;
+  }
+  if (settings.profile && silent)
+    refuse("--profile prints a table, and --quiet none; give --log FILE, which has it too, or leave one out");
+  std::int64_t const needed = TraceSettings::warmup + settings.steps;
+  if (taken < needed)
+    throw Error(ErrorKind::config, std::string(settings.file.empty() ? "--profile" : "--trace") + " takes " +
+                                       std::to_string(needed) + " steps, " +
+                                       std::to_string(TraceSettings::warmup) + " of them to warm up, and " +
+                                       (adds ? "--steps gives " : "this run takes ") + std::to_string(taken) +
+                                       "; raise --steps, or lower --trace-steps");
+}
+
+/// The timed steps of a run on one rank; `step` counts from 0, as the loop over steps does.
+class TracedSteps {
+ public:
+  TracedSteps(TraceSettings const& settings, std::int64_t first_step, AnyTrainer& trainer, int rank)
+      : trainer_(trainer),
+        rank_(rank),
+        first_(first_step + TraceSettings::warmup),
+        end_(settings.asked() ? first_ + settings.steps : 0) {}
+
+  /// Whether a step is timed, so that tickets must be read before it and before the next one.
+  bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
+  /// Before such a step.
+  void begin(std::int64_t step) {
+    if (!timer_) timer_.emplace(trainer_, rank_);
+    timer_->begin(step + 1);
+  }
+  /// After it: whether it was the last.
+  bool end(std::int64_t step, double reported_seconds) {
+    timer_->end(reported_seconds, step >= first_);
+    return step + 1 == end_;
+  }
+  /// Whether a run that ends before this step was cut short.
+  bool wants(std::int64_t step) const { return step < end_; }
+  RankTimes take() { return timer_ ? timer_->take() : RankTimes(); }
+
+ private:
+  AnyTrainer& trainer_;
+  int rank_;
+  std::int64_t first_, end_;
+  std::optional<StepTimer> timer_;
+};
+
+/// Writes the trace that was asked for. A warning when that fails: false then.
+inline bool write_asked(TraceSettings const& settings, std::vector<RankTimes> const& times) {
+  if (settings.file.empty()) return true;
+  try {
+    write_trace(settings.file, times);
+  } catch (Error const& error) {
+    if (error.kind() != ErrorKind::failed) throw;
+    std::cout.flush();
+    std::cerr << "warning: " << error.what() << "; the run goes on without its trace" << std::endl;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,596 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training run: the ranks, their steps, validation, the log, the bar and the weights at the end.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/run.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/data/batch.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/model_weights.hpp"
+#include "tessera/io/step_log.hpp"
+#include "tessera/loop/training_loop.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/program.hpp"
+#include "cli/terminal.hpp"
+#include "machine/machine.hpp"
+#include "trace/tensorboard.hpp"
+#include "train/rates.hpp"
+#include "train/run_json.hpp"
+#include "train/settings.hpp"
+#include "train/tracing.hpp"
+#include "workload/weights.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// A run over all ranks. What the ranks share is read-only or a gate; what rank 0 alone touches says so.
+class Training {
+ public:
+  Training(Settings const& settings, std::string command)
+      : settings_(settings),
+        command_(std::move(command)),
+        units_(settings.model.built.units({1, 1})),
+        times_(static_cast<std::size_t>(settings.relation.ranks)),
+        terminal_(Terminal::of(STDOUT_FILENO)),
+        bar_(std::cout, settings.quiet ? Terminal{} : terminal_),
+        checkpoints_(settings.checkpoints.folder, settings.checkpoints.keep),
+        done_(settings.checkpoints.first_step()),
+        logged_(done_) {
+    if (!settings.init.empty() && !settings.checkpoints.from)
+      init_ = ModelWeights::open(settings.init, units_, settings.model.family->weights).source();
+    if ((init_ || settings.adapters.weights) && !settings.checkpoints.from)
+      init_ = source_with_adapters(settings.units(), init_, settings.adapters.weights, settings.options.seed);
+  }
+
+  /// Trains and saves; gives the exit code.
+  int run() {
+    std::optional<Interrupt> interrupt;
+    unsigned const grace = settings_.checkpoints.grace;
+    if (grace > 0)
+      interrupt.emplace(grace,
+                        "error: interrupted, and --grace-period ended before the run did; the newest "
+                        "checkpoint, if there is one, is whole\n");
+    else
+      interrupt.emplace(saves() ? 0 : seconds_to_end);
+    if (checkpoints()) {
+      checkpoints_.take();
+      if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
+        throw Error(ErrorKind::failed,
+                    v0::detail::path_text(settings_.checkpoints.folder) +
+                        ": another run has saved there since this one looked; start again");
+    }
+    int const ranks = static_cast<int>(settings_.relation.ranks);
+    figures_.prepare(settings_.recipe, ranks);
+    RunOptions options;
+    options.stuck = [](std::string const& text) {
+      print_error(text);
+      std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
+    };
+    run_ranks(
+        settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, options);
+    if (data_error_)
+      throw Error(data_error_->kind(),
+                  data_error_->what() + (!saves()     ? std::string()
+                                         : done_ == 0 ? "; nothing was saved"
+                                         : checkpoints() && settings_.save.empty()
+                                             ? "; all state after step " + std::to_string(done_) + " is in " +
+                                                   v0::detail::path_text(checkpoints_.path(done_))
+                                             : "; the weights after step " + std::to_string(done_) +
+                                                   " are in " + v0::detail::path_text(settings_.save)),
+                  data_error_->rank());
+    int code = !interrupted() ? 0 : unread_ ? 128 + SIGPIPE : Interrupt::exit_code();
+    if (events_cut_) {
+      print_error(v0::detail::path_text(settings_.tensorboard) +
+                  ": the event file is incomplete; the training and its weights are not affected");
+      if (code == 0) code = tessera::exit_code(ErrorKind::failed);
+    }
+    if (trace_lost_) {
+      print_error(v0::detail::path_text(settings_.trace.file) +
+                  ": the trace was not written; the training and its weights are not affected");
+      if (code == 0) code = tessera::exit_code(ErrorKind::failed);
+    }
+    if (!log_cut_) return code;
+    print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
+                std::to_string(logged_) + " of " + std::to_string(done_) +
+                "; the training and its weights are not affected");
+    return code == 0 ? tessera::exit_code(ErrorKind::failed) : code;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr unsigned seconds_to_end = 10;
+
+  bool checkpoints() const { return !settings_.checkpoints.folder.empty(); }
+  bool saves() const { return checkpoints() || !settings_.save.empty() || !settings_.adapters.save.empty(); }
+  /// Checks whether standard output is the run's only output and its reader is gone.
+  bool unread() const {
+    return !std::cout && !saves() && settings_.log.empty() && settings_.tensorboard.empty() &&
+           settings_.trace.file.empty() && reader_is_gone();
+  }
+
+  // ---- on every rank ------------------------------------------------------------------------------------
+
+  void train(comm::Comm const& comm) {
+    bool const root = comm.is_root();
+    auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
+    if (init_) {
+      trainer->fill(init_);
+      // The last rank closes the files: mapped pages that were read would count as memory of this process.
+      if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
+    }
+    if (settings_.checkpoints.from) resume(*trainer, settings_.checkpoints.from->folder);
+    if (root) begin(*trainer);
+    std::optional<Loader> loader, validation;
+    if (settings_.source) loader.emplace(*settings_.source, settings_.training_loader(comm.rank()));
+    if (settings_.validation)
+      validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
+    if (root && settings_.epochs > 0)
+      epoch_.emplace(loader->samples(), loader->global_batch(), settings_.options.sequence,
+                     settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
+
+    std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
+    // With --min-time, steps follow until enough time was measured.
+    bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
+    TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
+    std::int64_t validated = -1, saved = first;
+    AsyncCheckpoint beside;
+    auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
+    // Whether all steps that the flags ask for are done. With --min-time only rank 0 knows.
+    auto const complete = [&](std::int64_t done) {
+      return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
+    };
+    TrainingLoop loop(
+        *trainer, comm,
+        {.first_step = first,
+         .steps = beyond ? std::numeric_limits<std::int64_t>::max() : settings_.steps,
+         .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
+         .stop =
+             [&](std::int64_t step) {
+               return beside.failed() || (root && step > 0 && wants_end()) ||
+                      (root && beyond && complete(step));
+             },
+         .report =
+             [&](StepReport const& report) {
+               if (!root) return;
+               record(report);
+               if (!saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
+             },
+         .tasks = {{.due = [&](std::int64_t done) { return beyond && done == settings_.steps; }},
+                   {.due =
+                        [&](std::int64_t done) {
+                          return validation && settings_.validate_every > 0 &&
+                                 done % settings_.validate_every == 0 && !last(done);
+                        },
+                    .run =
+                        [&](std::int64_t done) { validate(*trainer, *validation, comm, validated = done); }},
+                   {.due =
+                        [&](std::int64_t done) {
+                          return checkpoints() && every > 0 && done % every == 0 && !last(done);
+                        },
+                    .run =
+                        [&](std::int64_t done) {
+                          checkpoint(*trainer, saved = done, root,
+                                     settings_.checkpoints.async ? &beside : nullptr);
+                        }}},
+         .lone = {.due = [&](std::int64_t step) { return traced.times(step); },
+                  .begin =
+                      [&](std::int64_t step) {
+                        if (root) figures_.pause();
+                        traced.begin(step);
+                      },
+                  .end =
+                      [&](std::int64_t step, StepReport const& report) {
+                        if (traced.end(step, report.seconds)) hand_in(traced.take(), comm);
+                      }}});
+    std::int64_t const step = without_save([&] { return loop.run(); });
+    if (loop.data_error()) note(*loop.data_error());
+    // After this vote, rank 0 also sees the note of another rank.
+    bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
+    if (root) figures_.end();
+    if (validation && whole && validated != step)
+      without_save([&] { validate(*trainer, *validation, comm, step); });
+    if (traced.wants(step)) hand_in(traced.take(), comm);
+    if (settings_.checkpoints.grace == 0) Interrupt::heed();
+    beside.wait();
+    if (root && !saving_.empty()) say_saved();
+    if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
+    if (step > 0 || settings_.steps == 0) finish(*trainer, root);
+  }
+
+  /// After the last timed step, or where the run was cut short: a trace is there however the run ends.
+  void hand_in(RankTimes times, comm::Comm const& comm) {
+    times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
+    comm::unanimous(comm, true);
+    if (!comm.is_root()) return;
+    figures_.pause();
+    TraceSettings const& asked = settings_.trace;
+    bar_.clear();
+    bool const any = !times_.front().steps.empty();
+    if (any && !write_asked(asked, times_)) trace_lost_ = true;
+    say((asked.file.empty() ? "profiled " : "traced ") + steps_text(times_.front()) +
+        (any && !asked.file.empty() && !trace_lost_ ? " | " + v0::detail::path_text(asked.file) : ""));
+    if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
+  }
+
+  /// Saves all state after a step, whose line is on file by then; beside the next steps or at once.
+  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* beside = nullptr) {
+    if (beside) beside->wait();
+    if (root && !saving_.empty()) say_saved();
+    auto const start = Clock::now();
+    if (root) to_log([](JsonlLog& log) { log.sync(); });
+    nlohmann::ordered_json notes;
+    notes["samples"] = settings_.samples_after(step);
+    notes["data"] = settings_.data_identity().json();
+    if (root && epoch_) notes["epoch"] = part_json(epoch_->part());
+    notes["config"] = config_json(settings_);
+    CheckpointOptions const options{
+        .config = settings_.checkpoints.config,  // paths need not be UTF-8
+        .notes = notes.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
+    std::filesystem::path const folder =
+        beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
+    if (!root) return;
+    figures_.pause();
+    saving_ = v0::detail::path_text(folder);
+    saving_since_ = start;
+    if (!beside) say_saved();
+  }
+
+  /// Calls f, before anything is saved. Adds to the error of a diverged run that --save wrote nothing.
+  template <class F>
+  std::invoke_result_t<F> without_save(F&& f) const {
+    try {
+      return f();
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::diverged || settings_.save.empty()) throw;
+      throw Error(error.kind(), std::string(error.what()) + "; nothing was saved", error.rank(),
+                  error.unit());
+    }
+  }
+
+  /// Keeps the error of the first rank whose data ended.
+  void note(Error const& error) {
+    std::lock_guard const lock(data_mutex_);
+    if (!data_error_) data_error_ = error;
+  }
+
+  /// Returns a batch of the validation data; null if it cannot be read.
+  Batch const* load(Loader& loader, std::int64_t step) {
+    try {
+      return &loader.load(step);
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::data) throw;
+      note(error);
+      return nullptr;
+    }
+  }
+
+  /// The mean loss over all targets of the validation data.
+  void validate(AnyTrainer& trainer, Loader& loader, comm::Comm const& comm, std::int64_t after_step) {
+    auto const start = Clock::now();
+    std::int64_t const batches = loader.steps_per_epoch();
+    double sum = 0.0;
+    std::int64_t index = 0, tokens = 0;
+    for (; index < batches; ++index) {
+      Batch const* const batch = load(loader, index);
+      bool const stopped = comm.is_root() && Interrupt::caught();
+      if (!comm::unanimous(comm, batch != nullptr && !stopped)) break;
+      std::int64_t const counted = loader.targets_in(index);
+      sum += trainer.evaluate(*batch) * static_cast<double>(counted);
+      tokens += counted;
+    }
+    if (!comm.is_root()) return;
+    figures_.pause();
+    if (index < batches) {  // cut short: a part of the mean says nothing
+      validation_cut_ = true;
+      return;
+    }
+    double const loss = sum / static_cast<double>(tokens);
+    double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    to_log([&](JsonlLog& log) {
+      log.note({{"validation_loss", loss},
+                {"after_step", after_step},
+                {"samples", loader.samples()},
+                {"tokens", tokens},
+                {"ms", seconds * 1e3}});
+    });
+    to_events([&](EventFile& events) { events.scalars(after_step, {{"validation/loss", loss}}); });
+    say("validation after step " + std::to_string(after_step) + " | loss " + fixed(loss, 4) + " | " +
+        grouped(tokens) + " tokens | " + fixed(seconds * 1e3, 1) + " ms");
+    if (!std::isfinite(loss))
+      throw Error(ErrorKind::diverged,
+                  "the validation loss is not finite after step " + std::to_string(after_step) +
+                      "; lower --learning-rate, or give --clip 1",
+                  0);
+  }
+
+  /// Collects the weights once, in pieces, for both the file and the hash. Needs no more memory than the
+  /// steps did. Weights that are not finite end the run with an error.
+  void finish(AnyTrainer& trainer, bool root) {
+    if (root) bar_.clear();
+    if (!root) return trainer.collect_pieces([](ParameterSpec const&, std::span<float const>) {});
+    WeightsHash hash;
+    FiniteWeights finite;
+    std::optional<WeightsOutput> writer;
+    if (!settings_.save.empty()) writer.emplace(settings_.save, units_, settings_.save_config);
+    ParameterSink sink = writer ? writer->sink() : ParameterSink();
+    std::vector<UnitSpec> const& units = trainer.plan().units;
+    if (sink && settings_.adapters.merge) sink = merging(units, sink);
+    std::optional<AdapterWriter> adapter;
+    if (!settings_.adapters.save.empty())
+      adapter.emplace(
+          settings_.adapters.save, units, settings_.options.lora, settings_.model.family->weights.prefix,
+          settings_.model.folder.empty() ? settings_.model.name : settings_.model.folder.string());
+    ParameterSink const adapter_sink = adapter ? adapter->sink() : ParameterSink();
+    trainer.collect_pieces([&](ParameterSpec const& parameter, std::span<float const> values) {
+      finite.check(parameter, values, settings_.save.empty() && !adapter ? "" : "; nothing was saved");
+      if (sink) sink(parameter, values);
+      if (adapter_sink) adapter_sink(parameter, values);
+      hash.append(parameter.name, parameter.shape, values);
+    });
+    if (writer) writer->commit();
+    if (adapter) adapter->commit();
+    summarize(hash.digest());
+  }
+
+  // ---- on rank 0 only -----------------------------------------------------------------------------------
+
+  void say_saved() {
+    say("checkpoint " + saving_ + " | " +
+        fixed(std::chrono::duration<double>(Clock::now() - saving_since_).count(), 1) + " s");
+    saving_.clear();
+  }
+  void say(std::string const& text) {
+    if (settings_.quiet) return;
+    bar_.clear();
+    std::cout << text << std::endl;
+  }
+
+  /// Whether a signal, a cut validation or a lost reader of the output ends the run before the next step.
+  bool wants_end() {
+    unread_ = unread_ || unread();
+    return Interrupt::caught() || validation_cut_ || unread_;
+  }
+
+  /// Whether something kept this run from a step or from a validation loss.
+  bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
+
+  /// Writes to the log, if there is one. From the first step on a log that cannot be written is given up with
+  /// a warning, and the run goes on.
+  template <class Write>
+  void to_log(Write&& write) {
+    if (!log_) return;
+    try {
+      write(*log_);
+    } catch (Error const& error) {
+      if (error.kind() != ErrorKind::failed) throw;
+      log_.reset();
+      log_cut_ = true;
+      bar_.clear();
+      std::cout.flush();
+      std::cerr << "warning: " << error.what() << "; the run goes on without its log" << std::endl;
+    }
+  }
+
+  /// The same of the event file.
+  template <class Write>
+  void to_events(Write&& write) {
+    if (!events_) return;
+    try {
+      write(*events_);
+    } catch (Error const& error) {
+      events_.reset();
+      events_cut_ = true;
+      bar_.clear();
+      std::cout.flush();
+      std::cerr << "warning: --tensorboard " << error.what() << "; the run goes on without its event file"
+                << std::endl;
+    }
+  }
+
+  /// A log that cannot be begun ends the run: nothing is lost yet.
+  void begin(AnyTrainer const& trainer) {
+    std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
+    std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
+    std::int64_t const nvme = trainer.plan().file_bytes();
+    std::string const engine = trainer.file_use().engine;
+    say("memory of rank 0: " + bytes_text(device) + (host > 0 ? ", on the host " + bytes_text(host) : "") +
+        (nvme > 0 ? ", on NVMe " + bytes_text(nvme) + " (" + engine + ")" : ""));
+    std::int64_t const first = settings_.checkpoints.first_step();
+    if (first > 0)
+      say("resumed " + v0::detail::path_text(settings_.checkpoints.from->folder) + " after step " +
+          std::to_string(first));
+    warn_of_split();
+    if (first == 0 && settings_.checkpoints.resume)
+      say("no checkpoint in " + v0::detail::path_text(settings_.checkpoints.folder) + ", so from step 1");
+    if (!settings_.log.empty()) {
+      std::optional<std::uintmax_t> const end = first > 0 ? end_of_log(settings_.log, first) : std::nullopt;
+      log_.emplace(settings_.log, end.has_value());
+      if (end) std::filesystem::resize_file(settings_.log, *end);
+      log_->note({{"schema_version", 1},
+                  {"after_step", first},
+                  {"command", command_},
+                  {"config", config_json(settings_)},
+                  {"planned_bytes", {{"device", device}, {"host", host}, {"nvme", nvme}}},
+                  {"nvme_engine", or_null(engine)},
+                  {"environment", environment(device_facts(settings_.recipe.device))}});
+    }
+    if (!settings_.tensorboard.empty()) {
+      trainer_ = &trainer;
+      std::error_code code;  // the folder of checkpoints is already locked
+      events_.emplace(settings_.tensorboard, !std::filesystem::equivalent(
+                                                 settings_.tensorboard, settings_.checkpoints.folder, code));
+      std::string table = "| setting | value |\n|---|---|\n";
+      Json const config = config_json(settings_);
+      for (auto const& [name, value] : config.items())
+        table += "| " + name + " | " + value.dump(-1, ' ', false, Json::error_handler_t::replace) + " |\n";
+      events_->text("recipe", table);
+      events_->scalars(0, {{"memory/planned_device_mb", mebibytes(device)},
+                           {"memory/planned_host_mb", mebibytes(host)},
+                           {"memory/planned_nvme_mb", mebibytes(nvme)}});
+    }
+    bar_.start("train", settings_.steps);
+  }
+
+  /// Warns that another micro-batch size changes the order of sums.
+  void warn_of_split() {
+    CheckpointSettings const& saved = settings_.checkpoints;
+    if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
+    std::int64_t const before =
+        nlohmann::ordered_json::parse(saved.from->json).value("batch", std::int64_t{0});
+    if (before == 0 || before == settings_.relation.batch) return;
+    bar_.clear();
+    std::cout.flush();
+    std::cerr << "warning: the micro-batch was " << before << " in "
+              << v0::detail::path_text(saved.from->folder) << " and is " << settings_.relation.batch
+              << " now: from here on the weights will not equal those of a run with --batch " << before
+              << " to the bit; give --batch " << before << " for that" << std::endl;
+  }
+
+  void record(StepReport const& report) {
+    done_ = report.step;
+    double const rate = report.tokens_per_second();
+    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
+    if (taken == 1) {
+      first_loss_ = report.loss;
+      figures_.first_step();
+    }
+    last_loss_ = report.loss;
+    bool const only = settings_.steps - settings_.checkpoints.first_step() == 1 && settings_.min_time == 0.0;
+    if (taken == 1 && !only)  // it warms caches up
+      figures_.begin();
+    else if (settings_.trace.warms_up(taken))
+      figures_.pause();
+    else
+      figures_.rates.add(report);
+    std::int64_t const positions = epoch_ ? epoch_->positions(done_) : report.tokens;
+    auto const with_padding =
+        report.unmasked < positions ? std::optional(loss_with_padding(report, positions)) : std::nullopt;
+    to_log([&](JsonlLog& log) {
+      log.write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
+                 report.skipped, rate, report.seconds * 1e3, with_padding});
+      logged_ = report.step;
+    });
+    to_events([&](EventFile& events) {
+      events.scalars(report.step, {{"train/loss", report.loss},
+                                   {"train/grad_norm", report.grad_norm},
+                                   {"train/learning_rate", report.learning_rate},
+                                   {"train/loss_scale", report.scale},
+                                   {"train/skipped", report.skipped ? 1.0 : 0.0},
+                                   {"train/tokens_per_sec", rate},
+                                   {"train/step_ms", report.seconds * 1e3},
+                                   {"memory/device_mb", mebibytes(trainer_->peak_bytes(Tier::device))},
+                                   {"memory/host_mb", mebibytes(trainer_->peak_bytes(Tier::host))}});
+    });
+    std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
+    if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
+    if (!settings_.quiet) {
+      // The first ten steps, a hundred lines for the rest, the last, and what is wrong. Above a bar: the
+      // first step, twenty lines or one a minute for the rest.
+      bool const bar = bar_.interactive();
+      std::int64_t const asked = settings_.print_every;
+      std::int64_t const every =
+          asked > 0 ? asked : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
+      bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
+      bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
+      bool const beyond = asked == 0 && done_ > settings_.steps;  // --min-time: a line a second
+      bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
+      if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
+          late) {
+        bar_.clear();
+        std::cout << report << (with_padding ? " | with padding " + fixed(*with_padding, 4) : std::string())
+                  << std::endl;
+        line_printed_ = Clock::now();
+      }
+      if (epoch) say(epoch_text(*epoch));
+      bar_.show(std::min(done_, settings_.steps),
+                figures_.rates.seconds() > 0.0 ? figures_.rates.rate() : rate,
+                "loss " + fixed(report.loss, 4));
+    }
+    if (!std::isfinite(report.loss))
+      throw Error(
+          ErrorKind::diverged,
+          "the loss of step " + std::to_string(report.step) + " is not finite" +
+              (report.overflow.empty() ? std::string()
+                                       : ", and the gradient of " + report.overflow + " is not either") +
+              "; lower --learning-rate, give --clip 1, or use another --precision than " +
+              std::string(settings_.recipe.names.precision),
+          0, report.overflow);
+  }
+
+  void summarize(std::string const& weights_hash) {
+    bool const all = trainable_count(settings_.units()) == parameter_count(settings_.units());
+    auto const flops =
+        all ? std::optional(settings_.model.built.flops_per_token(settings_.options.sequence)) : std::nullopt;
+    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
+    to_log([&](JsonlLog& log) {
+      Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
+      summary["first_loss"] = taken > 0 ? Json(first_loss_) : Json(nullptr);
+      summary["final_loss"] = taken > 0 ? Json(last_loss_) : Json(nullptr);
+      figures_.add_to(summary, flops);
+      summary["measured_products"] = settings_.plans ? Json(settings_.plans->take_used()) : Json(nullptr);
+      summary["weights_hash"] = weights_hash;
+      log.note({{"summary", std::move(summary)}});
+    });
+    if (interrupted() && !data_error_ && !unread_)
+      say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
+          std::to_string(settings_.steps) +
+          (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
+    if (taken > 0)
+      say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
+          fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
+    if (settings_.trace.profile && !times_.front().steps.empty())
+      say(profile_text(profile_of(times_.front()), times_.size()));
+    if (!settings_.adapters.save.empty())
+      say("saved adapters " + v0::detail::path_text(settings_.adapters.save));
+    if (!settings_.save.empty())
+      say("saved " + v0::detail::path_text(settings_.save) + " | weights " + weights_hash);
+  }
+
+  Settings const& settings_;
+  std::string command_;
+  std::vector<UnitSpec> units_;
+  ParameterSource init_;         // until all ranks have read it
+  std::atomic<int> filled_ = 0;  // ranks that have
+  std::mutex data_mutex_;
+  std::optional<Error> data_error_;  // of the first rank whose data was gone; read after the last vote
+
+  std::vector<RankTimes> times_;  // each rank writes its own; read after a vote
+  Terminal terminal_;
+  Progress bar_;
+  std::optional<EpochSums> epoch_;  // where epochs say how long
+  Checkpoints checkpoints_;
+  std::string saving_;  // the folder of a save that nothing was said about yet
+  Clock::time_point saving_since_;
+  std::optional<JsonlLog> log_;
+  std::optional<EventFile> events_;
+  AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
+  bool log_cut_ = false, trace_lost_ = false, events_cut_ = false, validation_cut_ = false;
+  bool unread_ = false;
+  std::int64_t done_, logged_;
+  RunFigures figures_;
+  Clock::time_point line_printed_ = Clock::now();
+  double first_loss_ = 0.0, last_loss_ = 0.0;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

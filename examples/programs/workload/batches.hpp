@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// global batch = batch x ranks x accumulation: what is not given is derived, and what does not fit is refused
+// with the equation, its numbers and the nearest that do.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/train/options.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+struct BatchRelation {
+  std::int64_t batch = 1;
+  std::int64_t ranks = 1;
+  std::int64_t accumulation = 1;
+
+  std::int64_t global() const { return batch * ranks * accumulation; }
+  /// "batch 4 x ranks 4 x accumulation 2 = 32".
+  std::string text() const {
+    return "batch " + std::to_string(batch) + " x ranks " + std::to_string(ranks) + " x accumulation " +
+           std::to_string(accumulation) + " = " + std::to_string(global());
+  }
+};
+
+/// The most sequences of a step.
+inline constexpr std::int64_t most_sequences = std::numeric_limits<std::int32_t>::max();
+
+/// Refuses products beyond 2^31 - 1 sequences a step, and more micro-batches than a schedule holds.
+inline BatchRelation checked_relation(BatchRelation relation) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
+      __builtin_mul_overflow(product, relation.accumulation, &product) || product > most_sequences)
+    throw Error(ErrorKind::config, "--batch " + std::to_string(relation.batch) + " x --ranks " +
+                                       std::to_string(relation.ranks) + " x --accumulation " +
+                                       std::to_string(relation.accumulation) +
+                                       " is more than 2147483647 sequences a step; lower one of them");
+  if (relation.accumulation > most_accumulation)
+    throw Error(ErrorKind::config, relation.text() + " needs more than the " +
+                                       std::to_string(most_accumulation) +
+                                       " micro-batches that a step may have; give a larger --batch or more "
+                                       "--ranks");
+  return relation;
+}
+
+/// The multiples of `unit` up to `times` of them that are nearest to `wanted`: "; the nearest are
+/// --global-batch 12 and 24".
+inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit, std::int64_t times) {
+  std::int64_t const most = std::min(times, most_sequences / unit);
+  std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
+  bool const both = below > 0 && above > below;
+  return (both ? "; the nearest are --global-batch " + std::to_string(below * unit) + " and "
+               : std::string("; the nearest is --global-batch ")) +
+         std::to_string(above * unit);
+}
+
+/// Of these products the least common multiple; 0 where it is more than the sequences of a step.
+inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
+  std::int64_t unit = 1;
+  for (std::int64_t const product : products) {
+    unit = std::lcm(unit, product);  // both are below 2^31
+    if (unit > most_sequences) return 0;
+  }
+  return unit;
+}
+
+/// The ways out of a global batch that contradicts both other flags, of which each makes every one of
+/// `relations` possible.
+inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> const& relations) {
+  bool same = true, without_accumulation = true, without_batch = true;
+  for (BatchRelation const& relation : relations) {
+    std::int64_t const micro = relation.batch * relation.ranks;
+    same = same && relation.global() == relations.front().global();
+    without_accumulation = without_accumulation && wanted % micro == 0 && wanted / micro <= most_accumulation;
+    without_batch = without_batch && wanted % (relation.ranks * relation.accumulation) == 0;
+  }
+  Names ways;
+  if (same) ways.push_back("give --global-batch " + std::to_string(relations.front().global()));
+  if (without_accumulation) ways.push_back("leave out --accumulation");
+  if (without_batch) ways.push_back("leave out --batch");
+  if (ways.empty()) ways.push_back("leave out --global-batch");
+  return joined(ways, ", or ");
+}
+
+/// Settles the relation. Without a global batch, `batch` and `accumulation` stand as they are (accumulation 1
+/// unless given). With one, whichever of the two was not given is derived; with neither, the batch is the
+/// largest one up to `default_batch` that divides the samples of a rank. Throws Error(config) for an
+/// impossible relation.
+inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
+                                    std::optional<std::int64_t> batch,
+                                    std::optional<std::int64_t> accumulation, std::int64_t default_batch) {
+  if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
+  std::int64_t const wanted = *global;
+  auto const number = [](std::int64_t value) { return std::to_string(value); };
+  auto const fail = [&](std::string const& equation, std::int64_t unit, std::int64_t times) {
+    throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " is impossible: " + equation +
+                                       nearest_global_batches(wanted, unit, times));
+  };
+  if (batch && accumulation) {
+    BatchRelation const relation = checked_relation({*batch, ranks, *accumulation});
+    if (relation.global() != wanted)
+      throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " contradicts " + relation.text() +
+                                         "; " + ways_out(wanted, {relation}));
+    return relation;
+  }
+  if (batch) {
+    std::int64_t const unit = checked_relation({*batch, ranks, 1}).global();
+    if (wanted % unit != 0)
+      fail("batch " + number(*batch) + " x ranks " + number(ranks) + " x accumulation = " + number(wanted) +
+               " needs accumulation " + number(wanted) + " / " + number(unit),
+           unit, most_accumulation);
+    return checked_relation({*batch, ranks, wanted / unit});
+  }
+  std::int64_t const unit = checked_relation({1, ranks, accumulation.value_or(1)}).global();
+  if (wanted % unit != 0)
+    fail("batch x ranks " + number(ranks) + " x accumulation " + number(accumulation.value_or(1)) + " = " +
+             number(wanted) + " needs batch " + number(wanted) + " / " + number(unit),
+         unit, most_sequences);
+  std::int64_t each = wanted / unit;  // samples of a rank
+  if (accumulation) return checked_relation({each, ranks, *accumulation});
+  std::int64_t largest = 1;
+  for (std::int64_t size = 1; size <= default_batch; ++size)
+    if (each % size == 0) largest = size;
+  return checked_relation({largest, ranks, each / largest});
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data as the command line names it: what is read, what a sample is, and what became of an epoch of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "tessera/data/batch.hpp"
+#include "tessera/io/records.hpp"
+#include "tessera/train/options.hpp"
+
+#include "cli/run_flags.hpp"
+#include "cli/terminal.hpp"
+#include "results/results.hpp"
+#include "text/token_source.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
+
+/// Null where none was given.
+inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
+  return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
+}
+
+/// Opens paths; none is the default. `vocabulary` as in TokenOptions. Text goes through the tokenizer, if
+/// there is one, on so many threads.
+inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
+                             SharedTokenizer const& tokenizer, int threads) {
+  if (tokenizer && flags.samples_are == SamplesAre::tokens)
+    return text::tokenized(*tokenizer, paths, flags.field, threads, {vocabulary});
+  RecordOptions options{.vocabulary = vocabulary, .field = flags.field, .separator = flags.separator};
+  if (tokenizer) {
+    if (vocabulary == 0) options.vocabulary = tokenizer->vocabulary();
+    options.encode = text::record_encoder(tokenizer);
+  }
+  if (flags.samples_are == SamplesAre::lines) return open_lines(paths, options);
+  if (flags.samples_are == SamplesAre::records) return open_records(paths, options);
+  return TokenSource::open(paths, {.vocabulary = vocabulary});
+}
+
+/// Whether JSONL is read. A tokenizer does it for samples that are tokens too.
+inline bool reads_fields(DataFlags const& flags) {
+  return flags.samples_are == SamplesAre::records ||
+         (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
+}
+
+/// Refuses flags that say how records are read where samples are none.
+inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
+  bool const records = flags.samples_are == SamplesAre::records;
+  for (char const* flag : {"--field", "--separator"})
+    if (line.given(flag) && !(std::string_view(flag) == "--field" ? reads_fields(flags) : records))
+      refuse(std::string(flag) + " says how records are read, and samples are " + name_of(flags.samples_are) +
+             "; give --samples-are records, or leave it out");
+}
+
+/// The samples of an epoch: the first `wanted`, or with 0 all.
+inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t wanted) {
+  return Loader(source, {.sequence = static_cast<int>(sequence), .samples = wanted}).samples();
+}
+
+/// The steps of an epoch, of which the last may be filled up.
+inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_batch) {
+  return (samples + global_batch - 1) / global_batch;
+}
+
+/// "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions padding".
+inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
+                                std::int64_t wanted) {
+  std::string text = name_of(flags.samples_are);
+  if (wanted > 0) text += ", the first " + grouped(wanted);
+  auto records = source.records();
+  if (records.empty()) return text;
+  std::int64_t const samples = samples_of(source, sequence, wanted);
+  std::int64_t cut = 0, targets = 0;
+  for (Record const& record : records.first(static_cast<std::size_t>(samples))) {
+    cut += record.tokens > sequence + 1 ? 1 : 0;
+    targets += std::min(record.tokens - 1, sequence);
+  }
+  if (cut > 0) text += ", " + grouped(cut) + " cut to " + grouped(sequence + 1) + " tokens";
+  double const positions = static_cast<double>(samples) * static_cast<double>(sequence);
+  return text + ", " + fixed(100.0 * (1.0 - static_cast<double>(targets) / positions), 1) +
+         "% of all positions padding";
+}
+
+/// The sum of a step's losses over all positions of its samples, each of padding counted as a loss of 0.
+inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
+  return report.loss * static_cast<double>(report.unmasked) / static_cast<double>(positions);
+}
+
+/// Folds the reports of steps into epochs.
+class EpochSums {
+ public:
+  /// The sums of an epoch that has not ended yet.
+  struct Part {
+    std::int64_t positions = 0, unmasked = 0;
+    double seconds = 0.0, loss = 0.0;
+  };
+
+  /// If the run resumes within an epoch after step `first`, `part` holds the sums so far. Without `part`,
+  /// only the length of that epoch is reported.
+  EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
+            std::optional<Part> part = std::nullopt)
+      : samples_(samples),
+        global_batch_(global_batch),
+        sequence_(sequence),
+        steps_(steps_of_epoch(samples, global_batch)) {
+    if (first % steps_ == 0) return;
+    known_ = part.has_value();
+    part_ = part.value_or(Part());
+  }
+
+  /// Returns the sums so far; nothing if the start of the epoch is unknown.
+  std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
+  /// The positions of the samples of a step, from 1: what fills up an epoch's last one is none.
+  std::int64_t positions(std::int64_t step) const {
+    std::int64_t const before = (step - 1) % steps_ * global_batch_;
+    return std::min(global_batch_, samples_ - before) * sequence_;
+  }
+  /// Adds a step. Returns the epoch's row if this step ends it; unknown values are NaN.
+  std::optional<results::EpochLogRow> add(StepReport const& report) {
+    part_.seconds += report.interval;
+    part_.loss += report.loss * static_cast<double>(report.unmasked);
+    part_.unmasked += report.unmasked;
+    part_.positions += positions(report.step);
+    if (report.step % steps_ != 0) return std::nullopt;
+    Part const all = std::exchange(part_, Part());
+    double const known = std::exchange(known_, true) ? 1.0 : std::numeric_limits<double>::quiet_NaN();
+    return results::EpochLogRow{.epoch = report.step / steps_,
+                                .steps = steps_,
+                                .samples = samples_,
+                                .seconds = known * all.seconds,
+                                .samples_per_sec = known * static_cast<double>(samples_) / all.seconds,
+                                .loss = known * all.loss / static_cast<double>(all.unmasked),
+                                .loss_with_padding = known * all.loss / static_cast<double>(all.positions)};
+  }
+
+ private:
+  std::int64_t samples_, global_batch_, sequence_, steps_;
+  bool known_ = true;
+  Part part_;
+};
+
+/// Formats an epoch as "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 | with padding 0.3143".
+/// Unknown values print as "-".
+inline std::string epoch_text(results::EpochLogRow const& epoch) {
+  auto const number = [](double value, int digits) {
+    return std::isfinite(value) ? fixed(value, digits) : std::string("-");
+  };
+  return "epoch " + grouped(epoch.epoch) + " | " + grouped(epoch.steps) +
+         (epoch.steps == 1 ? " step | " : " steps | ") + number(epoch.seconds, 2) + " s | " +
+         number(epoch.samples_per_sec, 1) + " samples/s | loss " + number(epoch.loss, 4) +
+         (epoch.loss_with_padding < epoch.loss ? " | with padding " + fixed(epoch.loss_with_padding, 4)
+                                               : std::string());
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

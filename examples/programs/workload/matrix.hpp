@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matrix of recipes and shapes that compare trains and plan plans: its flags and its rows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tessera/plan/support.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/policy/rules.hpp"
+#include "tessera/policy/table.hpp"
+#include "tessera/train/any_trainer.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/slot_flags.hpp"
+#include "results/results.hpp"
+#include "workload/batches.hpp"
+#include "workload/mesh.hpp"
+#include "workload/models.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+inline constexpr std::int64_t default_batch = 4;
+
+/// The offloads of this build, from none on.
+inline Names built_offloads() {
+  Names names;
+  for (auto const& name : slot_choices<slot::offload>())
+    if (!unsupported_reason(parse_recipe({.offload = name}))) names.push_back(name);
+  return names;
+}
+
+/// The choices of a slot that the registered recipes have: what is run unless told otherwise.
+template <class Slot>
+Names registered_choices() {
+  Names names;
+  for (RecipeTable const& recipe : registered_recipes()) names.emplace_back(recipe.names.*Slot::field);
+  return distinct(names);
+}
+
+/// The lists of the command line. An empty list of a slot means its default.
+struct MatrixFlags {
+  std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
+  std::vector<std::int64_t> batches;  ///< empty: derived or `default_batch`
+  std::vector<std::int64_t> sequences = {128};
+  std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
+  std::optional<std::int64_t> global_batch;
+
+  std::string device = std::string(name_of(default_device()));
+  std::vector<int> ranks = default_ranks(default_device());
+  std::vector<Mesh> meshes = {Mesh{}};
+  PerSlot<Names> slots;
+  bool stages_given = false, offloads_given = false;
+  std::string by_strategies;  ///< the flag whose list --strategies gave; empty: none
+  bool selection = false;     ///< of the recipes that the lists give (is_selected), instead of all
+
+  MatrixFlags() {
+    slots.of<slot::sharding>() = registered_choices<slot::sharding>();
+    slots.of<slot::precision>() = registered_choices<slot::precision>();
+    slots.of<slot::offload>() = built_offloads();
+  }
+};
+
+/// The choices of a slot that the values of a list name, each once.
+template <class Slot>
+Names slot_list(std::string const& flag, Names const& items) {
+  Names names;
+  for (auto const& item : items) names.push_back(slot_choice<Slot>(flag, item));
+  return distinct(names);
+}
+
+namespace detail {
+
+/// Whether the strategies of a list are offloads; else they are shardings. Refuses a mixture, and what is
+/// neither.
+inline bool are_offloads(std::string const& flag, Names const& items) {
+  Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
+  for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
+    all.insert(all.end(), more.begin(), more.end());
+  std::string const *sharding = nullptr, *offload = nullptr;
+  for (auto const& item : items) {
+    if (slot_names<slot::offload>(item))
+      offload = &item;
+    else if (slot_names<slot::sharding>(item))
+      sharding = &item;
+    else
+      choice(flag, item, all);
+  }
+  if (sharding && offload)
+    refuse(flag + ": " + in_quotes(*sharding) + " is a sharding and " + in_quotes(*offload) +
+           " an offload; give shardings to --stages and offloads to --offloads");
+  return offload != nullptr;
+}
+
+}  // namespace detail
+
+inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
+  line.group("Matrix (lists)");
+  line.custom("--device", joined(slot_choices<slot::device>(), "|"), flags.device,
+              slot_flag<slot::device>().help, [&](std::string const& flag, std::string const& value) {
+                flags.device = slot_choice<slot::device>(flag, value);
+              });
+  line.values("--models,--model", "MODEL,...", "tiny",
+              joined(model_names(/*runnable_only=*/true)) +
+                  ", a folder with a config.json, a file of llm.c, or " + model_forms(),
+              [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
+  line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
+  line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
+                  1, 1 << 20);
+  line.values("--mesh", "replicate=R,shard=S...", "replicate=1",
+              "rows of ranks that have a copy of all shards each",
+              [&](std::string const& flag, Names const& values) {
+                flags.meshes.clear();
+                for (auto const& value : values) flags.meshes.push_back(read_mesh(flag, value));
+                flags.meshes = distinct(flags.meshes);
+              });
+  line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
+  line.whole_list("--accumulation,--grad-accum", flags.accumulations,
+                  "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
+  for_each_slot([&]<class Slot>(Slot) {
+    if constexpr (!std::is_same_v<Slot, slot::device>) {
+      Names& value = flags.slots.template of<Slot>();
+      line.list(slot_flag<Slot>().several, "NAME,...",
+                value.empty() ? slot_default<Slot>(flags.device) : joined(value, ","), slot_help<Slot>(),
+                [&](std::string const& flag, Names const& items) {
+                  value = slot_list<Slot>(flag, items);
+                  flags.stages_given |= std::is_same_v<Slot, slot::sharding>;
+                  flags.offloads_given |= std::is_same_v<Slot, slot::offload>;
+                });
+    }
+  });
+  line.list("--strategies", "NAME,...", "", "stages; or offloads, when all of the values are offloads",
+            [&](std::string const& flag, Names const& items) {
+              bool const offloads = detail::are_offloads(flag, items);
+              flags.by_strategies = offloads ? "--offloads" : "--stages";
+              if (line.given(flags.by_strategies))
+                refuse(flag + " gives " +
+                       (offloads ? "offloads, and so does --offloads" : "stages, and so does --stages") +
+                       "; leave out one of them");
+              if (offloads)
+                flags.slots.of<slot::offload>() = slot_list<slot::offload>(flag, items);
+              else
+                flags.slots.of<slot::sharding>() = slot_list<slot::sharding>(flag, items);
+              (offloads ? flags.offloads_given : flags.stages_given) = true;
+            });
+  line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
+              [&](std::string const& flag, std::string const& value) {
+                flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
+}
+
+/// Whether names of rows and tables have a place of their own for this slot; the others are named where they
+/// differ.
+template <class Slot>
+inline constexpr bool named_otherwise =
+    std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
+    std::is_same_v<Slot, slot::precision> || std::is_same_v<Slot, slot::offload>;
+
+/// One row before it is planned or measured.
+struct Point {
+  ModelChoice model;
+  BatchRelation split;
+  Mesh mesh;
+  std::int64_t sequence = 0;
+  bool own_positions = false;  ///< the model says its positions; else they follow the sequence
+  RecipeTable recipe;
+  std::string experiment;
+  std::optional<std::string> refusal;  ///< the rule, or the missing part of the build
+
+  int world() const { return static_cast<int>(split.ranks); }
+  /// A heading: everything but sharding and offload.
+  std::string group() const {
+    SlotNames const& names = recipe.names;
+    std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
+                       (split.ranks == 1 ? " rank" : " ranks") +
+                       (mesh.replicas > 1 ? " as " + mesh.text(split.ranks) : "") + ", batch " +
+                       std::to_string(split.batch) + ", sequence " + std::to_string(sequence) +
+                       ", accumulation " + std::to_string(split.accumulation) + ", global batch " +
+                       std::to_string(split.global());
+    for_each_slot([&]<class Slot>(Slot) {
+      std::string_view const name = names.*Slot::field;
+      if (!named_otherwise<Slot> && name != Slot::standard(recipe))
+        text += ", " + std::string(Slot::title) + " " + std::string(name);
+    });
+    return text;
+  }
+};
+
+namespace detail {
+
+/// The batch when only the global batch is given: the largest one up to the default that suits all rank
+/// counts, so that every row sees the same micro-batches and ends with the same weights.
+inline std::int64_t common_batch(MatrixFlags const& flags) {
+  for (std::int64_t batch = default_batch; batch > 1; --batch)
+    if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
+                    [&](int ranks) { return *flags.global_batch % (batch * ranks) == 0; }))
+      return batch;
+  return 1;
+}
+
+/// Refuses a global batch that some rows of several cannot have, with one that all can.
+inline void check_global_batch(MatrixFlags const& flags) {
+  using Sizes = std::vector<std::int64_t>;
+  Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
+              accumulations = flags.accumulations.empty() ? Sizes{1} : flags.accumulations;
+  if (!flags.global_batch || flags.ranks.size() * batches.size() * accumulations.size() < 2) return;
+  std::int64_t const wanted = *flags.global_batch;
+  std::vector<BatchRelation> relations;
+  Sizes products;
+  std::int64_t most = most_sequences;  // that every row can have
+  for (int const ranks : flags.ranks)
+    for (std::int64_t const batch : batches)
+      for (std::int64_t const accumulation : accumulations) {
+        relations.push_back(checked_relation({batch, ranks, accumulation}));
+        products.push_back(relations.back().global());
+        if (!flags.batches.empty()) most = std::min(most, batch * ranks * most_accumulation);
+      }
+  auto const list = [](char const* flag, auto const& values) {
+    Names items;
+    for (auto const value : values) items.push_back(std::to_string(value));
+    return values.empty() ? std::string() : std::string(" x ") + flag + " " + joined(items, ",");
+  };
+  std::string const rows = (list("--ranks", flags.ranks) + list("--batch", flags.batches) +
+                            list("--accumulation", flags.accumulations))
+                               .substr(3);
+  auto const fail = [&](std::string const& text) {
+    throw Error(ErrorKind::config, "--global-batch " + std::to_string(wanted) + text);
+  };
+  if (!flags.batches.empty() && !flags.accumulations.empty()) {
+    for (BatchRelation const& relation : relations)
+      if (relation.global() != wanted)
+        fail(" contradicts " + relation.text() + " of " + rows + "; " + ways_out(wanted, relations));
+    return;
+  }
+  std::int64_t const unit = common_unit(products);
+  if (unit > 0 && wanted % unit == 0) return;
+  if (unit == 0 || unit > most)
+    fail(" is impossible: no global batch is a multiple of all of " + rows + "; give fewer of them");
+  fail(" is impossible: all of " + rows + " need a multiple of " + std::to_string(unit) +
+       nearest_global_batches(wanted, unit, most / unit));
+}
+
+/// The micro-batches of one rank count. A list that was not given is derived from the global batch.
+inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks) {
+  using Given = std::vector<std::optional<std::int64_t>>;
+  auto const given = [](std::vector<std::int64_t> const& list) {
+    return list.empty() ? Given{std::nullopt} : Given(list.begin(), list.end());
+  };
+  bool const underived = flags.global_batch && flags.batches.empty() && flags.accumulations.empty();
+  std::int64_t const standard = underived ? common_batch(flags) : default_batch;
+  std::vector<BatchRelation> found;
+  for (auto const batch : given(flags.batches))
+    for (auto const accumulation : given(flags.accumulations))
+      found.push_back(batch_relation(flags.global_batch, ranks, batch, accumulation, standard));
+  return found;
+}
+
+inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
+  SlotNames const& names = point.recipe.names;
+  std::string name = results::experiment_name({.sharding = std::string(names.sharding),
+                                               .precision = std::string(names.precision),
+                                               .gpus = point.recipe.device == Device::cuda,
+                                               .world = point.split.ranks,
+                                               .batch = point.split.batch,
+                                               .sequence = point.sequence,
+                                               .offload = std::string(names.offload),
+                                               .accumulation = point.split.accumulation});
+  // What these names do not say is added where rows of one matrix differ in it.
+  for_each_slot([&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    std::string_view const value = names.*Slot::field;
+    if (named_otherwise<Slot> || list.size() < 2 || list.front() == value) return;
+    std::string title(Slot::title);
+    std::replace(title.begin(), title.end(), ' ', '-');
+    name.append("_").append(title).append("-").append(value);
+  });
+  if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
+  if (flags.models.size() > 1) name += "_" + point.model.name;
+  std::replace(name.begin(), name.end(), '/', '-');  // of a model's folder: names are parts of paths
+  return name;
+}
+
+/// Whether a row is one of the selection: with the first offload, none, every sharding in every precision,
+/// and with each other offload every sharding in one precision, another for the next. So each sharding meets
+/// each precision and each offload, and each offload each precision.
+inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
+  auto const place = [&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    return std::find(list.begin(), list.end(), row.*Slot::field) - list.begin();
+  };
+  auto const offload = place(slot::offload{});
+  auto const precisions = static_cast<std::ptrdiff_t>(flags.slots.of<slot::precision>().size());
+  return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
+}
+
+/// The answers of every row of one shape: offloads in turn within each set of other answers, shardings
+/// fastest. The names live as long as the flags.
+inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
+  std::vector<SlotNames> rows(1);
+  rows.front().device = flags.device;
+  auto const vary = [&]<class Slot>(Slot) {
+    Names const& list = flags.slots.template of<Slot>();
+    if (list.empty()) return;
+    std::vector<SlotNames> varied;
+    for (SlotNames row : rows)
+      for (auto const& name : list) {
+        row.*Slot::field = name;
+        varied.push_back(row);
+      }
+    rows = std::move(varied);
+  };
+  for_each_slot([&]<class Slot>(Slot slot) {
+    if (!std::is_same_v<Slot, slot::offload> && !std::is_same_v<Slot, slot::sharding>) vary(slot);
+  });
+  vary(slot::offload{});
+  vary(slot::sharding{});
+  if (flags.selection) std::erase_if(rows, [&](SlotNames const& row) { return !is_selected(flags, row); });
+  return rows;
+}
+
+}  // namespace detail
+
+/// All rows, in the order of the table. `vocabulary` is that of the flag (0: not given), `text_vocabulary`
+/// that of the data; `missing` says why a legal recipe cannot be taken. Throws Error(config) for a relation
+/// or a size that cannot be.
+inline std::vector<Point> make_matrix(
+    MatrixFlags const& flags, std::int64_t vocabulary, std::int64_t text_vocabulary = 256,
+    std::optional<std::string> (*missing)(RecipeTable const&) = &unavailable_reason) {
+  std::vector<SlotNames> const answers = detail::all_answers(flags);
+  std::vector<Point> points;
+  Point point;
+  auto const add_recipe = [&](SlotNames const& names) {
+    point.recipe = parse_recipe(names);
+    point.refusal.reset();
+    if (auto const rule = broken_rule(point.recipe))
+      point.refusal = in_flags(std::string(*rule));
+    else if (auto const reason = missing(point.recipe))
+      point.refusal = reason;
+    else
+      point.refusal = model_refusal(point.model);
+    point.experiment = detail::name_of_point(flags, point);
+    points.push_back(point);
+  };
+  detail::check_global_batch(flags);
+  for (auto const& model : flags.models)
+    for (int const ranks : flags.ranks)
+      for (Mesh const& mesh : flags.meshes)
+        for (auto const& split : detail::relations(flags, ranks))
+          for (std::int64_t const sequence : flags.sequences) {
+            check_mesh(mesh, ranks);
+            point.model = with_sizes(model, sequence, vocabulary, text_vocabulary);
+            point.split = split;
+            point.mesh = mesh;
+            point.sequence = sequence;
+            point.own_positions = model.sizes.positions > 0;
+            check_magnitude(point.model, split.batch * split.accumulation, sequence);
+            check_micro_batch(split.batch, sequence);
+            for (SlotNames const& names : answers) add_recipe(names);
+          }
+  return points;
+}
+
+/// The flags of a matrix that nobody gave, as they turned out: empty where rows differ, for a list of all
+/// values would make other rows.
+inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags,
+                                                        std::vector<Point> const& points) {
+  std::map<std::string, std::string> settled;
+  auto const settle = [&](std::string const& names, auto const& value_of) {
+    std::string value = value_of(points.front());
+    for (Point const& point : points)
+      if (value_of(point) != value) value.clear();
+    settled[names.substr(0, names.find(','))] = value;
+  };
+  for_each_slot([&]<class Slot>(Slot) {
+    if (!std::is_same_v<Slot, slot::device> && flags.slots.template of<Slot>().empty())
+      settle(slot_flag<Slot>().several,
+             [](Point const& point) { return std::string(point.recipe.names.*Slot::field); });
+  });
+  if (!flags.by_strategies.empty()) settled[flags.by_strategies] = "";
+  settle("--batch", [](Point const& point) { return std::to_string(point.split.batch); });
+  settle("--accumulation", [](Point const& point) { return std::to_string(point.split.accumulation); });
+  return settled;
+}
+
+/// The fields that say which row this is, into a row of results.
+inline void describe_point(results::Row& row, Point const& point) {
+  SlotNames const& names = point.recipe.names;
+  row["experiment"] = point.experiment;
+  row["model"] = point.model.name;
+  row["stage"] =
+      point.recipe.stage < 0 ? results::Row(point.recipe.names.sharding) : results::Row(point.recipe.stage);
+  for_each_slot([&]<class Slot>(Slot) {
+    std::string title(Slot::title);
+    std::replace(title.begin(), title.end(), ' ', '_');
+    row[title] = names.*Slot::field;
+  });
+  row["attention"] = nullptr;  // what ran: for those who run it to say
+  row["attention_policy"] = names.attention;
+  row["world"] = point.world();
+  row["mesh"] = point.mesh.text(point.world());  // replicas x shards
+  row["batch"] = point.split.batch;
+  row["sequence"] = point.sequence;
+  row["accumulation"] = point.split.accumulation;
+  row["global_batch"] = point.split.global();
+}
+
+/// The options of a trainer of this row.
+inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
+  options.batch = point.split.batch;
+  options.sequence = point.sequence;
+  options.replicas = point.mesh.replicas;
+  options.accumulation = static_cast<int>(point.split.accumulation);
+  if (point.recipe.adapters == AdapterKind::none) options.lora = {};
+  return options;
+}
+
+/// Where adapters are named and no list says which rows have them, all have.
+inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
+  if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

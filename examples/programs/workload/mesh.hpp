@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mesh of ranks as a flag: --mesh replicate=2,shard=2.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tessera/core/error.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Rows of ranks that are replicas of one another, and the shards of a row; 0 shards: as many as go.
+struct Mesh {
+  int replicas = 1;
+  int shards = 0;
+
+  /// "2x2": of so many ranks.
+  std::string text(std::int64_t ranks) const {
+    return std::to_string(replicas) + "x" + std::to_string(ranks / replicas);
+  }
+  friend bool operator==(Mesh const&, Mesh const&) = default;
+};
+
+/// Reads "replicate=2,shard=2"; either may be left out. Refuses what is no mesh, naming the flag.
+inline Mesh read_mesh(std::string const& flag, std::string const& value) {
+  Mesh mesh;
+  for (std::size_t begin = 0; begin <= value.size();) {
+    std::size_t const end = std::min(value.find(',', begin), value.size());
+    std::string const part = value.substr(begin, end - begin);
+    std::size_t const equals = part.find('=');
+    std::string const axis = choice(flag, part.substr(0, equals), {"replicate", "shard"});
+    if (equals == std::string::npos)
+      refuse(flag + ": " + in_quotes(part) + " has no number of ranks; write replicate=2,shard=2");
+    int const count = static_cast<int>(whole_number(flag + " " + axis, part.substr(equals + 1), 1, 1 << 20));
+    (axis == "shard" ? mesh.shards : mesh.replicas) = count;
+    begin = end + 1;
+  }
+  return mesh;
+}
+
+/// Refuses a mesh that so many ranks do not form.
+inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
+  if (ranks % mesh.replicas == 0 && (mesh.shards == 0 || mesh.replicas * std::int64_t{mesh.shards} == ranks))
+    return;
+  throw Error(ErrorKind::config,
+              "--mesh replicate=" + std::to_string(mesh.replicas) +
+                  (mesh.shards > 0 ? ",shard=" + std::to_string(mesh.shards) : std::string()) + " is not " +
+                  std::to_string(ranks) + " ranks; their numbers multiply to the ranks");
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

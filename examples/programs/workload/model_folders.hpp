@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models and weights in folders as Hugging Face keeps them: config.json, and the weights beside it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/llmc_file.hpp"
+#include "tessera/io/model_folder.hpp"
+#include "tessera/io/weights_format.hpp"
+#include "tessera/train/model_family.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// What the config.json of a folder says.
+struct FolderModel {
+  ModelFamily const* family;
+  ModelSpec sizes;
+  std::string config;       ///< its text
+  std::string not_applied;  ///< dropouts and the like, in words; empty: nothing
+};
+
+/// Throws Error(data) for what is no folder of a model, Error(unsupported) for a model that is none of the
+/// families', or has what its family lacks.
+inline FolderModel read_model_folder(std::filesystem::path const& folder) {
+  std::error_code code;
+  if (!std::filesystem::exists(folder / "config.json", code)) refuse_pickles_in(folder);
+  HubConfig config = read_hub_config(folder);
+  HubValue const* const type = config.find("model_type");
+  if (type == nullptr || type->kind != HubValue::Kind::text)
+    throw Error(ErrorKind::data,
+                config.name + ": lacks model_type, the kind of model; name the folder of a model");
+  Names known;
+  for (ModelFamily const* family : model_families()) {
+    if (family->hub.model_type.empty()) continue;
+    known.push_back(family->hub.model_type);
+    if (*type != HubValue(family->hub.model_type.c_str())) continue;
+    ModelSpec sizes = family->spec(config);
+    return {family, std::move(sizes), config.source, config.not_applied()};
+  }
+  throw Error(ErrorKind::unsupported, config.name + ": model_type is " +
+                                          v0::detail::printable(type->json, 60) +
+                                          "; the kinds that are built here are " + joined(known));
+}
+
+/// The model that a file of llm.c holds: GPT-2 with the sizes of its header. Throws Error(data) for what is
+/// no such file, Error(usage) for weights that do not say of which model they are.
+inline FolderModel read_model_file(std::filesystem::path const& path) {
+  if (weights_format(path) != WeightsFormat::llmc)
+    refuse(v0::detail::path_text(path) +
+           " is a file, and only those of llm.c say which model they are of; name the model, and give the "
+           "file to --init");
+  LlmcFile::Sizes const has = LlmcFile::open(path).sizes();
+  for (ModelFamily const* family : model_families()) {
+    if (family->name != "gpt2") continue;
+    ModelSpec sizes{.numbers = {}, .positions = has.positions, .vocabulary = has.vocabulary};
+    for (auto const& [key, value] : {std::pair("layers", has.layers), std::pair("heads", has.heads),
+                                     std::pair("channels", has.channels)})
+      sizes.set(key, static_cast<double>(value));
+    return {family, std::move(sizes), {}, {}};
+  }
+  throw Error(ErrorKind::unsupported, v0::detail::path_text(path) + ": is of GPT-2, which is not built here");
+}
+
+/// Whether a folder holds weights, of whatever form, also parts whose index is missing; or is a file, of
+/// weights then. No folder, by an empty path, holds none.
+inline bool holds_weights(std::filesystem::path const& folder) {
+  if (folder.empty()) return false;
+  std::error_code code;
+  if (std::filesystem::is_regular_file(folder, code)) return true;
+  std::filesystem::directory_iterator entry(folder, code);
+  for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
+    if (entry->path().extension() == ".pt" || entry->path().extension() == ".pth") return true;
+    for (char const* start : {"model.", "model-", "pytorch_model", "tf_model", "flax_model", "consolidated."})
+      if (entry->path().filename().native().starts_with(start)) return true;
+  }
+  if (code)
+    throw Error(ErrorKind::data, v0::detail::path_text(folder) + ": cannot look into the folder (" +
+                                     code.message() + "); give one that may be read");
+  return false;
+}
+
+/// Whether weights saved at a path make a folder: it has no suffix .safetensors, and is no device or pipe.
+inline bool is_model_folder(std::filesystem::path const& path) {
+  std::error_code code;
+  if (path.empty() || path.native().ends_with(".safetensors")) return false;
+  auto const type = std::filesystem::status(path, code).type();
+  if (type == std::filesystem::file_type::regular)
+    refuse("--save '" + v0::detail::path_text(path) +
+           "' is a file, and without .safetensors at its end a name means a folder; give another name");
+  return type == std::filesystem::file_type::directory ||
+         std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
+}
+
+/// A file for the bytes of a folder that may not be there yet, so that the room on its disk can be asked for.
+inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
+  std::error_code code;
+  while (!std::filesystem::exists(folder, code)) {
+    if (folder.parent_path() == folder) break;
+    folder = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
+  }
+  return folder / ModelFolderWriter::weights_name;
+}
+
+/// Where trained weights go: a file, or a folder with a config.json.
+class WeightsOutput {
+ public:
+  /// `config` is the text of the config.json; empty: a file is written.
+  WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
+                std::string const& config) {
+    if (config.empty())
+      file_.emplace(path, units);
+    else
+      folder_.emplace(path, units, config);
+  }
+  ParameterSink sink() { return file_ ? file_->sink() : folder_->sink(); }
+  void commit() { file_ ? file_->commit() : folder_->commit(); }
+
+ private:
+  std::optional<WeightsWriter> file_;
+  std::optional<ModelFolderWriter> folder_;
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models by name: those of all families, a family's own sizes as FAMILY:key=N,..., without a family the first
+// one's, or a folder with a config.json.
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/train/model_family.hpp"
+
+#include "cli/values.hpp"
+#include "workload/model_folders.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// A model of the command line. Sizes with 0 are settled by `with_sizes`, which also builds it.
+struct ModelChoice {
+  std::string name;  ///< as results spell it
+  ModelFamily const* family = nullptr;
+  ModelSpec sizes;
+  bool named = false;                 ///< its positions and vocabulary are its own
+  std::int64_t parameters = 0;        ///< of a model that cannot be made; 0 otherwise
+  std::string lacking = {};           ///< why it cannot be made
+  AnyModel built = {};                ///< none before its sizes are settled, and where it cannot be made
+  std::filesystem::path folder = {};  ///< with its config.json, or a file of llm.c; empty: it is of neither
+  std::string config = {};            ///< the text of that
+  std::string not_applied = {};       ///< what that says and training here does not do
+  ParameterSource weights = {};       ///< that it starts from; none: the seed's
+  std::string hub = {};               ///< the name on the Hugging Face hub, if given
+
+  /// False: it is known, and has what its family lacks.
+  bool can_run() const { return lacking.empty(); }
+  friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
+};
+
+/// Returns the folders or files of the models.
+inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> const& models) {
+  std::vector<std::filesystem::path> folders;
+  for (ModelChoice const& model : models)
+    if (!model.folder.empty()) folders.push_back(model.folder);
+  return folders;
+}
+
+namespace detail {
+
+inline void for_each_named(std::function<void(ModelFamily const&, NamedModel const&)> const& visit) {
+  for (ModelFamily const* family : model_families())
+    for (NamedModel const& model : family->models) visit(*family, model);
+}
+
+/// "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" and "Llama-2-7b-hf" name known models.
+inline std::optional<ModelChoice> find_known(std::string_view text) {
+  std::string const wanted = lower(text);
+  auto const without_hf = [](std::string name) {
+    return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name;
+  };
+  std::optional<ModelChoice> found;
+  for_each_named([&](ModelFamily const& family, NamedModel const& model) {
+    std::string const hub = lower(model.hub);
+    std::string const short_hub = hub.substr(hub.find('/') + 1);
+    bool const own = wanted == lower(model.name);
+    bool const on_hub = !hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub));
+    if (found || (!own && !on_hub)) return;
+    found = ModelChoice{model.name,           &family,          family.spec(model),
+                        model.positions != 0, model.parameters, model.lacking};
+    if (!own) found->hub = model.hub;
+  });
+  return found;
+}
+
+/// What stands before a family's own sizes: nothing for the first one.
+inline std::string prefix_of(ModelFamily const& family) {
+  return &family == model_families().front() ? std::string() : family.name + ":";
+}
+
+/// "layers=L,heads=H,channels=C[,positions=P]".
+inline std::string form_of(ModelFamily const& family) {
+  auto const item = [](std::string const& key) {
+    return key + "=" + static_cast<char>(std::toupper(static_cast<unsigned char>(key.front())));
+  };
+  std::string text;
+  for (ModelKey const& key : family.keys) {
+    std::string const part = (text.empty() ? "" : ",") + item(key.name);
+    text += key.standard ? "[" + part + "]" : part;
+  }
+  return prefix_of(family) + text + "[," + item("positions") + "]";
+}
+
+inline std::string number_text(ModelKey const& key, double number) {
+  return key.real ? shortest(number) : std::to_string(static_cast<std::int64_t>(number));
+}
+
+/// Refuses a number that does not divide the one that it should, with the nearest that it does divide.
+inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
+  for (ModelKey const& key : family.keys) {
+    if (key.divides.empty()) continue;
+    std::int64_t const divisor = sizes.whole(key.name), number = sizes.whole(key.divides);
+    if (number % divisor == 0) continue;
+    auto const of = std::find_if(family.keys.begin(), family.keys.end(),
+                                 [&](ModelKey const& other) { return other.name == key.divides; });
+    std::int64_t const below = number / divisor * divisor, above = below + divisor;
+    std::string nearest = std::to_string(below > 0 ? below : above);
+    if (below > 0 && above <= of->most) nearest += " and " + of->name + "=" + std::to_string(above);
+    throw Error(ErrorKind::config, flag + ": " + std::to_string(divisor) + " " + key.name +
+                                       " do not divide " + std::to_string(number) + " " + of->name +
+                                       " (remainder " + std::to_string(number - below) +
+                                       "); the nearest that fit are " + of->name + "=" + nearest);
+  }
+}
+
+/// The family of "FAMILY:key=N,...", and the text behind it; without a family the first one.
+inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
+                                                            std::string const& text) {
+  std::vector<ModelFamily const*> families = model_families();
+  std::size_t const colon = text.find(':');
+  if (colon == std::string::npos || colon > text.find('=')) return {families.front(), text};
+  Names names;
+  for (ModelFamily const* family : families) names.push_back(family->name);
+  std::string const name = choice(flag, text.substr(0, colon), names);
+  auto const at = std::find(names.begin(), names.end(), name) - names.begin();
+  return {families[static_cast<std::size_t>(at)], text.substr(colon + 1)};
+}
+
+inline ModelChoice sizes_choice(std::string const& flag, std::string const& text) {
+  auto const [family, list] = family_of(flag, text);
+  ModelKey const positions{"positions", (std::int64_t{1} << 31) - 1};
+  std::vector<ModelKey const*> keys;
+  for (ModelKey const& key : family->keys) keys.push_back(&key);
+  keys.push_back(&positions);
+  Names names, members;
+  for (ModelKey const* key : keys) {
+    names.push_back(key->name);
+    members.push_back(key->member);
+  }
+  std::vector<std::optional<double>> given(keys.size());
+  for (auto const& item : split_list(flag, {list})) {
+    std::size_t const equals = item.find('=');
+    std::string spelt = item.substr(0, equals);
+    if (auto const member = std::find(members.begin(), members.end(), lower(spelt)); member != members.end())
+      spelt = names[static_cast<std::size_t>(member - members.begin())];
+    std::string const name = cli::choice(flag, spelt, names);
+    if (equals == std::string::npos)
+      refuse(flag + ": " + in_quotes(item) + " has no number; write " + name + "=N");
+    auto const at = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    std::string_view const digits = std::string_view(item).substr(equals + 1);
+    double const number =
+        keys[at]->real
+            ? real_number(flag + " " + name, digits,
+                          {.least = 0.0, .most = static_cast<double>(keys[at]->most), .open_below = true})
+            : static_cast<double>(whole_number(flag + " " + name, digits, keys[at]->least, keys[at]->most));
+    if (given[at]) refuse(flag + ": " + in_quotes(text) + " gives " + name + " twice; give it once");
+    given[at] = number;
+  }
+  ModelChoice model;
+  model.family = family;
+  for (std::size_t at = 0; at < keys.size(); ++at) {
+    if (given[at])
+      model.name += (model.name.empty() ? "" : ",") + names[at] + "=" + number_text(*keys[at], *given[at]);
+    if (keys[at] == &positions) break;
+    if (!given[at] && !keys[at]->standard)
+      refuse(flag + ": " + in_quotes(text) + " lacks " + names[at] + "; write " + form_of(*family));
+    model.sizes.numbers.push_back({names[at], given[at] ? *given[at] : keys[at]->standard(model.sizes)});
+  }
+  model.name = prefix_of(*family) + model.name;
+  model.sizes.positions = static_cast<std::int64_t>(given.back().value_or(0.0));
+  check_divisors(flag, *family, model.sizes);
+  return model;
+}
+
+}  // namespace detail
+
+/// The names that the command line knows; of the models that can be made, or of all.
+inline Names model_names(bool runnable_only = false) {
+  Names names;
+  detail::for_each_named([&](ModelFamily const&, NamedModel const& model) {
+    if (model.lacking.empty() || !runnable_only) names.push_back(model.name);
+  });
+  return names;
+}
+
+/// How sizes of one's own are written, for each family.
+inline std::string model_forms() {
+  Names forms;
+  for (ModelFamily const* family : model_families()) forms.push_back(detail::form_of(*family));
+  return joined(forms, " or ");
+}
+
+namespace detail {
+
+inline bool is_folder(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_directory(text, code);
+}
+
+inline bool is_file(std::string const& text) {
+  std::error_code code;
+  return std::filesystem::is_regular_file(text, code);
+}
+
+inline ModelChoice folder_choice(std::string const& flag, std::string const& text) {
+  FolderModel from = is_folder(text) ? read_model_folder(text) : read_model_file(text);
+  ModelChoice model{.name = v0::detail::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
+                    .family = from.family,
+                    .sizes = std::move(from.sizes),
+                    .named = true,
+                    .built = {},
+                    .folder = text,
+                    .config = std::move(from.config),
+                    .not_applied = std::move(from.not_applied)};
+  check_divisors(flag + " " + model.name, *model.family, model.sizes);
+  return model;
+}
+
+}  // namespace detail
+
+/// One model. Throws Error(usage) with the nearest name, Error(config) when heads do not divide channels, and
+/// what read_model_folder throws.
+inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
+  if (auto known = detail::find_known(text)) return *std::move(known);
+  if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
+  if (text.find('=') != std::string::npos) return detail::sizes_choice(flag, text);
+  Names all = model_names(/*runnable_only=*/true);
+  std::string const near = nearest(text, all);
+  refuse(flag + ": " + in_quotes(text) + " is not known, the nearest is '" + near + "'; choose from " +
+         joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
+}
+
+/// Warns that nothing is downloaded if the model was named by its hub name but gets random weights.
+inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
+  if (model.hub.empty() || !model.can_run()) return;
+  std::cerr
+      << "warning: " << flag << " " << model.hub
+      << " gives the sizes of that model alone: nothing was downloaded, and its weights are random. For "
+         "the trained ones: hf download "
+      << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
+      << ", or --init ./" << model.name << std::endl;
+}
+
+/// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
+inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
+  Names models;
+  for (auto const& value : values) {
+    if (detail::is_folder(value) || detail::is_file(value)) {
+      models.push_back(value);
+      continue;
+    }
+    Names keys;  // of the last model of this word, where it is a list of sizes that may go on
+    for (auto const& item : split_list(flag, {value})) {
+      std::size_t const equals = item.find('='), colon = item.find(':');
+      bool const size = equals != std::string::npos, begins = colon < equals;
+      std::string const key = item.substr(begins ? colon + 1 : 0, equals - (begins ? colon + 1 : 0));
+      bool const goes_on =
+          !keys.empty() && size && !begins && std::find(keys.begin(), keys.end(), key) == keys.end();
+      if (goes_on) {
+        models.back() += "," + item;
+      } else {
+        models.push_back(item);
+        keys.clear();
+      }
+      if (size) keys.push_back(key);
+    }
+  }
+  std::vector<ModelChoice> found;
+  for (auto const& model : models) found.push_back(model_choice(flag, model));
+  return distinct(found);
+}
+
+/// The model with its positions and vocabulary settled, and built: a named model keeps its own, another one
+/// gets max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless
+/// `vocabulary` (a flag; 0: not given) says otherwise. Throws Error(config) when the sequence is beyond the
+/// positions.
+inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
+                              std::int64_t text_vocabulary = 256) {
+  ModelSpec& sizes = model.sizes;
+  if (sizes.positions == 0) sizes.positions = std::max<std::int64_t>(sequence, 1024);
+  if (vocabulary > 0) sizes.vocabulary = vocabulary;
+  if (sizes.vocabulary == 0) sizes.vocabulary = text_vocabulary;
+  if (sequence > sizes.positions)
+    throw Error(ErrorKind::config, "--sequence " + std::to_string(sequence) + " is beyond the " +
+                                       std::to_string(sizes.positions) + " positions of " + model.name +
+                                       "; give --sequence " + std::to_string(sizes.positions) +
+                                       " or less, or a model with more positions");
+  if (model.can_run()) model.built = model.family->make(sizes);
+  return model;
+}
+
+/// Opens and checks the weights beside a folder's config.json, if there are any.
+inline void open_weights(ModelChoice& model) {
+  if (model.built && holds_weights(model.folder))
+    model.weights =
+        ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
+}
+
+/// Refuses sizes whose bytes cannot be counted in 64 bits, long before any plan does.
+inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
+  if (!model.built) return;
+  double values = 0.0;  // of a token
+  for (UnitSpec const& unit : model.built.units({1, 1})) {
+    values += static_cast<double>(unit.output.elements());
+    for (auto const* list : {&unit.saved, &unit.backward})
+      for (ActivationSpec const& activation : *list)
+        values += static_cast<double>(activation.shape.elements());
+  }
+  if (static_cast<double>(batch) * static_cast<double>(sequence) * values > 1e15)
+    throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " +
+                                       std::to_string(sequence) + " with " + model.name +
+                                       " and a vocabulary of " + std::to_string(model.sizes.vocabulary) +
+                                       " is more than 10^15 values a step; lower one of them");
+}
+
+/// Throws if a micro-batch has more tokens than a trainer accepts.
+inline void check_micro_batch(std::int64_t batch, std::int64_t sequence) {
+  if (static_cast<double>(batch) * static_cast<double>(sequence) > 0x1p28)
+    throw Error(ErrorKind::config, "--batch " + std::to_string(batch) + " x --sequence " +
+                                       std::to_string(sequence) +
+                                       " is more than 2^28 tokens a micro-batch; lower one of them");
+}
+
+/// Why a model cannot be run; nothing when it can.
+inline std::optional<std::string> model_refusal(ModelChoice const& model) {
+  if (model.can_run()) return std::nullopt;
+  return "model " + model.name + " " + model.lacking + ", which " + model.family->title +
+         " models lack here; use another of them";
+}
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

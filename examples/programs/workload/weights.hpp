@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trained weights on their way out of a trainer.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/nn/model.hpp"
+
+#include "cli/values.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cli {
+
+/// Checks weights for values that are not finite, piece by piece. The last step's loss does not show the
+/// effect of its own update.
+class FiniteWeights {
+ public:
+  /// Throws Error(diverged), which names the tensor and the element. `then`: text for the end of the message.
+  void check(ParameterSpec const& parameter, std::span<float const> values, std::string const& then = {}) {
+    if (name_ != parameter.name) {
+      name_ = parameter.name;
+      before_ = 0;
+    }
+    for (std::size_t at = 0; at < values.size(); ++at)
+      if (!std::isfinite(values[at]))
+        throw Error(ErrorKind::diverged,
+                    "the weights are not finite after the last step: " + parameter.name + " holds " +
+                        shortest(values[at]) + " at element " + std::to_string(before_ + at) +
+                        "; lower --learning-rate, or give --clip 1" + then,
+                    0, parameter.name);
+    before_ += values.size();
+  }
+
+ private:
+  std::string name_;
+  std::size_t before_ = 0;  // elements of this parameter in earlier pieces
+};
+
+}  // namespace cli
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of a head's rows of fp32 in shared memory as tensor cores take them, rounded to tf32 or in pieces of
+// bfloat16 (pieces.hpp), and what a warp does with them.
+//
+// A value is rounded or cut once, when it comes to shared memory. Sums of pieces are two: of the products of
+// largest pieces, and of the smaller terms, since tensor cores cut what a small term adds to a large sum.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/backend/cuda/attention/attention_rows.cuh"
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/backend/cuda/products/pieces.hpp"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Rows of D values in the form of products of this format.
+template <DType Product, int D>
+struct OperandRows;
+
+template <int D>
+struct OperandRows<DType::tf32, D> {
+  using Value = unsigned;               // the bits
+  static constexpr int stride = D + 4;  // 8 rows in different banks, and a column of 4 pairs of rows
+
+  static __device__ void put(Value* row, int channel, float4 of) {
+    *reinterpret_cast<uint4*>(row + channel) =
+        uint4{round_to_tf32(of.x), round_to_tf32(of.y), round_to_tf32(of.z), round_to_tf32(of.w)};
+  }
+
+  /// sums (16 M, 8 N) = left right^T over all channels.
+  template <int M, int N>
+  static __device__ void scores(Value const* left, Value const* right, float (&sums)[M][N][4]) {
+    int const lane = threadIdx.x % 32;
+    clear(sums);
+#pragma unroll
+    for (int k = 0; k < D; k += 8) {
+      unsigned a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+        load_matrices(a[m], left + (16 * m + lane % 16) * stride + k + lane / 16 * 4);
+#pragma unroll
+      for (int n = 0; n < N; n += 2) {
+        unsigned b[4];
+        load_matrices(b, right + (8 * n + lane % 8 + lane / 16 * 8) * stride + k + lane / 8 % 2 * 4);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          multiply_tf32_tile(sums[m][n], a[m], b[0], b[1]);
+          multiply_tf32_tile(sums[m][n + 1], a[m], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  /// sums (16 M, D) += values right: values (16 M, 8 N) from registers, right 8 N rows. The tensor cores'
+  /// rows t and t + 4 of `right` are 2t and 2t + 1 here, the columns that a thread has of the values.
+  template <int M, int N>
+  static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
+                                       float (&sums)[M][D / 8][4]) {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      unsigned a[M][4];
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[m][i] = round_to_tf32(values[m][k][i % 2 * 2 + i / 2]);
+      Value const* const from = right + (8 * k + lane % 4 * 2) * stride + lane / 4;
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
+        unsigned const b0 = from[8 * n], b1 = from[8 * n + stride];
+#pragma unroll
+        for (int m = 0; m < M; ++m) multiply_tf32_tile(sums[m][n], a[m], b0, b1);
+      }
+    }
+  }
+
+  /// Room for 16 rows of K values, of which warps have 16 columns each, turned, in their registers: as
+  /// `multiply_columns` takes them.
+  template <int K>
+  static constexpr int turned_values = 16 * (K + 4);
+
+  /// Columns `first` to first + 16 of those rows.
+  template <int K>
+  static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
+    int const lane = threadIdx.x % 32, column = first + lane / 8 + lane / 4 % 2 * 4;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        to[(8 * n + lane % 4 * 2 + i % 2) * (K + 4) + column + i / 2 * 8] = round_to_tf32(values[0][n][i]);
+  }
+
+  /// sums (16, 8) = turned right, over 16 `steps` columns and as many rows.
+  template <int K>
+  static __device__ void multiply_columns(Value const* turned, Value const* right, int steps,
+                                          float (&sums)[1][1][4]) {
+    int const lane = threadIdx.x % 32;
+    float odd[4] = {};
+    clear(sums);
+#pragma unroll 4
+    for (int k = 0; k < 16 * steps; k += 16) {
+      unsigned a[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        load_matrices(a[i], turned + lane % 16 * (K + 4) + k + 8 * i + lane / 16 * 4);
+      Value const* const from = right + (k + lane % 4 * 2) * stride + lane / 4;
+      multiply_tf32_tile(sums[0][0], a[0], from[0], from[stride]);
+      multiply_tf32_tile(odd, a[1], from[8 * stride], from[9 * stride]);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[0][0][i] += odd[i];
+  }
+};
+
+/// Two values as pieces of bfloat16, the largest first; the first value in the low halves.
+template <int Pieces>
+__device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned (&pieces)[Pieces]) {
+#pragma unroll
+  for (int i = 0; i < Pieces; ++i) {
+    pieces[i] = pack<bfloat16>(low, high);
+    low -= __uint_as_float(pieces[i] << 16);
+    high -= __uint_as_float(pieces[i] & 0xffff0000u);
+  }
+}
+
+/// A row has its values' pieces one after another, the largest of all values first.
+template <int Terms, int D>
+struct PieceRows {
+  using Value = bfloat16;
+  static constexpr int pieces = Terms == 6 ? 3 : 2;
+  static constexpr int stride =
+      pieces * D + 8;  // keeps rows aligned to 16 bytes and 8 of them in different banks
+  static constexpr int across = Terms == 6 && D <= 64 ? 4 : 2;  // tiles of a sum at once
+
+  static __device__ void put(Value* row, int channel, float4 of) {
+    unsigned low[pieces], high[pieces];
+    cut_into_pieces(of.x, of.y, low);
+    cut_into_pieces(of.z, of.w, high);
+#pragma unroll
+    for (int i = 0; i < pieces; ++i)
+      *reinterpret_cast<uint2*>(row + i * D + channel) = uint2{low[i], high[i]};
+  }
+
+  template <int M, int N>
+  static __device__ void scores(Value const* left, Value const* right, float (&sums)[M][N][4]) {
+    constexpr int W = N < 4 ? N : 4;
+    int const lane = threadIdx.x % 32;
+    float rest[M][N][4];
+    clear(sums);
+    clear(rest);
+#pragma unroll(D <= 64 ? D / 16 : 2)
+    for (int k = 0; k < D; k += 16) {
+      unsigned a[pieces][M][4];
+#pragma unroll
+      for (int i = 0; i < pieces; ++i)
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+          load_matrices(a[i][m], left + (16 * m + lane % 16) * stride + i * D + k + lane / 16 * 8);
+#pragma unroll
+      for (int n = 0; n < N; n += W) {
+        unsigned b[pieces][W / 2][4];
+#pragma unroll
+        for (int i = 0; i < pieces; ++i)
+#pragma unroll
+          for (int w = 0; w < W / 2; ++w)
+            load_matrices(b[i][w], right + (8 * n + 16 * w + lane % 8 + lane / 16 * 8) * stride + i * D + k +
+                                       lane / 8 % 2 * 8);
+        multiply_pieces<W>(a, b, n, rest, sums);
+      }
+    }
+    add(rest, 0, sums);
+  }
+
+  template <int M, int N>
+  static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
+                                       float (&sums)[M][D / 8][4]) {
+    constexpr int W = across;
+    int const lane = threadIdx.x % 32;
+    unsigned a[N / 2][pieces][M][4];
+#pragma unroll
+    for (int k = 0; k < N / 2; ++k)
+#pragma unroll
+      for (int m = 0; m < M; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          unsigned cut[pieces];
+          float const* const two = values[m][2 * k + i / 2] + i % 2 * 2;
+          cut_into_pieces(two[0], two[1], cut);
+#pragma unroll
+          for (int piece = 0; piece < pieces; ++piece) a[k][piece][m][i] = cut[piece];
+        }
+#pragma unroll
+    for (int n = 0; n < D / 8; n += W) {
+      float most[M][W][4], rest[M][W][4];
+      clear(most);
+      clear(rest);
+#pragma unroll
+      for (int k = 0; k < N / 2; ++k) {
+        unsigned b[pieces][W / 2][4];
+#pragma unroll
+        for (int i = 0; i < pieces; ++i)
+#pragma unroll
+          for (int w = 0; w < W / 2; ++w)
+            load_transposed_matrices(
+                b[i][w], right + (16 * k + lane % 16) * stride + i * D + 8 * n + 16 * w + lane / 16 * 8);
+        multiply_pieces<W>(a[k], b, 0, rest, most);
+      }
+      add(rest, 0, most);
+      add(most, n, sums);
+    }
+  }
+
+  template <int K>
+  static constexpr int turned_values = (pieces * 16 + 8) * K;
+
+  template <int K>
+  static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
+    int const lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < 2; ++n)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        unsigned cut[pieces];
+        cut_into_pieces(values[0][n][2 * side], values[0][n][2 * side + 1], cut);
+        Value* const row = to + (first + 8 * side + lane / 4) * (pieces * 16 + 8) + 8 * n + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < pieces; ++i) *reinterpret_cast<unsigned*>(row + 16 * i) = cut[i];
+      }
+  }
+
+  template <int K>
+  static __device__ void multiply_columns(Value const* turned, Value const* right, int steps,
+                                          float (&sums)[1][1][4]) {
+    static_assert(pieces == 2);
+    int const lane = threadIdx.x % 32;
+    float rest[1][1][4];
+    clear(sums);
+    clear(rest);
+#pragma unroll 4
+    for (int k = 0; k < 16 * steps; k += 16) {
+      unsigned a[2][4], b[4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        load_transposed_matrices(
+            a[i], turned + (k + lane % 8 + lane / 16 * 8) * (pieces * 16 + 8) + 16 * i + lane / 8 % 2 * 8);
+      load_transposed_matrices(b, right + (k + lane % 16) * stride + lane / 16 * D);
+      multiply_tile<bfloat16>(rest[0][0], a[1], b[0], b[1]);
+      multiply_tile<bfloat16>(sums[0][0], a[0], b[0], b[1]);
+      multiply_tile<bfloat16>(rest[0][0], a[0], b[2], b[3]);
+    }
+    add(rest, 0, sums);
+  }
+
+ private:
+  /// From tile n on, the terms from the smallest on: rest += all but the last, most += the last.
+  template <int W, int M, int N>
+  static __device__ void multiply_pieces(unsigned const (&a)[pieces][M][4],
+                                         unsigned const (&b)[pieces][W / 2][4], int n, float (&rest)[M][N][4],
+                                         float (&most)[M][N][4]) {
+#pragma unroll
+    for (int term = 0; term < Terms; ++term) {
+      constexpr int last = Terms - 1;
+      int const left = piece_of(Terms, true, term), right = piece_of(Terms, false, term);
+#pragma unroll
+      for (int w = 0; w < W; ++w)
+#pragma unroll
+        for (int m = 0; m < M; ++m)
+          multiply_tile<bfloat16>(term == last ? most[m][n + w] : rest[m][n + w], a[left][m],
+                                  b[right][w / 2][w % 2 * 2], b[right][w / 2][w % 2 * 2 + 1]);
+    }
+  }
+
+  template <int M, int W, int N>
+  static __device__ void add(float const (&part)[M][W][4], int n, float (&sums)[M][N][4]) {
+#pragma unroll
+    for (int m = 0; m < M; ++m)
+#pragma unroll
+      for (int w = 0; w < W; ++w)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[m][n + w][i] += part[m][w][i];
+  }
+};
+
+template <int D>
+struct OperandRows<DType::bf16x6, D> : PieceRows<6, D> {};
+template <int D>
+struct OperandRows<DType::bf16x3, D> : PieceRows<3, D> {};
+
+/// Rows of D channels, of which the first `head` exist, on their way from global memory to `Threads` threads
+/// of a block, 4 channels a thread.
+template <class Rows, int D, int Threads>
+struct RowsOnTheWay {
+  using Value = typename Rows::Value;
+  static constexpr int lanes = D / 4;           // a row
+  static constexpr int step = Threads / lanes;  // rows at once
+  float* const waiting;
+  int const first = threadIdx.x / lanes, channel = threadIdx.x % lanes * 4;
+  bool const inside;
+
+  /// `shared` has room for the rows of all parts that wait.
+  __device__ RowsOnTheWay(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
+
+  /// Starts copies of Count rows, of which `existing` exist, that wait as part `Part`; the rest become zeros.
+  template <int Count, int Part>
+  __device__ void start(float const* from, std::int64_t stride, std::int64_t existing) const {
+    static_assert(Count % step == 0);
+    int const rows = inside ? static_cast<int>(min(existing, std::int64_t{Count})) : 0;
+    float* const to = waiting + (Part * Count + first) * D + channel;
+    float const* const source = from + first * stride + channel;
+#pragma unroll
+    for (int row = 0; row < Count; row += step)
+      copy_16_bytes(to + row * D, source + row * stride, first + row < rows);
+  }
+
+  /// Forms operands of what this thread's copies brought; wait for them first.
+  template <int Count, int Part>
+  __device__ void arrive(Value* to) const {
+    float const* const from = waiting + (Part * Count + first) * D + channel;
+#pragma unroll
+    for (int row = 0; row < Count; row += step)
+      Rows::put(to + (first + row) * Rows::stride, channel, *reinterpret_cast<float4 const*>(from + row * D));
+  }
+
+  /// The sum of the products of what this thread and the others of its row have of two rows: 4 channels each
+  /// in order, then a fixed tree. Each gets the result.
+  static __device__ float dot(float4 left, float4 right) {
+    float sum =
+        __fmaf_rn(left.w, right.w, __fmaf_rn(left.z, right.z, __fmaf_rn(left.y, right.y, left.x * right.x)));
+#pragma unroll
+    for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+    return sum;
+  }
+  /// The same of row first + `row` of two parts that wait.
+  template <int Count, int Left, int Right>
+  __device__ float dot_of_waiting(int row) const {
+    float const* const from = waiting + (first + row) * D + channel;
+    return dot(*reinterpret_cast<float4 const*>(from + Left * Count * D),
+               *reinterpret_cast<float4 const*>(from + Right * Count * D));
+  }
+
+  /// Row first + `row`, or zeros.
+  __device__ float4 read(int row, float const* from, std::int64_t stride, std::int64_t existing) const {
+    return inside && first + row < existing
+               ? *reinterpret_cast<float4 const*>(from + (first + row) * stride + channel)
+               : float4{};
+  }
+  template <int Count>
+  __device__ void read_all(Value* to, float const* from, std::int64_t stride, std::int64_t existing) const {
+#pragma unroll
+    for (int row = 0; row < Count; row += step)
+      Rows::put(to + (first + row) * Rows::stride, channel, read(row, from, stride, existing));
+  }
+};
+
+/// Stores a warp's sums times a factor for each row, of rows that exist, `head` channels.
+template <int M, int N>
+__device__ void store_sums(float const (&sums)[M][N][4], float const (&factors)[M][2], float* to,
+                           std::int64_t stride, std::int64_t existing, std::int64_t head) {
+  int const lane = threadIdx.x % 32, channel = lane % 4 * 2, width = static_cast<int>(head);
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      int const row = 16 * m + 8 * side + lane / 4;
+      if (row >= existing) continue;
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+        if (channel + 8 * n < width)
+          *reinterpret_cast<float2*>(to + row * stride + channel + 8 * n) =
+              float2{sums[m][n][2 * side] * factors[m][side], sums[m][n][2 * side + 1] * factors[m][side]};
+    }
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of causal attention of fp32 values on tensor cores where all keys of a head fit one block:
+// one kernel of five products, where longer sequences take two of seven (attention_fp32.cuh). The contract is
+// in ops/attention.hpp.
+//
+// A warp owns 16 keys and goes through the queries in order, 16 at a time. What all warps have of a tile's
+// slopes meets in shared memory, from which each makes 8 channels of the queries' gradients.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/backend/cuda/attention/attention_fp32.cuh"
+#include "tessera/backend/cuda/attention/attention_operands.cuh"
+#include "tessera/backend/cuda/attention/attention_rows.cuh"
+#include "tessera/backend/cuda/attention/attention_tiles.cuh"
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// How the kernel cuts a head, and for which heads it has room.
+template <DType Product, int D>
+struct ShortGradientCut {
+  static constexpr bool exists = Product != DType::bf16x6 && D == 64;  // else shared memory is too small
+  static constexpr int threads = 256, keys = threads / 2, queries = 16;
+  static constexpr std::size_t shared_bytes() {
+    using Rows = OperandRows<Product, D>;
+    return bytes_of_rows<Product, D>(2 * keys + 2 * queries, 3 * queries) +
+           Rows::template turned_values<keys> * sizeof(typename Rows::Value) + 3 * queries * sizeof(float);
+  }
+};
+
+/// dq, dk and dv: sums over keys, or over the heads that share a key and the queries that see it, in order.
+template <DType Product, int D>
+__global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGradient<float> g) {
+  using Cut = ShortGradientCut<Product, D>;
+  using Rows = OperandRows<Product, D>;
+  using Value = typename Rows::Value;
+  using Way = RowsOnTheWay<Rows, D, Cut::threads>;
+  constexpr int N = Cut::queries / 8;
+  static_assert(Cut::threads / 32 == D / 8);
+  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  Value* const keys = reinterpret_cast<Value*>(shared_bytes);
+  Value* const values = keys + Cut::keys * Rows::stride;
+  Value* const queries = values + Cut::keys * Rows::stride;
+  Value* const douts = queries + Cut::queries * Rows::stride;
+  Value* const turned = douts + Cut::queries * Rows::stride;
+  float* const waiting = reinterpret_cast<float*>(turned + Rows::template turned_values<Cut::keys>);
+  float* const lse = waiting + 3 * Cut::queries * D;
+  float* const dots = lse + Cut::queries;
+  float* const waiting_lse = dots + Cut::queries;
+  HeadLayout const& at = g.at;
+  int const lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp * 16;  // the warp's first key
+  std::int64_t const pair = g.first_pair + blockIdx.x * at.group, stride = g.x.kv_stride;
+
+  Way const way(waiting, at.head);
+  std::int64_t const first_query = at.first(pair, g.x.q_stride), first_out = at.out(pair);
+  auto const start_queries = [&](int member, std::int64_t query) {
+    std::int64_t const existing = at.sequence - query, column = member * at.head;
+    std::int64_t const out_at = first_out + column + query * at.channels;
+    way.template start<Cut::queries, 0>(g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
+                                        existing);
+    way.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
+    way.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
+    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    if (threadIdx.x < Cut::queries)
+      copy_4_bytes(waiting_lse + threadIdx.x, g.logsumexp + at.rows(pair + member) + query + threadIdx.x,
+                   threadIdx.x < existing);
+    commit_copies();
+  };
+  start_queries(0, 0);
+  std::int64_t const keys_at = at.first_key(pair, stride);
+  way.template read_all<Cut::keys>(keys, g.x.k + keys_at, stride, at.keys);
+  way.template read_all<Cut::keys>(values, g.x.v + keys_at, stride, at.keys);
+
+  float const scale_of_2 = g.scale * log2_of_e;
+  float dkeys[1][D / 8][4] = {}, dvalues[1][D / 8][4] = {};
+  float const ones[1][2] = {{1, 1}}, factors[1][2] = {{g.scale, g.scale}};
+  for (int member = 0; member < at.group; ++member)
+    for (std::int64_t query = 0; query < at.sequence; query += Cut::queries) {
+      wait_for_copies<0>();
+      way.template arrive<Cut::queries, 0>(queries);
+      way.template arrive<Cut::queries, 1>(douts);
+#pragma unroll
+      for (int i = 0; i < Cut::queries; i += Way::step) {
+        float const dot = way.template dot_of_waiting<Cut::queries, 1, 2>(i);
+        if (way.channel == 0) dots[way.first + i] = dot;
+      }
+      if (threadIdx.x < Cut::queries) lse[threadIdx.x] = waiting_lse[threadIdx.x] * log2_of_e;
+      if (query + Cut::queries < at.sequence)
+        start_queries(member, query + Cut::queries);
+      else if (member + 1 < at.group)
+        start_queries(member + 1, 0);
+      __syncthreads();
+      std::int64_t const seen = at.offset + query;
+      if (row < seen + Cut::queries) {
+        float scores[1][N][4], slopes[1][N][4];
+        bool const diagonal = seen + 1 < row + 16;
+        Rows::scores(keys + row * Rows::stride, queries, scores);
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            scores[0][n][i] =
+                exponential_of_2(__fmaf_rn(scores[0][n][i], scale_of_2, -lse[8 * n + lane % 4 * 2 + i % 2]));
+        if (diagonal) mask_tile<true>(scores, seen - row, 0);
+        Rows::multiply_rows(scores, douts, dvalues);
+        Rows::scores(values + row * Rows::stride, douts, slopes);
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            slopes[0][n][i] = scores[0][n][i] * (slopes[0][n][i] - dots[8 * n + lane % 4 * 2 + i % 2]);
+        if (diagonal) mask_tile<true>(slopes, seen - row, 0);
+        Rows::template turn<Cut::keys>(slopes, turned, row);
+        Rows::multiply_rows(slopes, queries, dkeys);
+      }
+      __syncthreads();
+      int const warps = static_cast<int>(min(std::int64_t{Cut::keys}, seen + Cut::queries + 15)) / 16;
+      float sums[1][1][4];
+      Rows::template multiply_columns<Cut::keys>(turned, keys + 8 * warp, warps, sums);
+      store_sums(sums, factors,
+                 g.dx.q + at.first(pair + member, g.dx.q_stride) + query * g.dx.q_stride + 8 * warp,
+                 g.dx.q_stride, at.sequence - query, at.head - 8 * warp);
+    }
+  std::int64_t const to_stride = g.dx.kv_stride, to = at.first_key(pair, to_stride) + row * to_stride;
+  store_sums(dkeys, factors, g.dx.k + to, to_stride, at.keys - row, at.head);
+  store_sums(dvalues, ones, g.dx.v + to, to_stride, at.keys - row, at.head);
+}
+
+template <DType Product, int D>
+cudaError_t run_attention_short_gradient(cudaStream_t stream, AttentionGradient<float> const& g,
+                                         std::int64_t pairs) {
+  using Cut = ShortGradientCut<Product, D>;
+  constexpr std::size_t bytes = Cut::shared_bytes();
+  static_assert(bytes <= least_shared_bytes);
+  cudaError_t const status = allow_shared(attention_short_gradient<Product, D>, bytes);
+  attention_short_gradient<Product, D>
+      <<<static_cast<unsigned>(pairs / g.at.group), Cut::threads, bytes, stream>>>(g);
+  return status;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

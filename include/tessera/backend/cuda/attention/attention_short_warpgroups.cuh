@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// All gradients of short heads by one of Hopper's warpgroups each, for 16-bit types, sequences of up to 128
+// tokens and heads of up to 64 channels. The contract is in ops/attention.hpp.
+//
+// All of a head is in shared memory, so that the scores of a block of 64 keys and one of 64 queries are
+// formed once and serve the gradients of both: five products where the two kernels of
+// attention_warpgroups.cuh need seven. The blocks come in the order later keys and later queries, earlier
+// keys and earlier queries, earlier keys and later queries; the slopes of the first wait for the last, whose
+// product they join.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+
+#include "tessera/backend/cuda/attention/attention_warpgroups.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/kernels/warpgroup.cuh"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// How the kernel is cut: a warpgroup a head, three on a multiprocessor.
+struct ShortHead {
+  static constexpr int threads = 128, blocks = 3, tokens = 128;
+
+  /// Queries, their outputs' gradients, keys and values of two blocks, a block of slopes, and the statistics.
+  template <class Rows>
+  static constexpr std::size_t shared_bytes = 9 * std::size_t{Rows::bytes} + 2 * tokens * sizeof(float);
+};
+
+/// Whether heads are as short, and have keys of their own.
+template <class T>
+bool is_short(HeadLayout const& at) {
+  return sizeof(T) == 2 && at.head <= 64 && at.sequence <= ShortHead::tokens && at.group == 1 &&
+         at.offset == 0 && at.keys == at.sequence;
+}
+
+/// dq, dk and dv of a head; g.dots stay as they are.
+template <class T>
+__global__ __launch_bounds__(ShortHead::threads,
+                             ShortHead::blocks) void attention_short_gradient(AttentionGradient<T> g) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Rows = WarpgroupRows<T, 64>;
+  constexpr int threads = ShortHead::threads;
+  extern __shared__ __align__(1024) unsigned char shared_blocks[];
+  enum { queries, douts, keys, values };  // of block 0, then of block 1
+  auto const block = [&](int number, int what) { return shared_blocks + (4 * number + what) * Rows::bytes; };
+  unsigned char* const spare = block(2, 0);
+  float* const logsumexps = reinterpret_cast<float*>(spare + Rows::bytes);
+  float* const dots = logsumexps + ShortHead::tokens;
+  HeadLayout const& at = g.at;
+  int const lane = threadIdx.x % 32, head = static_cast<int>(at.head);
+  int const tokens = static_cast<int>(at.sequence), blocks = tokens > 64 ? 2 : 1;
+  std::int64_t const pair = g.first_pair + blockIdx.x, outs_at = at.out(pair);
+  std::int64_t const queries_at = at.first(pair, g.x.q_stride), keys_at = at.first(pair, g.x.kv_stride);
+
+  for (int number = blocks - 1; number >= 0; --number) {  // in the order of their use
+    std::int64_t const row = 64 * number, existing = at.sequence - row;
+    auto const copy = [&](int what, T const* from, std::int64_t stride) {
+      Rows::template copy<threads>(block(number, what), from + row * stride, stride, existing, head);
+    };
+    copy(queries, g.x.q + queries_at, g.x.q_stride);
+    copy(keys, g.x.k + keys_at, g.x.kv_stride);
+    copy(douts, g.dout + outs_at, at.channels);
+    copy(values, g.x.v + keys_at, g.x.kv_stride);
+    commit_copies();
+  }
+  // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+  {
+    int const query = threadIdx.x;
+    logsumexps[query] = query < tokens ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
+    float sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // 4 lanes a row
+      int const row = threadIdx.x / 4 + 32 * i;
+      sums[i] = 0;
+#pragma unroll
+      for (int chunk = lane % 4; chunk < 8; chunk += 4)
+        if (row < tokens && 8 * chunk < head) {
+          std::int64_t const from = outs_at + row * at.channels + 8 * chunk;
+          auto const a = load<8, true>(g.dout + from, 8), b = load<8, true>(g.out + from, 8);
+#pragma unroll
+          for (int j = 0; j < 8; ++j)
+            sums[i] = __fmaf_rn(get<float>(a.value[j]), get<float>(b.value[j]), sums[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[i] = sum_of_4(sums[i]);
+      if (lane % 4 == 0) dots[threadIdx.x / 4 + 32 * i] = sums[i];
+    }
+  }
+
+  float const scale_of_2 = g.scale * log2_of_e;
+  float dkeys[8][4], dvalues[8][4], scores[8][4], slopes[8][4];
+  unsigned probabilities[4][4], gradients[4][4];
+  auto const clear_sums = [&] {
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dkeys[n][i] = dvalues[n][i] = 0;
+  };
+  // Adds what a block of queries gives to the gradients of a block of keys, and leaves its slopes, keys down,
+  // in `left`: of these rows and of the values' each warp reads and writes its own alone.
+  auto const add = [&](int of_keys, int of_queries, unsigned char* left) {
+    std::uint64_t const rows = Rows::describe(block(of_queries, queries)),
+                        own_keys = Rows::describe(block(of_keys, keys));
+    begin_products();
+    Rows::scores(own_keys, rows, scores);
+    commit_products();
+    Rows::scores(Rows::further(own_keys, 1), Rows::further(rows, 1), slopes);
+    commit_products();
+    float const* const lse = logsumexps + 64 * of_queries;
+    wait_for_products<1>(scores);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      float2 const two = *reinterpret_cast<float2 const*>(lse + 8 * n + lane % 4 * 2);
+      float const shifts[2] = {two.x, two.y};
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        scores[n][i] = exponential_of_2(__fmaf_rn(scores[n][i], scale_of_2, -shifts[i % 2]));
+    }
+    if (of_keys == of_queries) mask_rows<true>(scores, 0, 0);
+    stay_before_wait(scores[7][3]);
+    wait_for_products<0>(slopes);
+    Rows::round(scores, probabilities);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      float2 const two = *reinterpret_cast<float2 const*>(dots + 64 * of_queries + 8 * n + lane % 4 * 2);
+      float const both[2] = {two.x, two.y};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) slopes[n][i] = scores[n][i] * (slopes[n][i] - both[i % 2]);
+    }
+    Rows::round(slopes, gradients);
+    if (left != spare) __syncthreads();  // the products with the values have ended
+    Rows::store_left(gradients, left);
+    show_to_products();
+    begin_products();
+    Rows::multiply_rows(probabilities, Rows::further(rows, 1), dvalues);
+    Rows::multiply_rows(gradients, rows, dkeys);
+    commit_products();
+  };
+  auto const done = [&] {
+    wait_for_products<0>(dkeys);
+    wait_for_products<0>(dvalues);
+  };
+  float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
+  // By way of blocks that nobody reads any more.
+  auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* room, T* to,
+                         std::int64_t to_at, std::int64_t stride, int number, int which) {
+    std::int64_t const row = 64 * number, existing = at.sequence - row;
+    Rows::store(sums, by, room, to + to_at + row * stride, stride, existing, head);
+    if (g.partials) Rows::sum_stored(room, existing, head, 0, g.partials_of(pair, row, which));
+  };
+  std::int64_t const dq_at = at.first(pair, g.dx.q_stride), dk_at = at.first(pair, g.dx.kv_stride);
+
+  if (blocks == 2) {
+    wait_for_copies<1>();
+    show_to_products();
+    __syncthreads();
+    clear_sums();
+    add(1, 1, block(1, values));
+    done();
+    store(dkeys, factors, spare, g.dx.k, dk_at, g.dx.kv_stride, 1, 1);
+    __syncthreads();
+    store(dvalues, ones, spare, g.dx.v, dk_at, g.dx.kv_stride, 1, 2);
+  }
+  wait_for_copies<0>();
+  show_to_products();
+  __syncthreads();
+  clear_sums();
+  add(0, 0, spare);
+  __syncthreads();  // all slopes are there
+  begin_products();
+  Rows::multiply_across(Rows::describe(spare), Rows::describe(block(0, keys)), slopes, false);
+  commit_products();
+  wait_for_products<0>(slopes);
+  done();
+  __syncthreads();
+  store(slopes, factors, blocks == 2 ? spare : block(0, queries), g.dx.q, dq_at, g.dx.q_stride, 0, 0);
+  if (blocks == 2) {
+    add(0, 1, block(0, values));
+    __syncthreads();
+    begin_products();
+    Rows::multiply_across(Rows::describe(block(1, values)), Rows::describe(block(1, keys)), slopes, false);
+    Rows::multiply_across(Rows::describe(block(0, values)), Rows::describe(block(0, keys)), slopes, true);
+    commit_products();
+    wait_for_products<0>(slopes);
+    done();
+    __syncthreads();
+    store(slopes, factors, block(1, queries), g.dx.q, dq_at, g.dx.q_stride, 1, 0);
+  }
+  store(dkeys, factors, block(1, keys), g.dx.k, dk_at, g.dx.kv_stride, 0, 1);
+  store(dvalues, ones, block(0, keys), g.dx.v, dk_at, g.dx.kv_stride, 0, 2);
+#endif
+}
+
+template <class T>
+cudaError_t run_attention_short_warpgroups(cudaStream_t stream, AttentionGradient<T> const& g,
+                                           std::int64_t pairs) {
+  constexpr std::size_t bytes = ShortHead::shared_bytes<WarpgroupRows<T, 64>>;
+  cudaError_t const status = allow_shared(attention_short_gradient<T>, bytes);
+  attention_short_gradient<T><<<static_cast<unsigned>(pairs), ShortHead::threads, bytes, stream>>>(g);
+  return status;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

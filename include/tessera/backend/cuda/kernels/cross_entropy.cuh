@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classifier's loss and gradient on the GPU. The contract is in ops/cross_entropy.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "tessera/backend/cuda/kernels/activation.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/operations.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// 2^x; in fp32 what is below the smallest normal number is 0.
+__device__ __forceinline__ float power_of_two(float x) { return exponential_of_2(x); }
+__device__ __forceinline__ double power_of_two(double x) { return exp2(x); }
+
+/// A sum of e^x as total 2^top, in one pass: top grows with the largest x. What is subtracted from x log2(e)
+/// is the same number for every term, so its rounding cancels, and the terms that count have small exponents,
+/// whose rounding is small too.
+template <class S>
+struct SumOfExponentials {
+  static constexpr S log2_e = S(1.4426950408889634073599246810018921);
+  static constexpr S ln_2 = S(0.69314718055994530941723212145817657);
+  S top = std::numeric_limits<S>::lowest(), total = S(0);
+
+  __device__ __forceinline__ S exponent(S x) const { return detail::multiply_add(x, log2_e, -top); }
+  template <int N>
+  __device__ __forceinline__ void add(S const (&x)[N]) {
+    S largest = x[0];
+#pragma unroll
+    for (int k = 1; k < N; ++k) largest = Maximum{}(largest, x[k]);
+    raise(Maximum{}(top, largest * log2_e));
+#pragma unroll
+    for (int k = 0; k < N; ++k) total += power_of_two(exponent(x[k]));
+  }
+  __device__ __forceinline__ void raise(S next) {
+    total *= power_of_two(top - next);
+    top = next;
+  }
+  /// Over the block; every thread gets the same.
+  __device__ __forceinline__ void combine() {
+    raise(reduce_row<Maximum>(top));
+    total = reduce_row<Sum>(total);
+  }
+};
+
+/// A row a block: packs where its addresses allow, and before and after them up to 2 (N - 1) single values,
+/// one a thread. With a gradient the first `kept` packs wait in shared memory for the second pass, the rest
+/// is read again. `Whole`: logits start where packs may.
+template <class T, bool Whole>
+__global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
+                                                             T* logits, std::int32_t const* targets,
+                                                             compute_t<T>* losses, bool gradient,
+                                                             compute_t<T> const* gradient_scale, int kept) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, at_once = 4;
+  extern __shared__ uint4 shared_packs[];
+  Pack<T, n>* const shared = reinterpret_cast<Pack<T, n>*>(shared_packs);
+  std::int64_t const row = blockIdx.x;
+  T* const values = logits + row * pitch;
+  std::int32_t const target = targets[row];
+  // [0, head) singly, then `packs` packs, then `tail` values singly.
+  int const thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  int const head = static_cast<int>(min((n - row * pitch % n) % n, columns));
+  int const packs = static_cast<int>((columns - head) / n), tail = static_cast<int>((columns - head) % n);
+  bool const single = thread < head + tail;
+  T* const alone = values + (thread < head ? thread : columns - tail + (thread - head));
+  T* const body = values + head;
+  if (gradient)
+    for (std::int64_t padding = columns + thread; padding < pitch; padding += threads)
+      values[padding] = put<T>(S(0));
+
+  if (target < 0) {
+    if (thread == 0) losses[row] = S(0);
+    if (!gradient) return;
+    for (int p = thread; p < packs; p += threads)
+      store<n, Whole>(body + std::int64_t{p} * n, Pack<T, n>{}, n);
+    if (single) *alone = put<T>(S(0));
+    return;
+  }
+
+  S const chosen = get<S>(values[target]);
+  SumOfExponentials<S> sum;
+  for (int first = thread; first < packs; first += at_once * threads) {
+    Pack<T, n> loaded[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (int const p = first + i * threads; p < packs)
+        loaded[i] = load<n, Whole>(body + std::int64_t{p} * n, n);
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (int const p = first + i * threads; p < packs) {
+        if (p < kept) shared[p] = loaded[i];
+        S x[n];
+        read_pack(loaded[i], x);
+        sum.add(x);
+      }
+  }
+  S const lone[1] = {single ? get<S>(*alone) : S(0)};
+  if (single) sum.add(lone);
+  sum.combine();
+  S const chosen_exponent = sum.exponent(chosen);
+  if (thread == 0) losses[row] = log(sum.total) - chosen_exponent * sum.ln_2;
+  if (!gradient) return;
+
+  __syncthreads();  // the chosen value has been read
+  S const scale = *gradient_scale, factor = scale / sum.total;
+  auto const softmax = [&](S x) { return power_of_two(sum.exponent(x)) * factor; };
+  auto const finish = [&](int p, Pack<T, n> const& pack) {
+    S x[n];
+    read_pack(pack, x);
+#pragma unroll
+    for (int k = 0; k < n; ++k) x[k] = softmax(x[k]);
+    store<n, Whole>(body + std::int64_t{p} * n, make_pack<T>(x), n);
+  };
+  int p = thread;
+#pragma unroll 4
+  for (; p < min(kept, packs); p += threads) finish(p, shared[p]);
+#pragma unroll 4
+  for (; p < packs; p += threads) finish(p, load<n, Whole>(body + std::int64_t{p} * n, n));
+  if (single) *alone = put<T>(softmax(lone[0]));
+  // The thread that wrote the target's softmax writes its gradient over it.
+  int const writer = target < head             ? target
+                     : target < columns - tail ? (target - head) / n % threads
+                                               : static_cast<int>(head + target - (columns - tail));
+  if (thread == writer) values[target] = put<T>((power_of_two(chosen_exponent) / sum.total - S(1)) * scale);
+}
+
+/// How many threads take a row: a function of the shape, since the sum's order depends on it.
+template <class T>
+int cross_entropy_threads(std::int64_t columns) {
+  // Two blocks a multiprocessor where two rows fit into its shared memory.
+  constexpr std::int64_t half_of_shared = 112 << 10;
+  std::int64_t const bytes = columns * static_cast<std::int64_t>(sizeof(T));
+  std::int64_t const wanted = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs each
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 32, bytes <= half_of_shared ? 512 : 1024));
+}
+
+template <class T>
+void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t columns, std::int64_t pitch,
+                       T* logits, std::int32_t const* targets, compute_t<T>* losses, bool gradient,
+                       compute_t<T> const* gradient_scale) {
+  auto* const kernel =
+      takes_packs<pack_width<T>>(logits) ? &cross_entropy_kernel<T, true> : &cross_entropy_kernel<T, false>;
+  int kept = 0;
+  if (gradient) {
+    int device = 0, most = 0;
+    context.check(cudaGetDevice(&device), "cudaGetDevice");
+    context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                  "cudaDeviceGetAttribute");
+    most -= 1024;  // the reductions' own
+    kept = static_cast<int>(std::min<std::int64_t>(columns / pack_width<T>, most / 16));
+    context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                  "cudaFuncSetAttribute");
+  }
+  kernel<<<static_cast<unsigned>(rows), cross_entropy_threads<T>(columns), 16 * std::size_t(kept),
+           context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, kept);
+}
+
+/// One block. Each thread adds every 1024th row in order, then the threads are added pairwise.
+template <class S>
+__global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S const* losses,
+                                                          std::int32_t const* targets, double* loss,
+                                                          std::int64_t* unmasked) {
+  double sum = 0;
+  long long count = 0;
+#pragma unroll 4
+  for (std::int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
+    sum += static_cast<double>(losses[row]);
+    count += targets[row] >= 0;
+  }
+  sum = reduce_row<Sum>(sum);
+  count = reduce_row<Sum>(count);
+  if (threadIdx.x != 0) return;
+  *loss = sum;
+  *unmasked = count;
+}
+
+struct CrossEntropy {
+  /// One read of memory and one write for rows of up to 226 KiB; what is longer is read again.
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T, Cuda> logits, std::int64_t vocabulary,
+                      Tensor<std::int32_t const, Cuda> targets, Tensor<compute_t<T>, Cuda> losses,
+                      bool gradient, compute_t<T> const* gradient_scale) {
+    std::int64_t const rows = logits.shape().rows(), pitch = logits.shape().columns();
+    if (rows > 0)
+      run_cross_entropy(context, rows, vocabulary, pitch, logits.data(), targets.data(), losses.data(),
+                        gradient, gradient_scale);
+  }
+
+  /// The sum is in double in a fixed order that depends on the number of rows alone, but not from the first
+  /// to the last: its bits differ from the CPU's.
+  template <class S>
+  static void sum_losses(Context<Cuda>& context, Tensor<S const, Cuda> losses,
+                         Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* unmasked) {
+    sum_losses_kernel<<<1, 1024, 0, context.stream()>>>(losses.elements(), losses.data(), targets.data(),
+                                                        loss, unmasked);
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::CrossEntropy<Cuda> : cuda::CrossEntropy {};
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folding, norms, conversion, GELU and inspection of flat arrays on the GPU. The contracts are in the ops
+// headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cuda/kernels/activation.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/operations.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+// What run_transform applies to each element.
+struct Assign {
+  template <class S>
+  __device__ __forceinline__ void operator()(S from, S& to) const {
+    to = from;
+  }
+};
+template <class S>
+struct Constant {
+  S value;
+  __device__ __forceinline__ void operator()(S& to) const { to = value; }
+};
+template <class T>
+struct AssignGelu {
+  template <class S>
+  __device__ __forceinline__ void operator()(S before, S& after) const {
+    after = gelu<T>(before);
+  }
+};
+struct AssignRelu {
+  template <class S>
+  __device__ __forceinline__ void operator()(S before, S& after) const {
+    after = before < S(0) ? S(0) : before;  // NaN stays NaN
+  }
+};
+
+template <class T>
+void run_fill(cudaStream_t stream, std::int64_t elements, T* to, compute_t<T> value) {
+  run_transform<compute_t<T>>(stream, elements, Constant<compute_t<T>>{value}, to);
+}
+
+/// to = from in another format. Doubles on either side are converted without a detour through float.
+template <class S, class D>
+void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* to) {
+  using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
+  run_transform<C>(stream, elements, Assign{}, from, to);
+}
+
+// ---- folding --------------------------------------------------------------------------------------------
+
+/// What a sum of pieces starts from.
+enum class FoldStart { zero, target, first_piece };
+
+template <class S, int N, int Groups, bool Whole, class T, class D>
+__device__ __forceinline__ void fold_groups(std::int64_t elements, T const* pieces, std::int64_t count,
+                                            std::int64_t stride, FoldStart start, D* to) {
+  Batch<S, N, Groups> sums{};
+  auto const each = [&](auto const& work) {
+#pragma unroll
+    for (int group = 0; group < Groups; ++group)
+#pragma unroll
+      for (int k = 0; k < N; ++k) work(group, k);
+  };
+  auto const start_with = [&](auto const& batch) {
+    each([&](int group, int k) { sums.pack[group].value[k] = get<S>(batch.pack[group].value[k]); });
+  };
+  if (start == FoldStart::target)
+    start_with(load_batch<N, Groups, Whole>(static_cast<D const*>(to), elements));
+  else if (start == FoldStart::first_piece)
+    start_with(load_batch<N, Groups, Whole>(pieces, elements));
+#pragma unroll 4
+  for (std::int64_t piece = start == FoldStart::first_piece ? 1 : 0; piece < count; ++piece) {
+    auto const more = load_batch<N, Groups, Whole>(pieces + piece * stride, elements);
+    each([&](int group, int k) { sums.pack[group].value[k] += get<S>(more.pack[group].value[k]); });
+  }
+  Batch<D, N, Groups> result;
+  each([&](int group, int k) { result.pack[group].value[k] = put<D>(sums.pack[group].value[k]); });
+  store_batch<N, Groups, Whole>(to, result, elements);
+}
+
+template <class S, int N, int Groups, class T, class D>
+__global__ __launch_bounds__(elementwise_threads) void fold_kernel(std::int64_t elements, bool packed,
+                                                                   T const* pieces, std::int64_t count,
+                                                                   std::int64_t stride, FoldStart start,
+                                                                   D* to) {
+  if (packed && start_of_group<N, Groups>(Groups - 1) + N <= elements)
+    fold_groups<S, N, Groups, true>(elements, pieces, count, stride, start, to);
+  else
+    fold_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
+}
+
+/// Adds `count` pieces, `stride` elements apart, in order, in S; rounds once. `to` may be the first piece
+/// where the types are the same.
+template <class S, class T, class D>
+void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
+              std::int64_t stride, FoldStart start, D* to) {
+  constexpr int n = pack_width<T, D>, groups = 2;
+  if (elements == 0) return;
+  bool const packed = takes_packs<n>(pieces, to) && (count < 2 || stride % n == 0);
+  fold_kernel<S, n, groups>
+      <<<blocks_for(elements, elementwise_threads * n * groups), elementwise_threads, 0, stream>>>(
+          elements, packed, pieces, count, stride, start, to);
+}
+
+// ---- norms ----------------------------------------------------------------------------------------------
+
+inline constexpr int norm_lanes = 16;
+inline constexpr int norm_block = static_cast<int>(ops::row_block);
+template <class T>
+inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // of a block of threads
+
+/// Whether a sum's values come to shared memory first, so that all of them are on their way at once.
+template <class T>
+inline constexpr bool norm_copies = sizeof(T) <= 4;
+template <class T>
+inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64 : 0;  // 64: other banks
+
+/// By one thread whose block of values has a sum that is not finite. The unit is also the lock.
+template <class T>
+__device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
+                                      ops::BadNote note) {
+  std::int64_t index = 0;
+  while (index < count && isfinite(get<compute_t<T>>(values[index]))) ++index;
+  std::int64_t const element = note.begin + begin + (index < count ? index : 0);
+  constexpr unsigned long long taken = 1ull << 63;
+  auto* const lock = reinterpret_cast<unsigned long long*>(&note.bad->unit);
+  auto* const first = reinterpret_cast<std::int64_t volatile*>(&note.bad->element);
+  unsigned long long held;
+  while ((held = atomicExch(lock, taken)) == taken) {
+  }
+  __threadfence();
+  std::int64_t const unit = static_cast<std::int64_t>(held);
+  if (note.unit > unit || (note.unit == unit && element < *first)) {
+    *first = element;
+    held = static_cast<unsigned long long>(note.unit);
+  }
+  __threadfence();
+  atomicExch(lock, held);
+}
+
+/// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
+/// fma each, and the lanes are added pairwise, as on the CPU. Without rows in memory there is `one`.
+template <class T, class Q>
+__global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
+                                                                                 ops::NormRow one) {
+  using S = compute_t<T>;
+  constexpr int steps = norm_block / norm_lanes;
+  int const lane = static_cast<int>(threadIdx.x) % norm_lanes,
+            own = static_cast<int>(threadIdx.x) / norm_lanes;
+  std::int64_t const first = std::int64_t{blockIdx.x} * norm_sums<T>, block = first + own;
+  ops::NormRow row = one;
+  if (rows.first) {
+    int number = find_row(rows, first);
+    while (number + 1 < rows.count && rows.first[number + 1].block <= block) ++number;
+    row = rows.first[number];
+  }
+  T const* const values = static_cast<T const*>(row.values);
+  bool const packed = takes_packs<16 / sizeof(T)>(values);
+  std::int64_t const index = block - row.block, left = row.elements - index * norm_block;
+  T const* const from = values + index * norm_block;
+  S sum(0);
+  auto const add = [&](T const* squared) {
+#pragma unroll 32
+    for (int step = 0; step < steps; ++step) {
+      S const value = get<S>(squared[lane + step * norm_lanes]);
+      sum = detail::multiply_add(value, value, sum);
+    }
+  };
+  if (left < norm_block) {
+    for (std::int64_t i = lane; i < left; i += norm_lanes) {
+      S const value = get<S>(from[i]);
+      sum = detail::multiply_add(value, value, sum);
+    }
+  } else if (norm_copies<T> && packed) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    T* const copied = reinterpret_cast<T*>(shared + own * norm_room<T>);
+    constexpr int n = 16 / sizeof(T);
+#pragma unroll 16
+    for (int at = lane * n; at < norm_block; at += norm_lanes * n)
+      copy_16_bytes(copied + at, from + at, true);
+    commit_copies();
+    wait_for_copies<0>();
+    __syncwarp(0xffffu << (threadIdx.x & 16));
+    add(copied);
+  } else {
+    add(from);
+  }
+#pragma unroll
+  for (int distance = norm_lanes / 2; distance > 0; distance /= 2)
+    sum += __shfl_down_sync(0xffffffffu, sum, distance, norm_lanes);
+  if (lane == 0 && left > 0) {
+    Q const partial = put<Q>(sum);
+    static_cast<Q*>(row.partials)[index] = partial;
+    if (row.note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
+      note_bad(from, left < norm_block ? left : norm_block, index * norm_block, row.note);
+  }
+}
+
+template <class T, class Q>
+void run_norm_partials(cudaStream_t stream, ops::Rows<ops::NormRow> const& rows, ops::NormRow const& one) {
+  constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
+  static_assert(bytes <= 48 << 10);
+  if (rows.blocks == 0) return;
+  norm_partials_kernel<T, Q><<<blocks_for(rows.blocks, sums), sums * norm_lanes, bytes, stream>>>(rows, one);
+}
+
+// ---- inspection -----------------------------------------------------------------------------------------
+
+template <class T, int N, bool Whole>
+__device__ __forceinline__ void find_non_finite(T const* values, std::int64_t elements,
+                                                unsigned long long* index) {
+  constexpr int groups = 4;
+  auto const batch = load_batch<N, groups, Whole>(values, elements);
+  unsigned long long found = ~0ull;
+#pragma unroll
+  for (int group = groups - 1; group >= 0; --group)
+#pragma unroll
+    for (int k = N - 1; k >= 0; --k)
+      if (!isfinite(get<compute_t<T>>(batch.pack[group].value[k])))
+        found = static_cast<unsigned long long>(start_of_group<N, groups>(group) + k);
+  if (found < *static_cast<unsigned long long volatile*>(index)) atomicMin(index, found);
+}
+
+/// The smallest index of a value that is not finite; *index must hold -1, all ones, which stays if there is
+/// none.
+template <class T>
+__global__ __launch_bounds__(elementwise_threads) void find_non_finite_kernel(T const* values,
+                                                                              std::int64_t elements,
+                                                                              bool packed,
+                                                                              unsigned long long* index) {
+  constexpr int n = pack_width<T>;
+  if (packed && start_of_group<n, 4>(3) + n <= elements)
+    find_non_finite<T, n, true>(values, elements, index);
+  else
+    find_non_finite<T, n, false>(values, elements, index);
+}
+
+struct Elementwise {
+  template <class S, class D>
+  static void convert(Context<Cuda>& context, Tensor<S const, Cuda> from, Tensor<D, Cuda> to) {
+    run_convert(context.stream(), to.elements(), from.data(), to.data());
+  }
+
+  template <class T>
+  static void fill(Context<Cuda>& context, Tensor<T, Cuda> to, compute_t<T> value) {
+    run_fill(context.stream(), to.elements(), to.data(), value);
+  }
+
+  /// Either end may be pinned host memory.
+  template <class T>
+  static void copy(Context<Cuda>& context, Tensor<T const, Cuda> from, Tensor<T, Cuda> to) {
+    if (to.elements() == 0 || from.data() == to.data()) return;
+    context.check(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(to.bytes()),
+                                  cudaMemcpyDefault, context.stream()),
+                  "cudaMemcpyAsync");
+  }
+
+  /// The same bits as on the CPU. Reads every piece once, however many there are.
+  template <class T>
+  static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
+                   std::int64_t stride, bool first, Tensor<float, Cuda> partials, ops::BadNote const& note) {
+    run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
+                           first ? FoldStart::first_piece : FoldStart::target, accumulator.data());
+    if (partials.data())
+      norm_partials(context, Tensor<compute_t<T> const, Cuda>{accumulator.data(), accumulator.shape()},
+                    partials, note);
+  }
+
+  template <class T>
+  static void activate(Context<Cuda>& context, Activation activation, Tensor<T const, Cuda> pre,
+                       Tensor<T, Cuda> y) {
+    using S = compute_t<T>;
+    switch (activation) {
+      case Activation::gelu:
+        return run_transform<S>(context.stream(), y.elements(), AssignGelu<T>{}, pre.data(), y.data());
+      case Activation::relu:
+        return run_transform<S>(context.stream(), y.elements(), AssignRelu{}, pre.data(), y.data());
+      case Activation::none:
+        return;
+    }
+  }
+
+  /// The same bits as on the CPU.
+  template <class T, class Q>
+  static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
+                            ops::BadNote const& note) {
+    ops::NormRow one{values.data(), partials.data(), values.elements(), 0, note};
+    auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
+    run_norm_partials<T, Q>(context.stream(), rows, one);
+  }
+  /// One launch.
+  template <class T, class Q>
+  static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
+    run_norm_partials<T, Q>(context.stream(), rows, {});
+  }
+
+  /// `index` is device memory.
+  template <class T>
+  static void first_non_finite(Context<Cuda>& context, Tensor<T const, Cuda> values, std::int64_t* index) {
+    constexpr int n = pack_width<T>;
+    context.check(cudaMemsetAsync(index, 0xff, sizeof *index, context.stream()), "cudaMemsetAsync");
+    if (values.elements() == 0) return;
+    find_non_finite_kernel<<<blocks_for(values.elements(), elementwise_threads * n * 4), elementwise_threads,
+                             0, context.stream()>>>(values.data(), values.elements(),
+                                                    takes_packs<n>(values.data()),
+                                                    reinterpret_cast<unsigned long long*>(index));
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::Elementwise<Cuda> : cuda::Elementwise {};
+
+}  // namespace v0
+}  // namespace tessera

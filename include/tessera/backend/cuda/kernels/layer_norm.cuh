@@ -1,0 +1,526 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer normalisation on the GPU, and RMS normalisation, which takes 0 for the mean and has no beta. The
+// contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/backend/cuda/kernels/activation.cuh"
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/kernels/sums.cuh"
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/backend/cuda/runtime/context.cuh"
+#include "tessera/backend/operations.hpp"
+#include "tessera/tensor/tensor.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+// Products are rounded or fused by name: what a compiler fuses differs between the forms of one kernel, whose
+// sums must not. A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p *
+// blockDim.x + threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on
+// addresses; `Whole` says that rows consist of packs and start where packs may.
+
+/// The pack at a position of a row; what lies beyond the row is zero, put there by words, not by values.
+template <int N, bool Whole, class T>
+__device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
+  if constexpr (Whole) {
+    using Bits = Word<sizeof(Pack<T, N>)>;
+    Bits bits{};
+    if (position < columns) bits = *reinterpret_cast<Bits const*>(row + position);
+    return *reinterpret_cast<Pack<T, N> const*>(&bits);
+  } else {
+    return load<N, false>(row + position, columns - position);
+  }
+}
+template <int N, bool Whole, class T>
+__device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, int position, int columns) {
+  if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
+}
+
+/// The most threads of a row, and the packs that each keeps in registers; backward more where a warp then has
+/// a row to itself.
+inline constexpr int norm_row_threads = 512;
+inline constexpr int norm_forward_packs = 4;
+template <class T>
+inline constexpr int norm_backward_packs = sizeof(T) == 4 ? 4 : 2;
+template <class T>
+inline constexpr int norm_warp_packs = sizeof(T) == 4   ? 6
+                                       : sizeof(T) == 2 ? 3
+                                                        : 2;
+
+/// How many warps share a row of so many columns, and how many rows a block of `threads` then takes.
+template <class T>
+dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
+  std::int64_t const of_warp = std::int64_t{32} * packs * pack_width<T>;
+  int const warps =
+      static_cast<int>(std::clamp<std::int64_t>((columns + of_warp - 1) / of_warp, 1, norm_row_threads / 32));
+  return dim3(static_cast<unsigned>(32 * warps), static_cast<unsigned>(std::max(1, threads / 32 / warps)));
+}
+
+// ---- forward --------------------------------------------------------------------------------------------
+
+/// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times. One that is
+/// not centered has neither beta nor mean.
+template <class T, bool Whole, bool Centered>
+__global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
+    std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
+    compute_t<T>* mean, compute_t<T>* rstd) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, packs = norm_forward_packs;
+  std::int64_t const own = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  std::int64_t const row = own < rows ? own : rows - 1;  // absent rows repeat the last one and write nothing
+  int const span = static_cast<int>(blockDim.x) * packs * n;
+  auto const position_of = [](int begin, int p) {
+    return begin + static_cast<int>(p * blockDim.x + threadIdx.x) * n;
+  };
+  T const* const from = x + row * columns;
+  S values[packs][n];
+  int loaded = -1;
+  // work(begin) with the values of [begin, begin + span) at hand.
+  auto const for_spans = [&](auto const& work) {
+    for (int begin = 0; begin < columns; begin += span) {
+      if (begin != loaded) {
+        Pack<T, n> stored[packs];
+#pragma unroll
+        for (int p = 0; p < packs; ++p)
+          stored[p] = load_of_row<n, Whole>(from, position_of(begin, p), columns);
+#pragma unroll
+        for (int p = 0; p < packs; ++p) read_pack(stored[p], values[p]);
+        loaded = begin;
+      }
+      work(begin);
+    }
+  };
+  auto const sum_over_row = [&](auto const& add) {
+    S sum(0);
+    for_spans([&](int begin) {
+#pragma unroll
+      for (int p = 0; p < packs; ++p) {
+        int const position = position_of(begin, p);
+        if (position >= columns) break;
+#pragma unroll
+        for (int k = 0; k < n; ++k)
+          if (Whole || position + k < columns) sum = add(sum, values[p][k]);
+      }
+    });
+    return reduce_row<Sum>(sum);
+  };
+  S average(0);
+  if constexpr (Centered) average = sum_over_row([](S sum, S value) { return sum + value; }) / S(columns);
+  S const squares = sum_over_row(
+      [average](S sum, S value) { return detail::multiply_add(value - average, value - average, sum); });
+  S const scale = S(1) / sqrt(squares / S(columns) + epsilon);
+  if (own >= rows) return;
+  if (threadIdx.x == 0) {
+    if constexpr (Centered) mean[row] = average;
+    rstd[row] = scale;
+  }
+  for_spans([&](int begin) {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      int const position = position_of(begin, p);
+      if (position >= columns) break;
+      S gammas[n], betas[n] = {}, result[n];
+      read_pack(load_of_row<n, Whole>(gamma, position, columns), gammas);
+      if constexpr (Centered) read_pack(load_of_row<n, Whole>(beta, position, columns), betas);
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        result[k] =
+            detail::multiply_add(detail::multiply(values[p][k] - average, scale), gammas[k], betas[k]);
+      store_of_row<n, Whole>(y + row * columns, make_pack<T>(result), position, columns);
+    }
+  });
+}
+
+// ---- backward -------------------------------------------------------------------------------------------
+
+/// The operands of the backward pass; `residual` may be null, and so may `dx` and the sums over blocks of
+/// rows of both (blocks,columns), which are not wanted then.
+template <class T>
+struct NormGradient {
+  std::int64_t rows, columns;
+  T const *dy, *x, *gamma;
+  compute_t<T> const *mean, *rstd;
+  T const* residual;
+  T* dx;
+  compute_t<T>*residual_sums, *dx_sums;
+};
+
+/// dx of one value, from the row's means of dy gamma and of -dy gamma times the normalised value.
+template <class S>
+__device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_dot_mean, S scale) {
+  return detail::multiply(detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean), scale);
+}
+
+/// Over a row: both sums, or the second alone where nothing is centered.
+template <bool Centered, class S>
+__device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
+  if constexpr (Centered)
+    reduce_row<Sum>(sums);
+  else
+    sums[1] = reduce_row<Sum>(sums[1]);
+}
+
+/// The most threads of a block, fewer where its sums of rows stay in registers too, and of one whose warps
+/// have a row each.
+template <bool Sums>
+inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
+inline constexpr int norm_warp_threads = 128;
+
+/// Blocks of rows in one read: dx, and the block's shares of dgamma and, where it is centered, dbeta, of
+/// which partials (2 or 1,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and
+/// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order. With Sums
+/// those of the residual and of dx go the same way into `sum_blocks` rows, of which some may be zeros.
+template <class T, int Packs, int Threads, int Blocks, bool Whole, bool Centered, bool Sums>
+__global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
+                                                                              std::int64_t rows_of_block,
+                                                                              compute_t<T>* partials,
+                                                                              int sum_blocks) {
+  using S = compute_t<T>;
+  constexpr int n = pack_width<T>, packs = Packs;
+  constexpr int shared_threads = Threads < 256 ? Threads : 256;  // of blocks with several rows at once
+  __shared__ S shared[shared_threads * packs * n];
+  int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
+  auto const position = [](int p) { return static_cast<int>((p * blockDim.x + threadIdx.x) * n); };
+  S dgamma[packs][n] = {}, dbeta[packs][n] = {}, residual_sums[packs][n] = {}, dx_sums[packs][n] = {};
+
+  // While a row is used, the packs of the next are on their way to shared memory: each thread's own, two rows
+  // of three arrays.
+  extern __shared__ uint4 norm_packs[];
+  int const threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+  auto const on_its_way = [&](int which, int array, int p) {
+    return reinterpret_cast<Pack<T, n>*>(norm_packs + ((which * 3 + array) * packs + p) * threads + thread);
+  };
+  std::int64_t const first = blockIdx.x * rows_of_block, end = min(first + rows_of_block, g.rows);
+  auto const send_for = [&](std::int64_t row, int which) {
+    std::int64_t const at = row * g.columns;
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      bool const exists = row < end && position(p) < columns;
+      copy_16_bytes(on_its_way(which, 0, p), g.dy + at + position(p), exists);
+      copy_16_bytes(on_its_way(which, 1, p), g.x + at + position(p), exists);
+      if (g.residual) copy_16_bytes(on_its_way(which, 2, p), g.residual + at + position(p), exists);
+    }
+    commit_copies();
+  };
+  if constexpr (Whole) send_for(first + threadIdx.y, 0);
+  S next_center(0), next_scale(0);
+  auto const load_statistics = [&](std::int64_t row) {
+    if constexpr (Centered) next_center = row < end ? g.mean[row] : S(0);
+    next_scale = row < end ? g.rstd[row] : S(0);
+  };
+  load_statistics(first + threadIdx.y);
+  int which = 0;
+  for (std::int64_t base = first; base < end; base += blockDim.y, which ^= 1) {
+    std::int64_t const row = base + threadIdx.y;
+    bool const present = row < end;  // an absent row has no columns and adds zeros
+    int const here = present ? columns : 0;
+    std::int64_t const at = row * g.columns;
+    S const center = next_center, scale = next_scale;
+    load_statistics(row + blockDim.y);
+    Pack<T, n> gammas[packs], slopes[packs], inputs[packs], residuals[packs];
+    if constexpr (Whole) {
+      send_for(row + blockDim.y, which ^ 1);
+      wait_for_copies<1>();
+    }
+#pragma unroll  // each row anew: kept over rows they would be kept in fp32, for which registers are short
+    for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      if constexpr (Whole) {
+        slopes[p] = *on_its_way(which, 0, p);
+        inputs[p] = *on_its_way(which, 1, p);
+        if (g.residual) residuals[p] = *on_its_way(which, 2, p);
+      } else {
+        slopes[p] = load_of_row<n, Whole>(g.dy + at, position(p), here);
+        inputs[p] = load_of_row<n, Whole>(g.x + at, position(p), here);
+        if (g.residual) residuals[p] = load_of_row<n, Whole>(g.residual + at, position(p), here);
+      }
+    }
+
+    S sums[2] = {S(0), S(0)};  // of dy gamma, and of that times the normalised value
+    // What a pack's values give: work(k, dy, dy gamma, the normalised value).
+    auto const for_values = [&](int p, auto const& work) {
+      S slope[n], factor[n], input[n];
+      read_pack(slopes[p], slope);
+      read_pack(gammas[p], factor);
+      read_pack(inputs[p], input);
+#pragma unroll
+      for (int k = 0; k < n; ++k)
+        work(k, slope[k], detail::multiply(slope[k], factor[k]), detail::multiply(input[k] - center, scale));
+    };
+#pragma unroll
+    for (int p = 0; p < packs; ++p)
+      for_values(p, [&](int k, S slope, S scaled, S normal) {
+        if constexpr (Centered) sums[0] += scaled;
+        sums[1] = detail::multiply_add(scaled, normal, sums[1]);
+        dgamma[p][k] = detail::multiply_add(slope, normal, dgamma[p][k]);
+        if constexpr (Centered) dbeta[p][k] += slope;
+      });
+    reduce_norm_sums<Centered>(sums);
+    S const sum_mean = sums[0] / S(columns), minus_dot_mean = -sums[1] / S(columns);
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      S values[n], residual[n] = {};
+      if (g.residual) read_pack(residuals[p], residual);
+      for_values(p, [&](int k, S, S scaled, S normal) {
+        values[k] = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
+        if (g.residual) values[k] += residual[k];
+      });
+      Pack<T, n> const result = make_pack<T>(values);
+      if constexpr (Sums) {
+        read_pack(result, values);  // as stored
+#pragma unroll
+        for (int k = 0; k < n; ++k) {
+          // what is absent is zero, but not what is made of it
+          if (g.residual) residual_sums[p][k] += residual[k];
+          if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += values[k];
+        }
+      }
+      if (g.dx) store_of_row<n, Whole>(g.dx + at, result, position(p), here);
+    }
+  }
+
+  auto const finish = [&](S const(&sums)[packs][n], S* to) {
+    __syncthreads();
+#pragma unroll
+    for (int p = 0; p < packs; ++p)
+#pragma unroll
+      for (int k = 0; k < n; ++k) {
+        int const column = position(p) + k;
+        if (blockDim.y > 1)
+          shared[threadIdx.y * span + column] = sums[p][k];
+        else if (column < columns)
+          to[column] = sums[p][k];
+      }
+    if (blockDim.y == 1) return;
+    __syncthreads();
+    for (int column = threadIdx.y * blockDim.x + threadIdx.x; column < columns;
+         column += blockDim.x * blockDim.y) {
+      S sum(0);
+      for (int y = 0; y < static_cast<int>(blockDim.y); ++y) sum += shared[y * span + column];
+      to[column] = sum;
+    }
+  };
+  if (partials) {
+    finish(dgamma, partials + blockIdx.x * g.columns);
+    if constexpr (Centered) finish(dbeta, partials + (gridDim.x + blockIdx.x) * g.columns);
+  }
+  if constexpr (Sums) {
+    auto const leave = [&](S const(&sums)[packs][n], S* to) {
+      if (!to) return;
+      finish(sums, to + blockIdx.x * g.columns);
+      for (std::int64_t block = gridDim.x + blockIdx.x; block < sum_blocks; block += gridDim.x)
+        for (int column = thread; column < columns; column += threads) to[block * g.columns + column] = S(0);
+    };
+    leave(residual_sums, g.residual_sums);
+    leave(dx_sums, g.dx_sums);
+  }
+}
+
+// ---- backward of rows that do not fit into registers ----------------------------------------------------
+
+/// The sums of dgamma and of dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th
+/// row, in blocks of 64 of its rows, then those sums are added in order.
+template <bool Centered, class T>
+__global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
+                                                                       compute_t<T>* partials) {
+  using S = compute_t<T>;
+  constexpr int strands = 16, row_block = 64;
+  __shared__ S shared[2][strands][32];
+  std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  S sums[2] = {S(0), S(0)};
+  if (column < g.columns)
+    for (std::int64_t block = threadIdx.y; block < g.rows; block += strands * row_block) {
+      S parts[2] = {S(0), S(0)};
+      for (std::int64_t row = block; row < min(block + strands * row_block, g.rows); row += strands) {
+        std::int64_t const at = row * g.columns + column;
+        S const slope = get<S>(g.dy[at]);
+        S const center = Centered ? g.mean[row] : S(0);
+        parts[0] += slope * ((get<S>(g.x[at]) - center) * g.rstd[row]);
+        parts[1] += slope;
+      }
+      sums[0] += parts[0];
+      sums[1] += parts[1];
+    }
+  for (int which = 0; which < 2; ++which) shared[which][threadIdx.y][threadIdx.x] = sums[which];
+  __syncthreads();
+  if (threadIdx.y >= (Centered ? 2 : 1) || column >= g.columns) return;
+  S sum(0);
+  for (int strand = 0; strand < strands; ++strand) sum += shared[threadIdx.y][strand][threadIdx.x];
+  partials[threadIdx.y * g.columns + column] = sum;
+}
+
+/// dx, a row a block, read twice.
+template <bool Centered, class T>
+__global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_kernel(NormGradient<T> g) {
+  using S = compute_t<T>;
+  std::int64_t const at = blockIdx.x * g.columns;
+  S const center = Centered ? g.mean[blockIdx.x] : S(0), scale = g.rstd[blockIdx.x];
+  S sums[2] = {S(0), S(0)};
+  for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
+    S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
+    if constexpr (Centered) sums[0] += scaled;
+    sums[1] += scaled * ((get<S>(g.x[at + column]) - center) * scale);
+  }
+  reduce_norm_sums<Centered>(sums);
+  S const sum_mean = sums[0] / S(g.columns), minus_dot_mean = -sums[1] / S(g.columns);
+  for (std::int64_t column = threadIdx.x; column < g.columns; column += blockDim.x) {
+    S const scaled = get<S>(g.dy[at + column]) * get<S>(g.gamma[column]);
+    S const normal = (get<S>(g.x[at + column]) - center) * scale;
+    S value = norm_slope(scaled, normal, sum_mean, minus_dot_mean, scale);
+    if (g.residual) value += get<S>(g.residual[at + column]);
+    g.dx[at + column] = put<T>(value);
+  }
+}
+
+/// How many threads take the rows of a backward pass, and into how many blocks rows are cut, each of which
+/// leaves a row of partial sums; long rows leave one. A function of shape and type.
+template <class T>
+struct NormBlocks {
+  bool long_rows, warps;  ///< too long for registers; a warp a row, of norm_warp_packs
+  dim3 threads;
+  std::int64_t rows_each = 0;
+  unsigned count = 1;
+
+  NormBlocks(std::int64_t rows, std::int64_t columns)
+      : long_rows(columns > std::int64_t{norm_row_threads} * norm_backward_packs<T> * pack_width<T>),
+        warps(columns > 32 * norm_backward_packs<T> * pack_width<T> &&
+              columns <= 32 * norm_warp_packs<T> * pack_width<T>),
+        threads(warps ? norm_block_shape<T>(columns, norm_warp_packs<T>, norm_warp_threads)
+                      : norm_block_shape<T>(columns, norm_backward_packs<T>, 256)) {
+    if (long_rows) return;
+    std::int64_t const groups = threads.y, most = groups * ops::layer_norm_partial_rows(rows);
+    rows_each = std::max<std::int64_t>(1, (rows + most - 1) / most) * groups;
+    count = blocks_for(rows, rows_each);
+  }
+};
+
+/// One that is not centered has an empty mean, beta and dbeta.
+template <bool Centered>
+struct RowNorm {
+  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
+  /// times.
+  template <class T>
+  static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
+                      Tensor<T const, Cuda> beta, double epsilon, Tensor<T, Cuda> y,
+                      Tensor<compute_t<T>, Cuda> mean, Tensor<compute_t<T>, Cuda> rstd) {
+    constexpr int n = pack_width<T>;
+    std::int64_t const rows = x.shape().rows(), columns = x.shape().columns();
+    if (rows == 0) return;
+    if (columns > 1 << 30)
+      return context.check(cudaErrorInvalidValue, "the forward pass of a norm of more than 2^30 channels");
+    dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
+    bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
+    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true, Centered>
+                               : &layer_norm_forward_kernel<T, false, Centered>;
+    kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
+        rows, static_cast<int>(columns), x.data(), gamma.data(), beta.data(),
+        static_cast<compute_t<T>>(epsilon), y.data(), mean.data(), rstd.data());
+  }
+
+  /// Rows of up to 8192 channels (2048 in fp64) are read once, longer ones three times.
+  template <class T>
+  static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
+                             Tensor<T const, Cuda> gamma, Tensor<compute_t<T> const, Cuda> mean,
+                             Tensor<compute_t<T> const, Cuda> rstd, Tensor<T const, Cuda> residual_gradient,
+                             Tensor<T, Cuda> dx, Tensor<compute_t<T>, Cuda> partials,
+                             ops::NormSums<compute_t<T>, Cuda> const& sums = {}) {
+    NormGradient<T> const g{x.shape().rows(), x.shape().columns(),
+                            dy.data(),        x.data(),
+                            gamma.data(),     mean.data(),
+                            rstd.data(),      residual_gradient.data(),
+                            dx.data(),        sums.residual_gradient.data(),
+                            sums.dx.data()};
+    NormBlocks<T> const blocks(g.rows, g.columns);
+    if (g.columns == 0) return;
+    if constexpr (Centered)
+      if ((g.residual_sums || g.dx_sums) && !blocks.long_rows && blocks.count > 0 &&
+          static_cast<int>(blocks.threads.x * blocks.threads.y) <= norm_backward_threads<true>)
+        return run_backward<true>(context, g, blocks, partials.data());
+    std::int64_t const count = ops::layer_norm_partial_rows(g.rows);
+    auto const sum = [&](T const* of, compute_t<T>* to) {
+      if (to)
+        run_row_block_sums(context.stream(), of, g.rows, g.columns, (g.rows + count - 1) / count, count, 0,
+                           g.columns, to);
+    };
+    sum(g.residual, g.residual_sums);  // dx may take its place
+    run_backward<false>(context, g, blocks, partials.data());
+    sum(g.dx, g.dx_sums);
+  }
+
+  template <bool Sums, class T>
+  static void run_backward(Context<Cuda>& context, NormGradient<T> const& g, NormBlocks<T> const& blocks,
+                           compute_t<T>* partials) {
+    if (blocks.long_rows) {
+      if (partials)
+        long_norm_scale_gradient_kernel<Centered>
+            <<<blocks_for(g.columns, 32), dim3(32, 16), 0, context.stream()>>>(g, partials);
+      if (g.dx && g.rows > 0)
+        long_norm_input_gradient_kernel<Centered>
+            <<<static_cast<unsigned>(g.rows), norm_row_threads, 0, context.stream()>>>(g);
+    } else if (blocks.count > 0) {
+      if constexpr (norm_warp_packs<T> != norm_backward_packs<T>)
+        if (blocks.warps)
+          return run_blocks<norm_warp_packs<T>, norm_warp_threads, 2, Sums>(context, g, blocks, partials);
+      run_blocks<norm_backward_packs<T>, norm_backward_threads<Sums>, Sums && sizeof(T) == 2 ? 2 : 1, Sums>(
+          context, g, blocks, partials);
+    }
+  }
+
+  template <int Packs, int Threads, int Blocks, bool Sums, class T>
+  static void run_blocks(Context<Cuda>& context, NormGradient<T> const& g, NormBlocks<T> const& blocks,
+                         compute_t<T>* partials) {
+    constexpr int n = pack_width<T>;
+    auto* kernel = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, false, Centered, Sums>;
+    int bytes = 0;
+    if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
+      auto* const whole = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
+      int const packs = 2 * 3 * Packs;  // that are on their way to a thread
+      int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
+      // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
+      // launches it, so it is always all there is.
+      int device = 0, most = 0;
+      cudaFuncAttributes its{};
+      context.check(cudaGetDevice(&device), "cudaGetDevice");
+      context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                    "cudaDeviceGetAttribute");
+      context.check(cudaFuncGetAttributes(&its, whole), "cudaFuncGetAttributes");
+      most -= static_cast<int>(its.sharedSizeBytes);
+      if (room <= most) {
+        context.check(cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+                      "cudaFuncSetAttribute");
+        kernel = whole;
+        bytes = room;
+      }
+    }
+    kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(
+        g, blocks.rows_each, partials, static_cast<int>(ops::layer_norm_partial_rows(g.rows)));
+  }
+
+  template <class T>
+  static void backward_weight(Context<Cuda>& context, Tensor<compute_t<T> const, Cuda> partials,
+                              std::int64_t rows, Tensor<T, Cuda> dgamma, Tensor<T, Cuda> dbeta) {
+    std::int64_t const columns = partials.shape().columns();
+    std::int64_t const count = NormBlocks<T>(rows, columns).count;
+    backend::RowSums<Cuda>::begin(context);
+    if (dgamma) sum_partials(context, partials.data(), count, columns, dgamma.data());
+    if (dbeta) sum_partials(context, partials.data() + count * columns, count, columns, dbeta.data());
+    backend::RowSums<Cuda>::end(context);
+  }
+};
+
+}  // namespace cuda
+
+template <>
+struct backend::LayerNorm<Cuda> : cuda::RowNorm<true> {};
+template <>
+struct backend::RmsNorm<Cuda> : cuda::RowNorm<false> {};
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hopper's copies of boxes of a matrix into shared memory (TMA), and the barriers on which they arrive. The
+// device functions need code for compute capability 9.0.
+#pragma once
+
+#include <cstdint>
+#include <cuda.h>
+
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/backend/cuda/runtime/stream_memory.cuh"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Boxes of lines of 128 bytes of some matrices of values of so many bytes, all as Extents says of columns,
+/// rows and matrices; strides in values, from row to row and from matrix to matrix. Lines are swizzled as
+/// WarpgroupRows has them; what lies outside a matrix is zero. False where the driver takes no such matrices:
+/// a row begins at a multiple of 16 bytes.
+struct BoxExtents {
+  std::int64_t columns, rows, matrices;
+};
+struct BoxStrides {
+  std::int64_t row, matrix;
+};
+inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void const* data, unsigned bytes,
+                            BoxExtents const& of, BoxStrides const& strides, BoxExtents const& box) {
+  static auto* const encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  if (!encode) return false;
+  auto const wide = [](std::int64_t value) { return static_cast<cuuint64_t>(value); };
+  auto const narrow = [](std::int64_t value) { return static_cast<cuuint32_t>(value); };
+  cuuint64_t const extents[] = {wide(of.columns), wide(of.rows), wide(of.matrices)},
+                   lines[] = {wide(strides.row * bytes), wide(strides.matrix * bytes)};
+  cuuint32_t const boxes[] = {narrow(box.columns), narrow(box.rows), narrow(box.matrices)},
+                   steps[] = {1, 1, 1};
+  return encode(&map, type, of.matrices > 1 ? 3 : 2, const_cast<void*>(data), extents, lines, boxes, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+/// Boxes of `box_rows` by 64 columns of one matrix (rows, columns) of 16-bit values without gaps.
+inline bool make_tensor_map(CUtensorMap& map, void const* matrix, std::int64_t rows, std::int64_t columns,
+                            unsigned box_rows) {
+  return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, matrix, 2, {columns, rows, 1},
+                         {columns, rows * columns}, {64, box_rows, 1});
+}
+
+/// A barrier in shared memory. Its phases alternate in parity, the first is even; one ends when `count` have
+/// arrived and so many bytes as were announced.
+__device__ __forceinline__ void make_barrier(std::uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
+               : "memory");
+}
+/// Before the others of the cluster use barriers that were made.
+__device__ __forceinline__ void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void announce_bytes(std::uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+/// Arrives at the barrier that stands at the same place in a block of the cluster.
+__device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
+  asm volatile(
+      "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
+      "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(shared_address(barrier)),
+      "r"(block)
+      : "memory");
+}
+/// Waits for the end of the phase of that parity.
+__device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity) {
+  asm volatile(
+      "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
+      "@done bra ended; bra again; ended: }" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+/// Starts the copy of the box whose first element is at (row, column); its bytes arrive at the barrier.
+__device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int row, int column,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row)
+      : "memory");
+}
+/// Brings such a box near, into the L2 cache.
+__device__ __forceinline__ void prefetch_box(CUtensorMap const& map, int row, int column) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
+               : "memory");
+}
+/// The same to the same place, and to the same barrier, in each block of the cluster that `blocks` names.
+__device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map, int row,
+                                            int column, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(blocks)
+      : "memory");
+}
+
+/// The same two of one of several matrices.
+__device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int matrix, int row, int column,
+                                         std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix)
+      : "memory");
+}
+__device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map,
+                                            int matrix, int row, int column, std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(matrix), "h"(blocks)
+      : "memory");
+}
+
+/// Starts the store of a box at (row, column), of which only what lies in the matrix is stored. What threads
+/// wrote to it must have been shown to the copies.
+__device__ __forceinline__ void store_box(CUtensorMap const& map, void const* from, int row, int column) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+               "r"(shared_address(from)), "r"(column), "r"(row)
+               : "memory");
+}
+/// Ends a group of this thread's stores.
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Waits until this thread's stores but the last N groups have read shared memory.
+template <int N>
+__device__ __forceinline__ void wait_for_reads() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+
+/// All threads of all blocks of the cluster.
+__device__ __forceinline__ void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ unsigned block_in_cluster() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// What four warps together say to Hopper's tensor cores, for 16-bit operands and fp32 sums, and the rows in
+// shared memory that these read. Needs code for compute capability 9.0a; elsewhere nothing here may be
+// called.
+//
+// Sums of 64 rows by 8 N columns: warp w of the four has rows 16 w and up, in each tile of 8 columns as
+// tensor_cores.cuh has them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "tessera/backend/cuda/kernels/tensor_cores.cuh"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Between writes of registers that a product reads or adds to, and the product.
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+/// Ends a group of products.
+__device__ __forceinline__ void commit_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits for all groups but the last N, after which `sums` hold them.
+template <int N, int Tiles>
+__device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#pragma unroll
+  for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
+}
+/// Keeps what the compiler schedules before from moving behind a wait that comes next, and that wait from
+/// moving up: a branch that is never taken. `value` is a number, not an infinity, in every thread of a warp.
+__device__ __forceinline__ void stay_before_wait(float value) {
+  if (__any_sync(~0u, value == INFINITY)) asm volatile("nanosleep.u32 0;" ::: "memory");
+}
+/// What threads wrote to shared memory may be read by products after the next barrier.
+__device__ __forceinline__ void show_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/// Waits at a named barrier, 1 to 15, for so many warps.
+template <int Warps>
+__device__ __forceinline__ void sync_warps(int barrier) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
+}
+/// Waits for a warpgroup's four.
+__device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
+
+/// Four 8x8 matrices of 16-bit values, as load_matrices reads them. Of Hopper.
+__device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+               : "memory");
+}
+
+#define TESSERA_TILE(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
+#define TESSERA_TILES_2(n) TESSERA_TILE(n), TESSERA_TILE(n + 1)
+#define TESSERA_TILES_4(n) TESSERA_TILES_2(n), TESSERA_TILES_2(n + 2)
+#define TESSERA_TILES_8(n) TESSERA_TILES_4(n), TESSERA_TILES_4(n + 4)
+#define TESSERA_NAMES_2 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define TESSERA_NAMES_4 TESSERA_NAMES_2 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define TESSERA_NAMES_8 \
+  TESSERA_NAMES_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TESSERA_PRODUCT(columns, type) \
+  "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
+
+/// sums (64, 64) = or += a (64, 16) b (64, 16)^T, both in shared memory, described by WarpgroupRows; with
+/// Rows a (16, 64)^T b (16, 64).
+template <class T, bool Rows = false>
+__device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
+                                                bool add) {
+#define TESSERA_MULTIPLY(type)                                                                          \
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %34, 0;" TESSERA_PRODUCT("64", type) TESSERA_NAMES_8 \
+               "}, %32, %33, add, 1, 1, %35, %35; }"                                                    \
+               : TESSERA_TILES_8(0)                                                                     \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)), "n"(static_cast<int>(Rows)))
+  if constexpr (std::is_same_v<T, half>)
+    TESSERA_MULTIPLY("f16");
+  else
+    TESSERA_MULTIPLY("bf16");
+#undef TESSERA_MULTIPLY
+}
+
+/// sums (64, N) = or += a (64, 16) b, a in registers as multiply_tile has it. b is (N, 16)^T, or with Rows
+/// (16, N) as WarpgroupRows describes it.
+template <class T, int N, bool Rows>
+__device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned const (&a)[4], std::uint64_t b,
+                                                   bool add) {
+  static_assert(N == 64 || N == 32 || N == 16);
+#define TESSERA_MULTIPLY(columns, type, tiles, names, a0, a1, a2, a3, b0, add0, rows)                   \
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, %" #add0 ", 0;" TESSERA_PRODUCT(columns, type) names \
+               "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b0 ", add, 1, 1, %" #rows "; }"        \
+               : tiles                                                                                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)),        \
+                 "n"(static_cast<int>(Rows)))
+#define TESSERA_MULTIPLY_N(type)                                                                   \
+  if constexpr (N == 64)                                                                           \
+    TESSERA_MULTIPLY("64", type, TESSERA_TILES_8(0), TESSERA_NAMES_8, 32, 33, 34, 35, 36, 37, 38); \
+  else if constexpr (N == 32)                                                                      \
+    TESSERA_MULTIPLY("32", type, TESSERA_TILES_4(0), TESSERA_NAMES_4, 16, 17, 18, 19, 20, 21, 22); \
+  else                                                                                             \
+    TESSERA_MULTIPLY("16", type, TESSERA_TILES_2(0), TESSERA_NAMES_2, 8, 9, 10, 11, 12, 13, 14)
+  if constexpr (std::is_same_v<T, half>) {
+    TESSERA_MULTIPLY_N("f16");
+  } else {
+    TESSERA_MULTIPLY_N("bf16");
+  }
+#undef TESSERA_MULTIPLY_N
+#undef TESSERA_MULTIPLY
+}
+
+#undef TESSERA_PRODUCT
+#undef TESSERA_NAMES_8
+#undef TESSERA_NAMES_4
+#undef TESSERA_NAMES_2
+#undef TESSERA_TILES_8
+#undef TESSERA_TILES_4
+#undef TESSERA_TILES_2
+#undef TESSERA_TILE
+
+/// 64 rows of D values of T in shared memory, in panels of 64 columns: a row of a panel has 128 bytes, in
+/// which the 16-byte chunk c of row r stands at c ^ r % 8 (128-byte swizzling, "Matrix shared memory layout"
+/// in the PTX manual). A block begins at a multiple of 1024 bytes. Rows may exist in part and have fewer
+/// channels; what does not exist is zero.
+template <class T, int D>
+struct WarpgroupRows {
+  static_assert(sizeof(T) == 2 && D % 16 == 0);
+  static constexpr int panels = (D + 63) / 64, panel_bytes = 64 * 128, bytes = panels * panel_bytes;
+  /// The columns of a panel.
+  static __host__ __device__ constexpr int width(int panel) {
+    return D - 64 * panel < 64 ? D - 64 * panel : 64;
+  }
+
+  /// Starts the copies of a block by so many threads; `existing` rows and `channels` exist.
+  template <int Threads>
+  static __device__ __forceinline__ void copy(unsigned char* to, T const* from, std::int64_t stride,
+                                              std::int64_t existing, int channels) {
+    int const rows = static_cast<int>(min(existing, std::int64_t{64}));
+    copy_panels<Threads, 0>(to, from, stride, rows, channels);
+  }
+
+  /// A block as products name it: as an operand whose sums go over channels, or over its rows.
+  static __device__ __forceinline__ std::uint64_t describe(unsigned char const* block) {
+    // Groups of 8 rows follow each other at 1024 bytes; swizzled by 128 bytes.
+    return (shared_address(block) & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 |
+           std::uint64_t{1} << 62;
+  }
+  /// The same so many blocks further on.
+  static __device__ __forceinline__ std::uint64_t further(std::uint64_t operand, unsigned blocks) {
+    return operand + blocks * (bytes >> 4);
+  }
+
+  /// The left operand over channels 16 k and up, in the registers of a warpgroup.
+  static __device__ __forceinline__ void load_left(unsigned char const* block, int k, unsigned (&left)[4]) {
+    int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+    load_matrices(left, chunk_at(block, row, 2 * k + lane / 16));
+  }
+
+  /// scores (64, 64) = left right^T over all channels.
+  static __device__ __forceinline__ void scores(std::uint64_t left, std::uint64_t right,
+                                                float (&scores)[8][4]) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      multiply_shared<T>(scores, left + channels_at(k), right + channels_at(k), k > 0);
+  }
+  static __device__ __forceinline__ void scores(unsigned const (&left)[D / 16][4], std::uint64_t right,
+                                                float (&scores)[8][4]) {
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k)
+      multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
+  }
+
+  /// sums (64, 64) = or += left^T right over the 64 rows of both, of heads of one panel.
+  static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
+                                                         float (&sums)[8][4], bool add) {
+    static_assert(D == 64);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      multiply_shared<T, true>(sums, left + rows_at(k, 0), right + rows_at(k, 0), add || k > 0);
+  }
+
+  /// sums (64, D) += left (64, 64) right (64, D).
+  static __device__ __forceinline__ void multiply_rows(unsigned const (&left)[4][4], std::uint64_t right,
+                                                       float (&sums)[D / 8][4]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) multiply_panels<0>(left[k], right, k, sums);
+  }
+
+  /// A warpgroup's values (64, 64) rounded to T, as a left operand.
+  static __device__ __forceinline__ void round(float const (&values)[8][4], unsigned (&left)[4][4]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float const* const pair = values[2 * k + i / 2] + i % 2 * 2;
+        left[k][i] = pack<T>(pair[0], pair[1]);
+      }
+  }
+
+  /// Stores a left operand as the first 64 columns of the warpgroup's own block.
+  static __device__ __forceinline__ void store_left(unsigned const (&left)[4][4], unsigned char* block) {
+    int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) store_matrices(chunk_at(block, row, 2 * k + lane / 16), left[k]);
+  }
+
+  /// Stores a warp's sums times a factor for each row, rounded to T, by way of the warpgroup's own block,
+  /// which nobody reads any more. `to` is row 0 of the block's.
+  static __device__ __forceinline__ void store(float const (&sums)[D / 8][4], float const (&factors)[2],
+                                               unsigned char* block, T* to, std::int64_t stride,
+                                               std::int64_t existing, int channels) {
+    int const lane = threadIdx.x % 32, first = threadIdx.x / 32 % 4 * 16;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+      for (int side = 0; side < 2; ++side)
+        *reinterpret_cast<unsigned*>(chunk_at(block, first + 8 * side + lane / 4, n) + lane % 4 * 4) =
+            pack<T>(sums[n][2 * side] * factors[side], sums[n][2 * side + 1] * factors[side]);
+    __syncwarp();
+    constexpr int chunks = D / 8;
+#pragma unroll
+    for (int i = lane; i < 16 * chunks; i += 32) {
+      int const row = first + i / chunks, chunk = i % chunks;
+      if (row < existing && 8 * chunk < channels)
+        *reinterpret_cast<uint4*>(to + row * stride + 8 * chunk) =
+            *reinterpret_cast<uint4 const*>(chunk_at(block, row, chunk));
+    }
+  }
+
+  /// By a warpgroup, after `store`: the sums of each channel over the rows that exist, as stored, a warp's
+  /// rows and then the warps in order.
+  static __device__ __forceinline__ void sum_stored(unsigned char* block, std::int64_t existing, int channels,
+                                                    int group, float* to) {
+    int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, first = 16 * warp;
+    int const rows = static_cast<int>(min(existing, std::int64_t{64}));
+    float2 sums[panels];
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel) {
+      sums[panel] = {0, 0};
+#pragma unroll
+      for (int row = first; row < first + 16; ++row)
+        if (row < rows && 2 * lane < width(panel)) {
+          float2 const values = unpack<T>(
+              *reinterpret_cast<unsigned const*>(chunk_at(block, row, 8 * panel + lane / 4) + lane % 4 * 4));
+          sums[panel] = {__fadd_rn(sums[panel].x, values.x), __fadd_rn(sums[panel].y, values.y)};
+        }
+    }
+    __syncwarp();  // all of the warp's rows are read
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel)
+      *reinterpret_cast<float2*>(block + panel * panel_bytes + first * 128 + lane * 8) = sums[panel];
+    sync_warpgroup(group);
+#pragma unroll
+    for (int panel = 0; panel < panels; ++panel) {
+      int const column = 64 * panel + 2 * lane;
+      if (warp != panel % 4 || column >= channels) continue;
+      auto const of_warp = [&](int other) {
+        return *reinterpret_cast<float2 const*>(block + panel * panel_bytes + other * 16 * 128 + lane * 8);
+      };
+      float2 sum = of_warp(0);
+#pragma unroll
+      for (int other = 1; other < 4; ++other) {
+        float2 const more = of_warp(other);
+        sum = {__fadd_rn(sum.x, more.x), __fadd_rn(sum.y, more.y)};
+      }
+      *reinterpret_cast<float2*>(to + column) = sum;
+    }
+  }
+
+ private:
+  template <class Byte>
+  static __device__ __forceinline__ Byte* chunk_at(Byte* block, int row, int chunk) {
+    return block + chunk / 8 * panel_bytes + row * 128 + ((chunk % 8 ^ row % 8) * 16);
+  }
+
+  /// From a block's descriptor to that of its channels 16 k and up, and of a panel's rows 16 k and up.
+  static constexpr __host__ __device__ std::uint64_t channels_at(int k) {
+    return (k / 4 * panel_bytes + k % 4 * 32) >> 4;
+  }
+  static constexpr __host__ __device__ std::uint64_t rows_at(int k, int panel) {
+    return (panel * panel_bytes + k * 16 * 128) >> 4;
+  }
+
+  template <int Threads, int Panel>
+  static __device__ __forceinline__ void copy_panels(unsigned char* to, T const* from, std::int64_t stride,
+                                                     int rows, int channels) {
+    constexpr int chunks = width(Panel) / 8, step = Threads / chunks;
+    static_assert(Threads % chunks == 0 && step % 8 == 0);
+    int const first = threadIdx.x / chunks, chunk = threadIdx.x % chunks;
+    bool const exists = 64 * Panel + 8 * chunk < channels;
+    unsigned char* const at = chunk_at(to + Panel * panel_bytes, first, chunk);
+    T const* const source = from + first * stride + 64 * Panel + 8 * chunk;
+#pragma unroll
+    for (int row = 0; row < 64; row += step)
+      if (64 % step == 0 || first + row < 64)
+        copy_16_bytes(at + row * 128, source + row * stride, exists && first + row < rows);
+    if constexpr (Panel + 1 < panels) copy_panels<Threads, Panel + 1>(to, from, stride, rows, channels);
+  }
+
+  template <int Panel>
+  static __device__ __forceinline__ void multiply_panels(unsigned const (&left)[4], std::uint64_t right,
+                                                         int k, float (&sums)[D / 8][4]) {
+    multiply_registers<T, width(Panel), true>(sums + 8 * Panel, left, right + rows_at(k, Panel), true);
+    if constexpr (Panel + 1 < panels) multiply_panels<Panel + 1>(left, right, k, sums);
+  }
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+// Algorithms of products that were timed on this machine's GPUs, and the files that keep them.
+//
+// Of the candidates for a product those count whose results equal the first's to the bit on two sets of
+// operands, of which one makes sums cancel, where the order of adding shows; infinities, NaN and subnormal
+// numbers are not among them. So a plan should change no bit whether it was measured or not. A file holds for
+// one kind of GPU, library and driver; its name says which.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/backend/cuda/kernels/kernel.cuh"
+#include "tessera/backend/cuda/products/blas.cuh"
+#include "tessera/backend/cuda/products/plan_file.hpp"
+#include "tessera/backend/cuda/runtime/error.cuh"
+#include "tessera/backend/cuda/runtime/handles.cuh"
+#include "tessera/core/error.hpp"
+#include "tessera/core/philox.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Values in [-1, 1) of one of the operands' types, as bits.
+static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std::uint32_t seed, void* to) {
+  std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= count) return;
+  PhiloxCounter const drawn =
+      philox4x32({{static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32), seed, 0}}, {{1, 2}});
+  float const value = static_cast<float>(static_cast<std::int32_t>(drawn.word[0])) * 0x1p-31f;
+  if (type == CUDA_R_16BF) static_cast<bfloat16*>(to)[i] = put<bfloat16>(value);
+  if (type == CUDA_R_16F) static_cast<half*>(to)[i] = put<half>(value);
+  if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
+  if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
+}
+/// How an operand of a product lies: so many elements from line to line, the depth along lines or across
+/// them.
+struct OperandLines {
+  std::int64_t count, stride, depth;
+  bool along;
+};
+/// The same for results that tell orders of sums apart: exponents are far apart, and the second half of the
+/// depth is the first again, or its negative, so that of a sum nothing is left but what was rounded on the
+/// way.
+static __global__ void fill_cancelling(cudaDataType_t type, OperandLines lines, bool negative,
+                                       std::uint32_t seed, void* to) {
+  std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= lines.count) return;
+  std::int64_t const at = lines.along ? i % lines.stride : i / lines.stride, half = lines.depth / 2;
+  bool const again = at >= half && at < 2 * half;
+  std::int64_t const source = again ? i - half * (lines.along ? 1 : lines.stride) : i;
+  PhiloxCounter const drawn = philox4x32(
+      {{static_cast<std::uint32_t>(source), static_cast<std::uint32_t>(source >> 32), seed, 0}}, {{1, 2}});
+  float value = static_cast<float>(static_cast<std::int32_t>(drawn.word[0])) * 0x1p-31f;
+  value = ldexpf(again && negative ? -value : value, 2 - static_cast<int>(drawn.word[1] % 11));
+  if (type == CUDA_R_16BF) static_cast<bfloat16*>(to)[i] = put<bfloat16>(value);
+  if (type == CUDA_R_16F) static_cast<tessera::half*>(to)[i] = put<tessera::half>(value);
+  if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
+  if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
+}
+static __global__ void count_differences(std::int64_t words, std::uint32_t const* a, std::uint32_t const* b,
+                                         unsigned* found) {
+  std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  if (i < words && a[i] != b[i]) atomicAdd(found, 1u);
+}
+
+/// A stream whose work, the return of its memory included, has ended when it goes.
+class SpareStream {
+ public:
+  SpareStream() = default;
+  SpareStream(SpareStream const&) = delete;
+  SpareStream& operator=(SpareStream const&) = delete;
+  ~SpareStream() { cudaStreamSynchronize(stream_.get()); }
+  cudaStream_t get() const noexcept { return stream_.get(); }
+
+ private:
+  Stream stream_ = make_stream();
+};
+
+/// Device memory that ends with its scope; null where there is none. In the order of a stream neither taking
+/// it nor giving it back waits for the device, whose other streams may wait for another rank.
+class Spare {
+ public:
+  explicit Spare(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
+  Spare(std::size_t bytes, SpareStream const& stream) : stream_(stream.get()) {
+    keep(cudaMallocAsync(&data_, bytes ? bytes : 1, stream_));
+  }
+  Spare(Spare const&) = delete;
+  Spare& operator=(Spare const&) = delete;
+  ~Spare() {
+    if (stream_ && data_)
+      cudaFreeAsync(data_, stream_);
+    else
+      cudaFree(data_);
+  }
+  void* get() const { return data_; }
+
+ private:
+  void keep(cudaError_t status) {
+    if (status == cudaSuccess) return;
+    (void)cudaGetLastError();
+    data_ = nullptr;
+  }
+
+  cudaStream_t stream_ = nullptr;
+  void* data_ = nullptr;
+};
+
+/// While it lives this thread may take memory and wait, though one of its streams is recorded.
+class BesideCapture {
+ public:
+  BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCapture(BesideCapture const&) = delete;
+  BesideCapture& operator=(BesideCapture const&) = delete;
+  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// Several threads may use it, each with a device of its own current. Ranks that want the same product at
+/// once measure it side by side, and all take the plan of the first that is done: none waits for another,
+/// which may wait for it in a collective.
+class MeasuredPlans final : public PlanChoice {
+ public:
+  /// Reads what `folder` has for the GPUs of this machine. `measures`: what a file lacks is timed when it is
+  /// first wanted, which takes some milliseconds, and device memory outside every plan for the product's
+  /// operands, what is added to them, two results, a workspace and twice the L2 cache; without that memory
+  /// the first stays. Then the folder and the files are made. Throws Error(failed or data) that names what
+  /// cannot be made, read or written.
+  MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
+    std::error_code code;
+    if (measures_) std::filesystem::create_directories(folder, code);
+    if (code)
+      throw Error(ErrorKind::failed, folder.string() + ": cannot create the folder (" + code.message() +
+                                         "); give a folder that may be written");
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    (void)cudaGetLastError();
+    for (int device = 0; device < count; ++device) {
+      std::string const name = kind_of(device);
+      of_device_.push_back(
+          &files_.try_emplace(name, (folder / (name + ".plans")).string(), measures_).first->second);
+    }
+  }
+  MeasuredPlans(MeasuredPlans const&) = delete;
+  MeasuredPlans& operator=(MeasuredPlans const&) = delete;
+  ~MeasuredPlans() override { remove(); }
+
+  /// The file of the current device. Throws Error where there is none.
+  PlanFile const& file() const { return current(); }
+  /// How many products have a plan, in all files.
+  std::size_t size() const {
+    std::size_t plans = 0;
+    for (auto const& [name, file] : files_) plans += file.size();
+    return plans;
+  }
+  /// How many products took a measured plan since the last call.
+  std::size_t take_used() {
+    std::lock_guard const lock(mutex_);
+    return std::exchange(used_, {}).size();
+  }
+  /// Why something is not measured or not on file; empty where nothing went wrong.
+  std::string failure() const {
+    for (auto const& [name, file] : files_)
+      if (std::string const failure = file.failure(); !failure.empty()) return failure;
+    std::lock_guard const lock(mutex_);
+    return failure_;
+  }
+
+  /// Throws nothing, as a step does not: what goes wrong leaves the first, and is kept.
+  void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
+              BlasPlan& plan) noexcept override {
+    try {
+      PlanFile& file = current();
+      ProductNumbers const product = numbers_of(key, workspace_bytes);
+      std::optional<AlgorithmNumbers> known = file.find(product);
+      if (!known && measures_)
+        if (auto const best = fastest(blas, key, workspace_bytes, plan))
+          known = file.add(product, std::to_array(best->data));
+      if (!known) return;
+      cublasLtMatmulAlgo_t algorithm;
+      std::copy(known->begin(), known->end(), algorithm.data);
+      if (!plan.adopt(blas, algorithm, workspace_bytes)) return;
+      std::lock_guard const lock(mutex_);
+      used_.insert(product);
+    } catch (std::exception const& error) {
+      (void)cudaGetLastError();  // no later call of this thread is blamed for it
+      std::lock_guard const lock(mutex_);
+      if (failure_.empty()) failure_ = std::string("a product was not measured: ") + error.what();
+    }
+  }
+
+ private:
+  static constexpr int most = 8;  // the heuristic gives no more
+
+  /// The name of its file: the GPU's, cuBLASLt's version and that of CUDA which the driver knows.
+  static std::string kind_of(int device) {
+    int driver = 0;
+    cudaDeviceProp properties{};
+    require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    require(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    std::string name = std::string(properties.name) + "-" + std::to_string(cublasLtGetVersion()) + "-" +
+                       std::to_string(driver);
+    std::replace_if(
+        name.begin(), name.end(), [](char c) { return c == ' ' || c == '/'; }, '_');
+    return name;
+  }
+  PlanFile& current() const {
+    int device = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    return *of_device_.at(static_cast<std::size_t>(device));
+  }
+
+  static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
+    // All of the key: one number more there does not compile until it is here.
+    auto const& [rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused,
+                 in, out, compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment] = key;
+    ProductNumbers numbers{};
+    std::size_t at = 0;
+    auto const write = [&](auto const&... each) {
+      static_assert(sizeof...(each) == std::tuple_size_v<ProductNumbers>);
+      ((numbers[at++] = static_cast<std::uint64_t>(each)), ...);
+    };
+    write(rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused, in, out,
+          compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment, workspace_bytes);
+    return numbers;
+  }
+
+  static std::size_t size_of_type(cudaDataType_t type) {
+    return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
+  }
+
+  /// The fastest by more than 2 % whose bits are the first's, of sums that cancel too, where an order of
+  /// adding shows; none where there is no memory to try.
+  static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
+                                                     std::size_t workspace_bytes, BlasPlan const& first) {
+    BesideCapture const beside;
+    SpareStream const stream;
+    BlasPlan plan = first;
+    std::array<cublasLtMatmulHeuristicResult_t, most> candidates;
+    int const count = plan.candidates(blas, key, workspace_bytes, candidates);
+    std::size_t const results = static_cast<std::size_t>(key.y_elements()) * size_of_type(key.out);
+    std::size_t const extras = key.fused == Fused::gelu_derivative ? results
+                               : key.fused == Fused::bias
+                                   ? static_cast<std::size_t>(key.columns) * size_of_type(key.out)
+                                   : 0;
+    int device = 0, cache = 0;
+    require(cudaGetDevice(&device), "cudaGetDevice");
+    require(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
+    std::int64_t const flushed = 2 * std::max<std::int64_t>(cache, 1 << 20);
+    Spare const a(static_cast<std::size_t>(key.a_elements()) * size_of_type(key.in), stream),
+        b(static_cast<std::size_t>(key.b_elements()) * size_of_type(key.in), stream),
+        c(key.add ? results : 0, stream), extra(extras, stream), want(results + 4, stream),
+        got(results + 4, stream), workspace(workspace_bytes, stream), found(4, stream),
+        flush(static_cast<std::size_t>(flushed), stream);
+    for (Spare const* spare : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
+      if (!spare->get()) return std::nullopt;
+    auto const fill = [&](cudaDataType_t type, std::int64_t elements, std::uint32_t seed, Spare const& to) {
+      fill_operand<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream.get()>>>(type, elements,
+                                                                                            seed, to.get());
+    };
+    auto const fill_twice = [&](OperandLines const& lines, bool negative, std::uint32_t seed,
+                                Spare const& to) {
+      fill_cancelling<<<static_cast<unsigned>((lines.count + 255) / 256), 256, 0, stream.get()>>>(
+          key.in, lines, negative, seed, to.get());
+    };
+    if (key.fused == Fused::gelu_derivative) fill(key.out, key.rows * key.columns, 4, extra);
+    auto const run = [&](Spare const& to) {
+      return plan.run(blas, {a.get(), b.get(), c.get(), extra.get(), to.get()}, workspace.get(),
+                      stream.get()) == CUBLAS_STATUS_SUCCESS;
+    };
+    Event const begin = make_event(cudaEventDefault), end = make_event(cudaEventDefault);
+    auto const time = [&]() -> float {
+      std::array<float, 5> times{};
+      for (float& each : times) {
+        cudaMemsetAsync(flush.get(), 0, static_cast<std::size_t>(flushed), stream.get());
+        cudaEventRecord(begin.get(), stream.get());
+        run(got);
+        cudaEventRecord(end.get(), stream.get());
+        require(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+        require(cudaEventElapsedTime(&each, begin.get(), end.get()), "cudaEventElapsedTime");
+      }
+      std::sort(times.begin(), times.end());
+      return times[times.size() / 2];
+    };
+    cudaMemsetAsync(want.get(), 0, results + 4, stream.get());
+    cudaMemsetAsync(got.get(), 0, results + 4, stream.get());
+    auto const same = [&] {
+      unsigned differ = 0;
+      cudaMemsetAsync(found.get(), 0, 4, stream.get());
+      std::int64_t const words = static_cast<std::int64_t>(results + 3) / 4;
+      count_differences<<<static_cast<unsigned>((words + 255) / 256), 256, 0, stream.get()>>>(
+          words, static_cast<std::uint32_t const*>(want.get()), static_cast<std::uint32_t const*>(got.get()),
+          static_cast<unsigned*>(found.get()));
+      require(cudaMemcpyAsync(&differ, found.get(), 4, cudaMemcpyDeviceToHost, stream.get()),
+              "cudaMemcpyAsync");
+      require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+      return differ == 0;
+    };
+    std::array<bool, most> equal;
+    equal.fill(true);
+    for (bool const cancels : {true, false}) {
+      if (cancels) {
+        fill_twice({key.a_elements(),
+                    key.a_stride       ? key.a_stride
+                    : key.a_transposed ? key.rows
+                                       : key.depth,
+                    key.depth, !key.a_transposed},
+                   true, 1, a);
+        fill_twice({key.b_elements(),
+                    key.b_stride       ? key.b_stride
+                    : key.b_transposed ? key.depth
+                                       : key.columns,
+                    key.depth, key.b_transposed},
+                   false, 2, b);
+        if (key.add) cudaMemsetAsync(c.get(), 0, results, stream.get());
+      } else {
+        fill(key.in, key.a_elements(), 1, a);
+        fill(key.in, key.b_elements(), 2, b);
+        if (key.add) fill(key.out, key.y_elements(), 3, c);
+      }
+      if (key.fused == Fused::bias && cancels) cudaMemsetAsync(extra.get(), 0, extras, stream.get());
+      if (key.fused == Fused::bias && !cancels) fill(key.out, key.columns, 4, extra);
+      plan = first;
+      if (!run(want)) return std::nullopt;
+      for (int i = 1; i < count; ++i) {
+        bool& one = equal[static_cast<std::size_t>(i)];
+        if (!one) continue;
+        plan.adopt(candidates[static_cast<std::size_t>(i)]);
+        one = run(got) && same();
+      }
+    }
+    plan = first;
+    std::optional<cublasLtMatmulAlgo_t> best = plan.algorithm();
+    float least = time() * 0.98f;
+    for (int i = 1; i < count; ++i) {
+      if (!equal[static_cast<std::size_t>(i)]) continue;
+      plan.adopt(candidates[static_cast<std::size_t>(i)]);
+      float const now = time();
+      if (now < least) {
+        least = now;
+        best = plan.algorithm();
+      }
+    }
+    require(cudaGetLastError(), "a product that is measured");
+    return best;
+  }
+
+  bool measures_;
+  std::map<std::string, PlanFile> files_;  // by kind of GPU
+  std::vector<PlanFile*> of_device_;
+  mutable std::mutex mutex_;
+  std::set<ProductNumbers> used_;
+  std::string failure_;
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

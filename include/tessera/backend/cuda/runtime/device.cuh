@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU of this thread: whether it can be used, and what code of this program it runs.
+#pragma once
+
+#include <cstdlib>
+#include <cuda_runtime.h>
+#include <optional>
+#include <string>
+
+#include "tessera/backend/cuda/runtime/error.cuh"
+#include "tessera/backend/cuda/runtime/usable.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Never launched. The host asks what the code that its GPU got was compiled for, and only code that has
+/// the products of warpgroups takes the mark's shared memory.
+static __global__ void mark_of_code(int* to) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __shared__ int mark[32];
+  mark[threadIdx.x] = to[threadIdx.x];
+  __syncthreads();
+  to[threadIdx.x] = mark[31 - threadIdx.x];
+#endif
+}
+/// Costs a query of the runtime, no synchronisation.
+inline bool has_warpgroups() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess && attributes.sharedSizeBytes > 0;
+}
+
+/// Makes a GPU current for this thread, where it can, and says what stands between it and this program.
+inline DeviceAnswers ask_device(int device) {
+  DeviceAnswers all;
+  all.device = device;
+  if (cudaRuntimeGetVersion(&all.runtime) != cudaSuccess) all.runtime = CUDART_VERSION;
+  if (cudaDriverGetVersion(&all.driver) != cudaSuccess) all.driver = 0;
+  if (char const* const visible = std::getenv("CUDA_VISIBLE_DEVICES")) all.visible = visible;
+  cudaError_t const counted = cudaGetDeviceCount(&all.count);
+  if (counted != cudaSuccess) all.count = 0;
+  if (counted != cudaSuccess && counted != cudaErrorNoDevice) all.failure = text_of(counted);
+  cudaGetLastError();  // said here, so no later call of this thread is blamed for it
+  if (device >= all.count) return all;
+  cudaFuncAttributes attributes{};
+  cudaError_t status = cudaSetDevice(device);
+  if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, mark_of_code);
+  all.has_code = status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction &&
+                 status != cudaErrorUnsupportedPtxVersion;
+  if (all.has_code) {
+    require(status, "taking a GPU");
+    return all;
+  }
+  cudaGetLastError();
+  cudaDeviceProp about{};
+  require(cudaGetDeviceProperties(&about, device), "cudaGetDeviceProperties");
+  all.name = about.name;
+  all.capability = about.major * 10 + about.minor;
+  for (int const architecture : {__CUDA_ARCH_LIST__}) all.compiled.push_back(architecture / 10);
+  return all;
+}
+
+/// Makes a GPU current for this thread. Throws Error(unsupported) when it cannot be used.
+inline void select_device(int device) {
+  cudaFuncAttributes attributes{};
+  if (cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess)
+    return;
+  if (std::optional<std::string> const reason = why_unusable(ask_device(device)))
+    throw Error(ErrorKind::unsupported, *reason);
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

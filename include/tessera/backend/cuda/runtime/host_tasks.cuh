@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs host code in the order of a lane, on a thread of that lane.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <map>
+#include <new>
+#include <optional>
+
+#include "tessera/backend/cpu/context.hpp"
+#include "tessera/backend/cuda/runtime/failure.cuh"
+#include "tessera/backend/cuda/runtime/host_worker.hpp"
+#include "tessera/backend/cuda/runtime/memory.cuh"
+#include "tessera/backend/cuda/runtime/stream_memory.cuh"
+#include "tessera/core/operation.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// The host tasks of one context. Each lane that has tasks gets a worker thread at its first task. All
+/// enqueued tasks must have ended before the object is destroyed.
+class HostTasks {
+ public:
+  /// The number of tasks of each lane in a graph.
+  using Counts = std::array<std::uint32_t, lane_count>;
+
+  explicit HostTasks(FirstFailure& failure) : failure_(failure) {}
+
+  /// Asks the driver for stream-memory operations and takes the memory that lanes and workers share.
+  void open() {
+    batch_memory_ = batch_memory_operation();
+    signal_memory_ = Arena<PinnedMemory>(sizeof(HostSignal) * lane_count);
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      signals_[lane] = ::new (signal_memory_.base() + lane * sizeof(HostSignal)) HostSignal;
+  }
+
+  /// Enqueues a task in a lane. Tasks of Lane::host get `host`, all others a context of one thread. With
+  /// `counts`, the stream is captured: the task is counted there, and workers expect it at each launch.
+  void enqueue(std::size_t lane, cudaStream_t stream, Context<Cpu>& host,
+               void (*work)(Context<Cpu>& host, void* data), void* data, Counts* counts) {
+    std::optional<Desk>& desk = desks_[lane];
+    if (!desk) desk.emplace(*signals_[lane]);
+    Context<Cpu>& own = lane == static_cast<std::size_t>(Lane::host) ? host : desk->own;
+    auto const task = tasks_.try_emplace(data, HostTask{work, data, &own, &thrown_}).first;
+    if (counts)
+      ++(*counts)[lane];
+    else
+      desk->worker.expect(1);
+    if (batch_memory_)
+      failure_.check(hand_over(batch_memory_, stream, task->second, *signals_[lane]), "cuStreamBatchMemOp");
+    else
+      failure_.keep(
+          "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
+          "lacks; use offload none");
+  }
+  /// Tells the workers of the tasks in a graph that is launched next.
+  void expect(Counts const& counts) noexcept {
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      if (counts[lane] > 0) desks_[lane]->worker.expect(counts[lane]);
+  }
+  /// Rethrows the first exception of a task.
+  void raise() const { thrown_.raise(); }
+
+ private:
+  /// The worker of the host tasks of one lane, and its own context.
+  struct Desk {
+    explicit Desk(HostSignal& signal) : worker(signal) {}
+    Context<Cpu> own{1, {}};
+    HostWorker worker;
+  };
+
+  FirstFailure& failure_;
+  decltype(&cuStreamBatchMemOp) batch_memory_ = nullptr;  // null: this GPU lacks it
+  HostFailure thrown_;
+  std::map<void*, HostTask> tasks_;
+  Arena<PinnedMemory> signal_memory_;
+  std::array<HostSignal*, lane_count> signals_{};      // in signal_memory_
+  std::array<std::optional<Desk>, lane_count> desks_;  // destroyed first: their threads use the other members
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a GPU, and the pinned host memory that it reads and writes while it works.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <string>
+
+#include "tessera/backend/cuda/runtime/budget.hpp"
+#include "tessera/backend/cuda/runtime/error.cuh"
+#include "tessera/core/place.hpp"
+#include "tessera/tensor/arena.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// Memory of the current GPU. Mapping waits for the GPU, once, to zero it.
+struct DeviceMemory {
+  static constexpr std::int64_t granularity = std::int64_t{2} << 20;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* address = nullptr;
+    cudaError_t const status = cudaMalloc(&address, static_cast<std::size_t>(bytes));
+    if (status != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(ErrorKind::out_of_memory, "cannot allocate an arena of " + std::to_string(bytes) +
+                                                " bytes on the GPU: " + text_of(status) +
+                                                "; choose a smaller batch or model");
+    }
+    try {
+      require(cudaMemset(address, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
+      require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    } catch (...) {
+      cudaFree(address);
+      throw;
+    }
+    count(address, bytes);
+    return static_cast<std::byte*>(address);
+  }
+  static void unmap(std::byte* base, std::int64_t bytes) noexcept {
+    count(base, -bytes);
+    cudaFree(base);
+  }
+  /// Bytes of a GPU that are mapped now.
+  static std::int64_t held(int device) noexcept {
+    return device < 0 || device >= most_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
+  }
+
+  /// What is free on the current GPU, but for what the libraries take after the arena.
+  static std::int64_t available() {
+    std::size_t free = 0, total = 0;
+    require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(free) - library_bytes);
+  }
+
+ private:
+  static constexpr int most_devices = 64;
+
+  static void count(void const* base, std::int64_t bytes) noexcept {
+    cudaPointerAttributes about{};
+    if (cudaPointerGetAttributes(&about, base) == cudaSuccess && about.device >= 0 &&
+        about.device < most_devices)
+      held_[static_cast<std::size_t>(about.device)].fetch_add(bytes);
+  }
+
+  static inline std::array<std::atomic<std::int64_t>, most_devices> held_{};
+};
+
+/// Host memory that the GPU reaches by the same addresses. It begins at a multiple of the granularity, as
+/// files that are read past the kernel's cache want it: CUDA aligns small blocks to 512 bytes, so the block
+/// is larger and its own address lies right before the memory.
+struct PinnedMemory {
+  static constexpr std::int64_t granularity = disk_block;
+
+  static std::byte* map(std::int64_t bytes) {
+    void* block = nullptr;
+    cudaError_t const status = cudaMallocHost(&block, static_cast<std::size_t>(bytes + granularity));
+    if (status != cudaSuccess) {
+      cudaGetLastError();
+      throw Error(ErrorKind::out_of_memory,
+                  "cannot pin " + std::to_string(bytes) + " bytes of host memory: " + text_of(status) +
+                      "; choose a smaller model, or raise the limit of locked memory");
+    }
+    auto const first = reinterpret_cast<std::uintptr_t>(block);
+    std::byte* const base = static_cast<std::byte*>(block) + (granularity - first % granularity);
+    std::memcpy(base - sizeof block, &block, sizeof block);
+    std::memset(base, 0, static_cast<std::size_t>(bytes));
+    return base;
+  }
+  static void unmap(std::byte* base, std::int64_t) noexcept {
+    void* block = nullptr;
+    std::memcpy(&block, base - sizeof block, sizeof block);
+    cudaFreeHost(block);
+  }
+};
+
+}  // namespace cuda
+
+namespace detail {
+template <>
+struct memory_of<Cuda> {
+  using device = cuda::DeviceMemory;
+  using host = cuda::PinnedMemory;
+};
+}  // namespace detail
+
+}  // namespace v0
+}  // namespace tessera

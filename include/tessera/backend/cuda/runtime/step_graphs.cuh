@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Captures programs of entries as CUDA graphs and launches them again.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cuda_runtime.h>
+
+#include "tessera/backend/cuda/runtime/failure.cuh"
+#include "tessera/backend/cuda/runtime/handles.cuh"
+#include "tessera/backend/cuda/runtime/host_tasks.cuh"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// The graphs of one context: training, evaluation and timed training.
+class StepGraphs {
+ public:
+  static constexpr std::size_t timed_training = 2;
+
+  explicit StepGraphs(FirstFailure& failure) : failure_(failure) {}
+
+  bool recording() const noexcept { return recording_ != nullptr; }
+  /// The tasks of the graph that is being captured; null if there is none.
+  HostTasks::Counts* counts() noexcept { return recording_ ? &recording_->host_tasks : nullptr; }
+
+  /// Launches a program on a stream. Its first run captures what `body` enqueues. Returns whether the body
+  /// ran.
+  template <class F>
+  bool replay(std::size_t program, cudaStream_t stream, HostTasks& tasks, F&& body) {
+    Recorded& recorded = recorded_[program];
+    bool const first = !recorded.graph;
+    if (first) recorded = captured(stream, body);
+    if (!recorded.graph) return first;
+    tasks.expect(recorded.host_tasks);
+    failure_.check(cudaGraphLaunch(recorded.graph.get(), stream), "cudaGraphLaunch");
+    return first;
+  }
+
+ private:
+  struct Recorded {
+    Graph graph;
+    HostTasks::Counts host_tasks{};
+  };
+
+  template <class F>
+  Recorded captured(cudaStream_t stream, F& body) {
+    Recorded result;
+    failure_.check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                   "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    recording_ = &result;
+    try {
+      body();
+      recording_ = nullptr;
+    } catch (...) {
+      recording_ = nullptr;
+      cudaStreamEndCapture(stream, &recorded);
+      if (recorded) cudaGraphDestroy(recorded);
+      throw;
+    }
+    failure_.check(cudaStreamEndCapture(stream, &recorded), "cudaStreamEndCapture");
+    cudaGraphExec_t runnable = nullptr;
+    if (!failure_) failure_.check(cudaGraphInstantiate(&runnable, recorded, 0), "cudaGraphInstantiate");
+    if (recorded) cudaGraphDestroy(recorded);
+    result.graph = Graph(runnable);
+    return result;
+  }
+
+  FirstFailure& failure_;
+  std::array<Recorded, 3> recorded_;
+  Recorded* recording_ = nullptr;  // while a program is captured
+};
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

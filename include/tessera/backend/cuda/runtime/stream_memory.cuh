@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes and waits of a stream on words in memory: the driver's, reached without linking against it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <string>
+
+#include "tessera/backend/cuda/runtime/host_worker.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace cuda {
+
+/// A function of the driver as it was in CUDA 12.0, or null.
+template <class Function>
+Function* driver_function(char const* name) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status{};
+  if (cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &status) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
+}
+
+/// cuStreamBatchMemOp, where the current GPU can use it on words of 64 bits, or null.
+inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
+  auto* const current = driver_function<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
+  auto* const attribute = driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute");
+  CUdevice device = 0;
+  int able = 0;
+  if (!current || !attribute || current(&device) != CUDA_SUCCESS ||
+      attribute(&able, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device) != CUDA_SUCCESS || !able)
+    return nullptr;
+  return driver_function<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
+}
+
+/// A lane's part of the protocol (host_worker.hpp), as one node of a graph. A write is fenced against all
+/// that the lane did before.
+inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream_t lane, HostTask const& task,
+                          HostSignal& signal) noexcept {
+  auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };
+  std::array<CUstreamBatchMemOpParams, 3> operations{};
+  auto const write = [&](CUstreamBatchMemOpParams& operation, void const* to, std::uint64_t value) {
+    operation.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    operation.writeValue.address = address(to);
+    operation.writeValue.value64 = value;
+    operation.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+  };
+  write(operations[0], &signal.done, 0);
+  write(operations[1], &signal.go, address(&task));
+  operations[2].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_64;
+  operations[2].waitValue.address = address(&signal.done);
+  operations[2].waitValue.value64 = 1;
+  operations[2].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+  return batch_memory(lane, static_cast<unsigned>(operations.size()), operations.data(), 0);
+}
+
+constexpr bool succeeded(CUresult status) { return status == CUDA_SUCCESS; }
+inline std::string text_of(CUresult status) {
+  return "error " + std::to_string(static_cast<int>(status)) + " of the driver";
+}
+
+}  // namespace cuda
+}  // namespace v0
+}  // namespace tessera

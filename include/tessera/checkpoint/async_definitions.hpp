@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defines the functions of checkpoint/async.hpp. Needs nlohmann-json and xxHash.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "tessera/checkpoint/async.hpp"
+#include "tessera/checkpoint/info.hpp"
+#include "tessera/checkpoint/writer.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
+#include "tessera/train/state_access.hpp"
+#include "tessera/train/trainer_interface.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+namespace detail {
+
+/// Ends the thread of a save whose result is not wanted any more.
+struct SaveStopped {};
+
+/// Waits a little for another thread, so that other ranks see this one alive.
+inline void pause(comm::Transport& transport) {
+  transport.heartbeat();
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+}  // namespace detail
+
+TESSERA_INLINE AsyncCheckpoint::AsyncCheckpoint() = default;
+
+TESSERA_INLINE AsyncCheckpoint::~AsyncCheckpoint() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::path const& folder,
+                                          CheckpointOptions const& options, std::function<void()> named) {
+  wait();
+  StateAccess& state = trainer.state();
+  if (state.plan().shape.checkpoints != CheckpointMemory::snapshot)
+    throw Error(ErrorKind::usage,
+                "a save beside steps needs a copy of the state, which this trainer has not planned; make it "
+                "with TrainerOptions::checkpoints = CheckpointMemory::snapshot");
+  auto writer = std::make_unique<detail::CheckpointWriter>(state, folder, options);
+  writer->begin(true);
+  writer_ = std::move(writer);
+  stop_ = false;
+  state_ = State::writing;
+  thread_ = std::thread([this, to = writer_.get(), named = std::move(named)] { write(*to, named); });
+}
+
+TESSERA_INLINE void AsyncCheckpoint::wait() {
+  if (!writer_) return;
+  comm::Transport& transport = writer_->transport();
+  // A rank's own part needs no other rank; the name needs all parts.
+  while (state_.load() == State::writing) detail::pause(transport);
+  auto const agree = [&](char const* what) {
+    detail::together(transport, what, [&] {
+      if (state_.load() == State::failed) std::rethrow_exception(error_);
+    });
+  };
+  try {
+    agree("part");
+    while (busy()) detail::pause(transport);
+    agree("name");
+    end();
+  } catch (PeerLost const&) {
+    end();
+    throw;  // who is left may still be writing
+  } catch (Error const&) {
+    stop_ = true;  // rank 0 waits for parts that do not come
+    thread_.join();
+    transport.barrier({"checkpoint", "end"});
+    writer_->remove();
+    end();
+    throw;
+  }
+}
+
+TESSERA_INLINE bool AsyncCheckpoint::busy() const noexcept {
+  State const now = state_.load();
+  return now == State::writing || now == State::written;
+}
+
+TESSERA_INLINE bool AsyncCheckpoint::failed() const noexcept { return state_.load() == State::failed; }
+
+TESSERA_INLINE void AsyncCheckpoint::write(detail::CheckpointWriter& to,
+                                           std::function<void()> const& named) noexcept {
+  try {
+    to.write([this] {
+      if (stop_.load()) throw detail::SaveStopped();
+    });
+    state_ = to.is_root() ? State::written : State::done;
+    if (!to.is_root()) return;
+    to.name();
+    if (named) named();
+    state_ = State::done;
+  } catch (...) {
+    error_ = std::current_exception();
+    state_ = State::failed;
+  }
+}
+
+TESSERA_INLINE void AsyncCheckpoint::end() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+  writer_.reset();
+  state_ = State::none;
+}
+
+}  // namespace v0
+}  // namespace tessera

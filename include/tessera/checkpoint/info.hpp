@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads trainer.json of a checkpoint, and verifies the files of the checkpoint against its checksums.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "tessera/config.hpp"
+#include "tessera/detail/function_ref.hpp"
+#include "tessera/optim/step_state.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+/// What goes into a checkpoint besides the trainer's state.
+struct CheckpointOptions {
+  std::string config = {};   ///< the text of the model's config.json; empty: the folder has none
+  std::string notes = "{}";  ///< the text of a JSON object, which `resume` hands back
+  std::int64_t part_bytes = 5'000'000'000;  ///< a file of weights ends with the tensor that reaches it
+};
+
+/// What trainer.json says.
+struct CheckpointInfo {
+  struct File {
+    std::int64_t bytes = 0;
+    std::string sum;  ///< XXH3-128
+  };
+
+  std::filesystem::path folder;
+  std::int64_t step = 0;              ///< the last that was begun; skipped ones count
+  StepState state;                    ///< the scalars that outlive a step
+  std::string loss_scale;             ///< its kind: "none", "static" or "dynamic"
+  std::map<std::string, File> files;  ///< by their paths in the folder
+  std::string notes;                  ///< the text of a JSON object: CheckpointOptions::notes
+  std::string json;                   ///< the text of all of it but its checksum
+};
+
+/// Reads trainer.json of a checkpoint and checks it against its checksum; the other files are not touched.
+/// Throws Error(data) that names it.
+CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
+
+/// Holds the files of a checkpoint against their sizes and sums, every `world`-th of them from number `rank`
+/// on; `beat` is called now and then. Throws Error(data) with all that is missing, damaged or too much.
+void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
+                       detail::FunctionRef<void()> beat = {});
+
+}  // namespace v0
+}  // namespace tessera
+
+#if defined(TESSERA_INCLUDE_DEFINITIONS)
+#include "tessera/checkpoint/info_definitions.hpp"
+#endif

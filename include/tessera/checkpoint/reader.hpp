@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading a checkpoint into a trainer of any recipe and world: each rank reads the elements that it holds.
+// Needs nlohmann-json and xxHash.
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint/files.hpp"
+#include "tessera/checkpoint/info.hpp"
+#include "tessera/checkpoint/writer.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/safetensors.hpp"
+#include "tessera/train/state_access.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+/// One rank's part of a checkpoint that is being read. All ranks make one and call `run` together.
+class CheckpointReader {
+ public:
+  CheckpointReader(StateAccess& state, std::filesystem::path const& folder)
+      : state_(state), plan_(state.plan()), transport_(state.transport()), folder_(without_slash(folder)) {}
+
+  /// Throws Error(data), on all ranks the same one; before it has read the last file the trainer is
+  /// untouched, later what it holds is undefined.
+  CheckpointInfo run() {
+    (void)state_.scalars();
+    CheckpointInfo info;
+    together(transport_, "open", [&] { info = read_checkpoint(folder_); });
+    comm::agree(
+        transport_,
+        static_cast<std::uint64_t>(std::strtoull(hash_of(info.json).substr(0, 16).c_str(), nullptr, 16)),
+        "checkpoint");
+    together(transport_, "verify", [&] {
+      verify_checkpoint(info, transport_.rank(), transport_.world(), [&] { transport_.heartbeat(); });
+    });
+    together(transport_, "match", [&] {
+      open(info);
+      match();
+      match_scales(info);
+    });
+    together(transport_, "read", [&] {
+      for (Buffer const& buffer : plan_.train.buffers) read(buffer);
+      state_.set_scalars(scalars_of(info));
+    });
+    return info;
+  }
+
+ private:
+  /// Elements of a parameter's state, and the tensor that holds them.
+  struct Box {
+    Range logical;
+    SafetensorsFile const* file;
+    std::string tensor;
+  };
+
+  [[noreturn]] void fail(std::string const& text) const {
+    throw Error(ErrorKind::data, path_text(folder_) + ": " + text);
+  }
+  ParameterSpec const& spec(int unit, int parameter) const {
+    return plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)];
+  }
+
+  void open(CheckpointInfo const& info) {
+    for (auto const& [name, about] : info.files) {
+      if (!name.ends_with(".safetensors")) continue;
+      SafetensorsFile const& file =
+          files_.emplace(name, SafetensorsFile::open(folder_ / name, false)).first->second;
+      bool const weights = name.starts_with(model_folder) || name == adapters_file;
+      for (SafetensorsEntry const& entry : file.tensors())
+        if (weights)
+          boxes_[{entry.name, ""}].push_back({{0, entry.elements()}, &file, entry.name});
+        else
+          add_box(file, entry);
+    }
+    for (auto& [of, list] : boxes_)
+      std::sort(list.begin(), list.end(),
+                [](Box const& a, Box const& b) { return a.logical.begin < b.logical.begin; });
+  }
+  /// "wte.weight.exp_avg[0:4096]".
+  void add_box(SafetensorsFile const& file, SafetensorsEntry const& entry) {
+    std::string_view const name = entry.name;
+    std::size_t const bracket = name.rfind('['), colon = name.rfind(':'),
+                      point = name.substr(0, bracket).rfind('.');
+    Range range;
+    auto const number = [&](std::size_t begin, std::size_t end, std::int64_t& value) {
+      auto const [last, code] = std::from_chars(name.data() + begin, name.data() + end, value);
+      return code == std::errc() && last == name.data() + end;
+    };
+    if (bracket == name.npos || colon == name.npos || colon < bracket || point == name.npos ||
+        !name.ends_with(']') || !number(bracket + 1, colon, range.begin) ||
+        !number(colon + 1, name.size() - 1, range.end) || range.begin < 0 ||
+        entry.elements() != range.end - range.begin)
+      throw Error(ErrorKind::data, file.name() + ": tensor " + printable(name) +
+                                       " is not named and shaped as a part of a checkpoint");
+    boxes_[{std::string(name.substr(0, point)), std::string(name.substr(point + 1, bracket - point - 1))}]
+        .push_back({range, &file, entry.name});
+  }
+
+  /// Holds what there is against the model and what its optimizer keeps.
+  void match() const {
+    std::vector<std::string> missing, extra, misshapen;
+    std::set<std::pair<std::string, std::string>> wanted;
+    auto const want = [&](ParameterSpec const& parameter, std::string const& state) {
+      wanted.insert({parameter.name, state});
+      auto const found = boxes_.find({parameter.name, state});
+      std::string const name = parameter.name + (state.empty() ? "" : "." + state);
+      if (found == boxes_.end()) return missing.push_back(name);
+      std::int64_t at = 0;
+      for (Box const& box : found->second) {
+        if (box.logical.begin != at) break;
+        at = box.logical.end;
+      }
+      if (state.empty()) {
+        SafetensorsEntry const& entry = found->second.front().file->at(parameter.name);
+        if (entry.shape != extents_of(parameter.shape))
+          misshapen.push_back(name + " has shape " + shape_text(entry.shape) + ", the model wants " +
+                              shape_text(extents_of(parameter.shape)));
+      } else if (at != parameter.shape.elements()) {
+        missing.push_back(name + " from element " + std::to_string(at) + " on");
+      }
+    };
+    for (Flat const of : plan_.flats())
+      for (int index = 0; index < static_cast<int>(plan_.unit(of.unit).parameters.size()); ++index) {
+        ParameterSpec const& parameter = spec(of.unit, index);
+        if (plan_.flat_of(of.unit, index).group != of.group) continue;
+        want(parameter, "");
+        if (!plan_.flat(of).trainable) continue;
+        for (OptimizerState const& kept : plan_.optimizer) want(parameter, std::string(kept.name));
+      }
+    for (auto const& [of, list] : boxes_)
+      if (!wanted.contains(of) && of.second != "master")
+        extra.push_back(printable(of.first) + (of.second.empty() ? "" : "." + of.second));
+    if (missing.empty() && extra.empty() && misshapen.empty()) return;
+    std::string text = "does not fit the model and what of it is trained: ";
+    append_names(text, "of another shape:", misshapen);
+    append_names(text, "missing:", missing);
+    append_names(text, "not wanted:", extra);
+    fail(text + "resume with the model and the frozen parameters that were saved");
+  }
+
+  /// Adapters of the same shapes may have other scales.
+  void match_scales(CheckpointInfo const& info) const {
+    auto const saved =
+        nlohmann::ordered_json::parse(info.json).value("adapters", nlohmann::ordered_json::object());
+    for (auto const& [layer, scale] : adapter_scales(plan_)) {
+      nlohmann::ordered_json const before = saved.value(layer, nlohmann::ordered_json());
+      if (before != scale)
+        fail("the adapter of " + layer + " has the scale " + before.dump() + ", and now " +
+             nlohmann::ordered_json(scale).dump() + "; resume with the rank and alpha that were saved");
+    }
+  }
+
+  /// Fills what this rank holds of a state; nothing for other buffers.
+  void read(Buffer const& buffer) {
+    std::string state;
+    if (buffer.kind == BufferKind::moment)
+      state = std::string(plan_.optimizer[static_cast<std::size_t>(buffer.index)].name);
+    else if (buffer.kind != BufferKind::weights && buffer.kind != BufferKind::master)
+      return;
+    Flat const of{buffer.unit, buffer.flat};
+    for (Range now{buffer.range.begin, buffer.range.begin}; now.end < buffer.range.end; now.begin = now.end) {
+      now.end = std::min(now.begin + checkpoint_chunk, buffer.range.end);
+      std::byte* const staged = state_.stage(buffer, now);
+      for (Piece const& piece : plan_.pieces(of, now))
+        read(spec(of.unit, piece.parameter).name, state, piece.logical, buffer.type,
+             staged + buffer.bytes_of(piece.flat.begin - now.begin));
+      state_.put(buffer, now, staged);
+      transport_.heartbeat();
+    }
+  }
+  void read(std::string const& parameter, std::string const& state, Range part, DType type, std::byte* to) {
+    auto const count = static_cast<std::size_t>(part.size());
+    if (type == DType::f64) {
+      bool const exact = state.empty() && boxes_.contains({parameter, "master"});
+      return read(parameter, exact ? "master" : state, part,
+                  std::span<double>{reinterpret_cast<double*>(to), count});
+    }
+    values_.resize(count);
+    read(parameter, state, part, std::span<float>{values_});
+    narrow(values_, type, to);
+  }
+  template <class U>
+  void read(std::string const& parameter, std::string const& state, Range part, std::span<U> out) const {
+    for (Box const& box : boxes_.at({parameter, state})) {
+      Range const here = intersect(box.logical, part);
+      if (here.size() > 0)
+        box.file->read_as(box.tensor, here.begin - box.logical.begin,
+                          out.subspan(static_cast<std::size_t>(here.begin - part.begin),
+                                      static_cast<std::size_t>(here.size())));
+    }
+  }
+
+  /// Counts go on. So does the loss scale where it was and is dynamic; else it is the recipe's own.
+  StepState scalars_of(CheckpointInfo const& info) const {
+    StepState state = info.state;
+    LossScaleKind const kind = plan_.recipe.loss_scale;
+    if (!changes(kind) || info.loss_scale != name_of(kind)) {
+      state.loss_scale = kind == LossScaleKind::none ? 1.0 : state_.options().loss_scale.initial;
+      state.good_steps = 0;
+      state.forgiven = 0;
+      state.skips_in_row = 0;
+    }
+    return state;
+  }
+
+  StateAccess& state_;
+  StepPlan const& plan_;
+  comm::Transport& transport_;
+  std::filesystem::path folder_;
+  std::map<std::string, SafetensorsFile> files_;
+  std::map<std::pair<std::string, std::string>, std::vector<Box>> boxes_;  // of a parameter and a state
+  std::vector<float> values_;
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing a checkpoint: every rank writes what it holds straight to its place, so no rank ever gathers the
+// model. Needs nlohmann-json and xxHash.
+#pragma once
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint/files.hpp"
+#include "tessera/checkpoint/info.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
+#include "tessera/data/file_bytes.hpp"
+#include "tessera/detail/function_ref.hpp"
+#include "tessera/io/extents.hpp"
+#include "tessera/io/file.hpp"
+#include "tessera/io/hash.hpp"
+#include "tessera/io/safetensors.hpp"
+#include "tessera/plan/checkpoint_memory.hpp"
+#include "tessera/policy/parse.hpp"
+#include "tessera/train/state_access.hpp"
+#include "tessera/version.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+
+/// Runs each rank's part of a collective task. If the part fails on a rank, all ranks throw the error of the
+/// first such rank. The part itself must not communicate.
+inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
+  struct Outcome {
+    std::int32_t failed = 0;
+    ErrorKind kind = ErrorKind::failed;
+    char text[4088] = {};
+  };
+  Outcome own;
+  auto const fail = [&](ErrorKind kind, char const* text) {
+    own.failed = 1;
+    own.kind = kind;
+    std::snprintf(own.text, sizeof own.text, "%s", text);
+  };
+  try {
+    part();
+  } catch (PeerLost const&) {
+    throw;
+  } catch (Error const& error) {
+    fail(error.kind(), error.what());
+  } catch (std::exception const& error) {
+    fail(ErrorKind::failed, error.what());
+  }
+  std::vector<Outcome> all(static_cast<std::size_t>(transport.world()));
+  transport.all_gather(&own, all.data(), sizeof own, {"checkpoint", what});
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank].failed) throw Error(all[rank].kind, all[rank].text, static_cast<int>(rank));
+}
+
+/// Returns the text of trainer.json: the object with its own checksum. Bytes of paths that are not UTF-8
+/// become U+FFFD.
+inline std::string with_checksum(nlohmann::ordered_json json) {
+  constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  json["checksum"] = hash_of(json.dump(-1, ' ', false, replace));
+  return json.dump(2, ' ', false, replace) + "\n";
+}
+
+/// What is kept of a trained flat group besides weights in fp32: a name and the buffer that holds it.
+struct KeptState {
+  std::string name;
+  int buffer;
+};
+inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
+  std::vector<KeptState> list;
+  for (int index = 0; index < static_cast<int>(plan.optimizer.size()); ++index)
+    list.push_back({std::string(plan.optimizer[static_cast<std::size_t>(index)].name),
+                    plan.train.find(BufferKind::moment, of, index)});
+  if (plan.recipe.types.master == DType::f64)
+    list.push_back({"master", plan.train.find(plan.master_kind(of), of)});
+  return list;
+}
+
+/// Whether a parameter of a unit belongs to an adapter.
+inline bool is_adapter(UnitSpec const& unit, int parameter) {
+  for (nn::Adapter const& adapter : unit.adapters)
+    if (adapter.a.index == parameter || adapter.b.index == parameter) return true;
+  return false;
+}
+
+/// The scale of each adapter, by the name of its layer.
+inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
+  std::map<std::string, double> scales;
+  for (UnitSpec const& unit : plan.units)
+    for (nn::Adapter const& adapter : unit.adapters) {
+      std::string const& weight = unit.parameters[static_cast<std::size_t>(adapter.weight.index)].name;
+      scales[weight.substr(0, weight.rfind('.'))] = adapter.scale;
+    }
+  return scales;
+}
+
+/// Syncs what a path names; of a folder where the file system can.
+inline void sync_path(std::filesystem::path const& path) {
+  Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) file_error(path, "open", errno);
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) file_error(path, "sync", errno);
+}
+
+/// A file that ranks write at places of their own.
+class PlacedFile {
+ public:
+  PlacedFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
+    file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0666));
+    if (!file_) file_error(path_, create ? "create the file" : "open for writing", errno);
+  }
+  std::filesystem::path const& path() const { return path_; }
+
+  void write(std::int64_t at, void const* data, std::int64_t size) {
+    auto const* bytes = static_cast<char const*>(data);
+    unsynced_ += size;
+    while (size > 0) {
+      ssize_t const written = ::pwrite(file_.get(), bytes, static_cast<std::size_t>(size), at);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) file_error(path_, "write", errno);
+      bytes += written;
+      at += written;
+      size -= written;
+    }
+    // So that no sync takes so long that this rank would be taken for dead.
+    if (unsynced_ >= std::int64_t{1} << 28) sync();
+  }
+  void sync() {
+    if (::fsync(file_.get()) != 0) file_error(path_, "sync", errno);
+    unsynced_ = 0;
+  }
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+  std::int64_t unsynced_ = 0;
+};
+
+/// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together; or
+/// `begin` together, and each on a thread of its own, beside steps, `write` (async.hpp).
+class CheckpointWriter {
+ public:
+  CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions options)
+      : state_(state),
+        plan_(state.plan()),
+        transport_(state.transport()),
+        options_(std::move(options)),
+        folder_(without_slash(folder)),
+        beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
+        staging_(state.staging()) {}
+
+  /// Throws Error(failed) with path and reason, on all ranks the same one; then nothing of it is left.
+  void run() {
+    beat_ = [this] { transport_.heartbeat(); };
+    begin();
+    try {
+      together(transport_, "state", [&] { write_states(); });
+      together(transport_, "weights", [&] { write_weights(); });
+      together(transport_, "sums", [&] { take_sums(); });
+      exchange_sums();
+      together(transport_, "name", [&] { finish(); });
+    } catch (PeerLost const&) {
+      throw;  // who is left may still be writing
+    } catch (Error const&) {
+      remove();
+      throw;
+    }
+  }
+
+  /// Makes the folder, and in it the files that this rank makes; begins the copy that `write` reads. All
+  /// ranks together; throws what `run` does.
+  void begin(bool beside_steps = false) {
+    beside_steps_ = beside_steps;
+    scalars_ = state_.scalars();
+    if (scalars_.stopped_at > 0)
+      throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
+                                           "; there is no checkpoint of it");
+    lay_out();
+    try {
+      together(transport_, "prepare", [&] { prepare(); });
+      together(transport_, "files", [&] { make_files(); });
+      if (beside_steps) together(transport_, "snapshot", [&] { state_.take_snapshot(); });
+    } catch (PeerLost const&) {
+      throw;
+    } catch (Error const&) {
+      remove();
+      throw;
+    }
+  }
+  /// Beside steps: writes this rank's part from its snapshot, and leaves the sum of its own file for rank 0.
+  /// Meets no other rank. `beat` is called all the time, and ends it by throwing.
+  void write(std::function<void()> beat) {
+    beat_ = std::move(beat);
+    while (!state_.has_snapshot()) rest();
+    write_states();
+    write_weights();
+    int const rank = plan_.shape.rank;
+    Sum const own = sum_of(parts_.size() + static_cast<std::size_t>(rank));
+    write_file(beside_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
+  }
+  /// Rank 0, after its own part: waits for those of the others, takes the sums of the weights, gives the
+  /// name.
+  void name() {
+    sums_.assign(files_.size(), {});
+    std::error_code code;
+    for (int rank = 0; rank < world(); ++rank) {
+      std::filesystem::path const mark = beside_ / mark_of(rank);
+      while (!std::filesystem::exists(mark, code)) rest();
+      Sum& sum = sums_[parts_.size() + static_cast<std::size_t>(rank)];
+      std::string digits;
+      std::ifstream file(mark);
+      if (!(file >> sum.bytes >> digits) || sum.bytes <= 0 || digits.size() != sizeof sum.digits)
+        throw Error(ErrorKind::failed,
+                    path_text(mark) + ": cannot be read back, so this checkpoint gets no name");
+      digits.copy(sum.digits, sizeof sum.digits);
+      std::filesystem::remove(mark, code);
+    }
+    for (std::size_t part = 0; part < parts_.size(); ++part) sums_[part] = sum_of(part);
+    finish();
+  }
+  /// Takes back what there is so far; rank 0 does it, when no rank writes any more.
+  void remove() const {
+    std::error_code ignored;
+    if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
+  }
+  bool is_root() const { return plan_.is_root(); }
+  comm::Transport& transport() const { return transport_; }
+  std::filesystem::path const& folder() const { return folder_; }
+
+ private:
+  struct Place {
+    std::size_t file;
+    std::int64_t at;
+  };
+  struct Part {
+    std::string name;
+    SafetensorsLayout layout;
+    std::vector<SafetensorsSpec> tensors;
+  };
+  struct Sum {
+    std::int64_t bytes = 0;
+    char digits[32] = {};
+
+    std::string text() const { return std::string(digits, sizeof digits); }
+  };
+  struct Box {
+    std::size_t tensor;
+    std::int64_t begin;  // of the parameter's elements
+  };
+
+  static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
+  /// What is waited for comes from another thread, or from another process.
+  void rest() const {
+    beat_();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+
+  ParameterSpec const& spec(int unit, int parameter) const {
+    return plan_.unit(unit).parameters[static_cast<std::size_t>(parameter)];
+  }
+  int world() const { return plan_.shape.world; }
+  int owner(std::size_t part) const { return static_cast<int>(part) % world(); }
+
+  /// Calls `write(piece, values)` for all that this rank writes of a buffer, a chunk at a time.
+  template <class Write>
+  void stream(Buffer const& buffer, Write&& write) {
+    Flat const of{buffer.unit, buffer.flat};
+    Range const all = plan_.written(buffer);
+    for (Range now{all.begin, all.begin}; now.end < all.end; now.begin = now.end) {
+      now.end = std::min(now.begin + checkpoint_chunk, all.end);
+      std::vector<Piece> const pieces = plan_.pieces(of, now);
+      if (pieces.empty()) continue;
+      std::byte const* const values = beside_steps_ ? state_.snapshot(buffer, now) : state_.view(buffer, now);
+      for (Piece const& piece : pieces) write(piece, values + buffer.bytes_of(piece.flat.begin - now.begin));
+      beat_();
+    }
+  }
+
+  /// Which parameter stands where in which file of weights: in the order of units, the same on every rank.
+  /// Adapters are in the last file, apart from the model's own weights.
+  void lay_out() {
+    for (bool const adapters : {false, true}) {
+      std::int64_t bytes = options_.part_bytes;
+      for (int unit = 0; unit < plan_.units_count(); ++unit)
+        for (int parameter = 0; parameter < static_cast<int>(plan_.unit(unit).parameters.size());
+             ++parameter) {
+          if (is_adapter(plan_.unit(unit), parameter) != adapters) continue;
+          if (adapters ? parts_.size() == model_parts_ : bytes >= options_.part_bytes) {
+            parts_.emplace_back();
+            bytes = 0;
+          }
+          ParameterSpec const& about = spec(unit, parameter);
+          places_[{unit, parameter}] = {parts_.size() - 1,
+                                        static_cast<std::int64_t>(parts_.back().tensors.size())};
+          parts_.back().tensors.push_back({about.name, extents_of(about.shape)});
+          bytes += 4 * about.shape.elements();
+        }
+      if (!adapters) model_parts_ = parts_.size();
+    }
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      char name[64] = "model.safetensors";
+      if (model_parts_ > 1)
+        std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", part + 1, model_parts_);
+      parts_[part].name = part < model_parts_ ? std::string(model_folder) + "/" + name : adapters_file;
+      parts_[part].layout = safetensors_layout(parts_[part].name, parts_[part].tensors);
+    }
+    for (auto& [parameter, place] : places_)
+      place.at = parts_[place.file].layout.begins[static_cast<std::size_t>(place.at)];
+    for (Part const& part : parts_) files_.push_back(part.name);
+    for (int rank = 0; rank < world(); ++rank) files_.push_back(optimizer_file(rank, world()));
+    lay_out_states();
+  }
+  void lay_out_states() {
+    std::vector<SafetensorsSpec> boxes;
+    for (Flat const of : plan_.trainable())
+      for (KeptState const& kept : kept_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(kept.buffer);
+        if (buffer.block != 1)
+          throw Error(ErrorKind::unsupported, "checkpoints hold a value for each element, and " + kept.name +
+                                                  " has one for " + std::to_string(buffer.block) +
+                                                  "; keep it in another format");
+        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
+          box_of_[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
+          boxes.push_back({spec(of.unit, piece.parameter).name + "." + kept.name + "[" +
+                               std::to_string(piece.logical.begin) + ":" + std::to_string(piece.logical.end) +
+                               "]",
+                           {piece.logical.size()},
+                           buffer.type});
+        }
+      }
+    states_ = safetensors_layout(optimizer_file(plan_.shape.rank, world()), boxes);
+  }
+
+  void prepare() {
+    if (!plan_.is_root()) return;
+    notes_ = nlohmann::ordered_json::parse(options_.notes, nullptr, false);
+    if (!notes_.is_object())
+      throw Error(
+          ErrorKind::usage,
+          "CheckpointOptions::notes is " + printable(options_.notes, 60) +
+              ", which is not the text of a JSON object; write one, such as {\"data\": \"book.txt\"}");
+    std::error_code code;
+    if (std::filesystem::exists(folder_, code))
+      throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
+    std::filesystem::remove_all(beside_, code);  // of a save that was killed
+    make_folder(beside_ / model_folder);
+  }
+
+  /// This rank's file of what the optimizer keeps, and the files of weights that it owns, empty so far.
+  void make_files() {
+    auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
+      PlacedFile file(beside_ / name, true);
+      file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
+    };
+    make(optimizer_file(plan_.shape.rank, world()), states_);
+    for (std::size_t part = 0; part < parts_.size(); ++part)
+      if (owner(part) == plan_.shape.rank) make(parts_[part].name, parts_[part].layout);
+  }
+
+  void write_states() {
+    PlacedFile file(beside_ / optimizer_file(plan_.shape.rank, world()), false);
+    for (Flat const of : plan_.trainable())
+      for (KeptState const& kept : kept_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(kept.buffer);
+        stream(buffer, [&](Piece const& piece, std::byte const* values) {
+          Box const box = box_of_.at({kept.buffer, piece.parameter});
+          file.write(states_.begins[box.tensor] + buffer.bytes_of(piece.logical.begin - box.begin), values,
+                     buffer.bytes_of(piece.logical.size()));
+        });
+      }
+    file.sync();
+  }
+
+  /// Weights that are not finite end it: they could not be trained on.
+  void write_weights() {
+    for (std::size_t part = 0; part < parts_.size(); ++part) {
+      PlacedFile file(beside_ / parts_[part].name, false);
+      for (Flat const of : plan_.flats()) {
+        Buffer const& buffer = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
+        bool here = false;
+        for (Piece const& piece : plan_.pieces(of, plan_.written(buffer)))
+          here = here || places_.at({of.unit, piece.parameter}).file == part;
+        if (!here) continue;
+        stream(buffer, [&](Piece const& piece, std::byte const* stored) {
+          Place const place = places_.at({of.unit, piece.parameter});
+          if (place.file != part) return;
+          std::span<float> const values{reinterpret_cast<float*>(staging_ + SaveStaging::values),
+                                        static_cast<std::size_t>(piece.logical.size())};
+          widen(buffer.type, stored, values);
+          for (std::size_t at = 0; at < values.size(); ++at)
+            if (!std::isfinite(values[at]))
+              throw Error(ErrorKind::diverged,
+                          "the weights are not finite after step " + std::to_string(scalars_.attempted) +
+                              ": " + spec(of.unit, piece.parameter).name + " holds " +
+                              std::to_string(plain(values[at])) + " at element " +
+                              std::to_string(piece.logical.begin + static_cast<std::int64_t>(at)) +
+                              "; no checkpoint was written, lower the learning rate or set clip");
+          file.write(place.at + 4 * piece.logical.begin, values.data(), 4 * piece.logical.size());
+        });
+      }
+      file.sync();
+    }
+  }
+  /// Reads again what was written, each file on one rank.
+  void take_sums() {
+    sums_.assign(files_.size(), {});
+    for (std::size_t file = 0; file < files_.size(); ++file) {
+      int const by = file < parts_.size() ? owner(file) : static_cast<int>(file - parts_.size());
+      if (by == plan_.shape.rank) sums_[file] = sum_of(file);
+    }
+  }
+  Sum sum_of(std::size_t file) const {
+    std::filesystem::path const path = beside_ / files_[file];
+    std::span<char> const room{reinterpret_cast<char*>(staging_ + SaveStaging::summed),
+                               static_cast<std::size_t>(SaveStaging::summed_bytes)};
+    Sum sum;
+    hash_of_file(
+        path.string(), [&] { beat_(); }, room)
+        .copy(sum.digits, sizeof sum.digits);
+    sum.bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+    return sum;
+  }
+  void exchange_sums() {
+    std::size_t const count = files_.size();
+    std::vector<Sum> all(count * static_cast<std::size_t>(world()));
+    transport_.all_gather(sums_.data(), all.data(), static_cast<std::int64_t>(count * sizeof(Sum)),
+                          {"checkpoint", "sums of files"});
+    for (std::size_t file = 0; file < count; ++file)
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world()); ++rank)
+        if (all[rank * count + file].digits[0] != 0) sums_[file] = all[rank * count + file];
+  }
+
+  /// The small files, and the name: from then on the checkpoint is there.
+  void finish() {
+    if (!plan_.is_root()) return;
+    nlohmann::ordered_json files = nlohmann::ordered_json::object();
+    for (std::size_t file = 0; file < files_.size(); ++file)
+      files[files_[file]] = {{"bytes", sums_[file].bytes}, {"xxh3", sums_[file].text()}};
+    auto const add = [&](std::string const& name, std::string const& text) {
+      write_file(beside_ / name, text);
+      files[name] = {{"bytes", text.size()}, {"xxh3", hash_of(text)}};
+    };
+    if (!options_.config.empty()) add(std::string(model_folder) + "/config.json", options_.config);
+    if (model_parts_ > 1) add(std::string(model_folder) + "/model.safetensors.index.json", index());
+    write_file(beside_ / trainer_file, with_checksum(trainer_json(std::move(files))));
+    sync_path(beside_ / model_folder);
+    sync_path(beside_);
+    if (::rename(beside_.c_str(), folder_.c_str()) != 0) file_error(folder_, "rename to it", errno);
+    sync_path(folder_of(folder_));
+  }
+
+  std::string index() const {
+    nlohmann::ordered_json map = nlohmann::ordered_json::object();
+    std::int64_t total = 0;
+    for (Part const& part : std::span(parts_).first(model_parts_))
+      for (SafetensorsSpec const& tensor : part.tensors) {
+        map[tensor.name] = part.name.substr(std::string_view(model_folder).size() + 1);
+        std::int64_t bytes = 4;
+        for (std::int64_t const extent : tensor.shape) bytes *= extent;
+        total += bytes;
+      }
+    return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
+  }
+
+  nlohmann::ordered_json trainer_json(nlohmann::ordered_json files) const {
+    TrainerOptions const& numbers = state_.options();
+    nlohmann::ordered_json json, recipe;
+    for_each_slot([&]<class Slot>(Slot) {
+      std::string key(Slot::title);
+      std::replace(key.begin(), key.end(), ' ', '_');
+      recipe[key] = std::string(plan_.recipe.names.*Slot::field);
+    });
+    recipe["loss_scale"] = std::string(name_of(plan_.recipe.loss_scale));
+    json["schema_version"] = checkpoint_schema;
+    json["library"] = version;
+    json["step"] = scalars_.attempted;
+    json["state"] = {{"attempted", scalars_.attempted},     {"applied", scalars_.applied},
+                     {"beta1_power", scalars_.beta1_power}, {"beta2_power", scalars_.beta2_power},
+                     {"loss_scale", scalars_.loss_scale},   {"good_steps", scalars_.good_steps},
+                     {"forgiven", scalars_.forgiven},       {"skips_in_row", scalars_.skips_in_row}};
+    json["seed"] = numbers.seed;
+    json["world"] = world();
+    json["batch"] = plan_.shape.batch;
+    json["sequence"] = plan_.shape.sequence;
+    json["accumulation"] = plan_.shape.accumulation;
+    json["recipe"] = std::move(recipe);
+    for (auto const& [layer, scale] : adapter_scales(plan_)) json["adapters"][layer] = scale;
+    json["notes"] = notes_;
+    json["files"] = std::move(files);
+    return json;
+  }
+
+  StateAccess& state_;
+  StepPlan const& plan_;
+  comm::Transport& transport_;
+  CheckpointOptions options_;
+  nlohmann::ordered_json notes_;  // of rank 0
+  std::filesystem::path folder_, beside_;
+  std::byte* staging_;
+  std::function<void()> beat_;  // called all the time while this rank writes
+  bool beside_steps_ = false;   // from the snapshot
+  StepState scalars_;
+  std::vector<Part> parts_;
+  std::size_t model_parts_ = 0;                  // of those; one more holds adapters
+  std::map<std::pair<int, int>, Place> places_;  // of unit and parameter
+  SafetensorsLayout states_;                     // of this rank's file
+  std::map<std::pair<int, int>, Box> box_of_;    // in it, of buffer and parameter
+  std::vector<std::string> files_;               // of weights, then of optimizers
+  std::vector<Sum> sums_;                        // of those files
+};
+
+}  // namespace detail
+}  // namespace v0
+}  // namespace tessera

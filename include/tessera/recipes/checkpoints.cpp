@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints for programs that link tessera::recipes.
+#define TESSERA_RECIPES_LINKED
+#include "tessera/checkpoint/async_definitions.hpp"
+#include "tessera/checkpoint/checkpoint_definitions.hpp"
+#include "tessera/checkpoint/info_definitions.hpp"

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is measured of GPUs themselves.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <type_traits>
+
+#include "tessera/backend/cuda/products/measured_plans.cuh"
+#include "tessera/cuda.cuh"
+#include "tessera/train/device_probe.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace detail {
+namespace {
+
+/// FLOP/s of y = x w with n x n matrices of T; nothing where there is no room for them.
+template <class T>
+std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
+  struct Current {
+    Current() { cudaGetDevice(&device); }
+    ~Current() { cudaSetDevice(device); }
+    int device = 0;
+  } const current;
+  Context<Cuda>::select(0);
+  std::size_t const bytes = static_cast<std::size_t>(n * n) * sizeof(T);
+  std::size_t const room = Context<Cuda>::workspace_bytes(1, n, math.product);
+  cuda::Spare const x(bytes), w(bytes), y(bytes), workspace(room);
+  for (cuda::Spare const* spare : {&x, &w, &y, &workspace})
+    if (!spare->get()) return std::nullopt;
+  Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), room}, nullptr, math);
+  // Zeros would cost less power, and so run at higher clocks than what a model multiplies.
+  auto const fill = [&](cuda::Spare const& to, std::uint32_t seed) {
+    cuda::fill_operand<<<static_cast<unsigned>((n * n + 255) / 256), 256, 0, context.stream()>>>(
+        cuda::data_type<T>, n * n, seed, to.get());
+  };
+  fill(x, 1);
+  fill(w, 2);
+  auto const matrix = [n](cuda::Spare const& of) {
+    return Tensor<T, Cuda>(static_cast<T*>(of.get()), Shape{n, n});
+  };
+  auto const multiply = [&] {
+    ops::linear<T, Cuda>(context, matrix(x), ops::Operand<T, Cuda>{matrix(w)}, matrix(y));
+  };
+  cuda::Event const begin = cuda::make_event(cudaEventDefault), end = cuda::make_event(cudaEventDefault);
+  for (int warm = 0; warm < 2; ++warm) multiply();
+  std::array<float, 5> times{};
+  for (float& each : times) {
+    context.check(cudaEventRecord(begin.get(), context.stream()), "cudaEventRecord");
+    multiply();
+    context.check(cudaEventRecord(end.get(), context.stream()), "cudaEventRecord");
+    context.check(cudaEventSynchronize(end.get()), "cudaEventSynchronize");
+    context.check(cudaEventElapsedTime(&each, begin.get(), end.get()), "cudaEventElapsedTime");
+  }
+  context.synchronize();
+  context.raise();
+  double const size = static_cast<double>(n), least = *std::min_element(times.begin(), times.end());
+  return least > 0.0 ? std::optional(2.0 * size * size * size / (least * 1e-3)) : std::nullopt;
+}
+
+/// Large enough to fill any GPU, and milliseconds on most.
+std::optional<double> measured_product_rate(RecipeTable const& recipe) {
+  Math const math = Math::of(recipe);
+  switch (recipe.types.activation) {
+    case DType::f64:
+      return measured_product_rate<double>(2048, math);
+    case DType::f16:
+      return measured_product_rate<half>(8192, math);
+    case DType::bf16:
+      return measured_product_rate<bfloat16>(8192, math);
+    case DType::f32:
+      return measured_product_rate<float>(4096, math);
+    case DType::tf32:
+    case DType::bf16x6:
+    case DType::bf16x3:
+    case DType::u8:
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+}  // namespace detail
+
+std::optional<double> product_rate(RecipeTable const& recipe) {
+  if (recipe.device != Device::cuda) return std::nullopt;
+  static std::mutex mutex;
+  static std::map<std::string, std::optional<double>> known;
+  std::lock_guard const lock(mutex);
+  std::optional<double>& rate = known[std::string(recipe.names.precision)];
+  try {
+    if (!rate) rate = detail::measured_product_rate(recipe);
+  } catch (Error const&) {  // a figure beside others: runs say themselves what is wrong
+  }
+  return rate;
+}
+
+std::optional<std::int64_t> allocated_bytes(Device device, int index) {
+  if (device != Device::cuda) return std::nullopt;
+  return cuda::DeviceMemory::held(index);
+}
+
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in bfloat16 on the CPU, and what models call there.
+#include "tessera/recipes/engine.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+TESSERA_OPERATIONS_16_BIT(, Cpu, bfloat16)
+TESSERA_ENGINE(Cpu, bfloat16)
+
+}  // namespace v0
+}  // namespace tessera

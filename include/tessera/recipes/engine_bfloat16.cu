@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine in bfloat16 on a GPU, and what models call there.
+#include "tessera/cuda.cuh"
+#include "tessera/recipes/engine.hpp"
+
+namespace tessera {
+inline namespace v0 {
+
+TESSERA_OPERATIONS_16_BIT(, Cuda, bfloat16)
+TESSERA_ENGINE(Cuda, bfloat16)
+
+}  // namespace v0
+}  // namespace tessera
