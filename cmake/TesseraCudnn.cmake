@@ -55,5 +55,5 @@ function(tessera_find_cudnn target folder missing)
   target_link_libraries(${target} INTERFACE tessera::cuda "${CUDNN_LIBRARY}" CUDA::nvrtc)
   target_include_directories(${target} SYSTEM INTERFACE "${CUDNN_INCLUDE_DIR}" "${CUDNN_FRONTEND_INCLUDE_DIR}"
                              ${CUDAToolkit_INCLUDE_DIRS})
-  target_sources(${target} INTERFACE "${folder}/tessera/backend/cuda/attention_cudnn.cpp")
+  target_sources(${target} INTERFACE "${folder}/tessera/backend/cuda/attention/attention_cudnn.cpp")
 endfunction()

@@ -16,14 +16,12 @@ if(TESSERA_GIT)
 endif()
 file(CONFIGURE OUTPUT "${tessera_build_facts}" CONTENT
 "#include \"machine/build_facts.hpp\"
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace cli {
 char const* const git_hash = \"@git_hash@\";
 char const* const compile_flags = R\"flags(@compile_flags@)flags\";
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 " @ONLY)
 
 # examples/machines and examples/experiments/published.json, so that the programs need no files.
@@ -40,8 +38,7 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/machine_files.cpp" CONTEN
 #ifdef __clang__
 #pragma clang diagnostic ignored \"-Woverlength-strings\"
 #endif
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace cli {
 namespace {
 constexpr MachineFile known_machine_files[] = {
@@ -49,8 +46,7 @@ constexpr MachineFile known_machine_files[] = {
 }  // namespace
 std::span<MachineFile const> machine_files() { return known_machine_files; }
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 " @ONLY)
 set(published "${PROJECT_SOURCE_DIR}/examples/experiments/published.json")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${published}")
@@ -59,13 +55,11 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/published_json.cpp" CONTE
 "#ifdef __clang__
 #pragma clang diagnostic ignored \"-Woverlength-strings\"
 #endif
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace cli {
 extern char const* const published_json;
 char const* const published_json = R\"published(@published@)published\";
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 " @ONLY)
 set(tessera_embedded_files "${PROJECT_BINARY_DIR}/generated/machine_files.cpp" "${PROJECT_BINARY_DIR}/generated/published_json.cpp")

@@ -43,5 +43,5 @@ install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/io/uring.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/io")
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/backend/cuda/attention/attention_cudnn.cpp"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/backend/cuda")
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/backend/cuda/attention")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

@@ -17,6 +17,7 @@ struct bf16x3;
 enum class DType : std::uint8_t;
 enum class ErrorKind;
 class Error;
+class Word;
 class PeerLost;
 enum class Lane : std::uint8_t;
 struct Operation;
@@ -242,7 +243,14 @@ class SampleOrder;
 enum class TokenFormat : std::uint8_t;
 struct Record;
 struct TokenOptions;
+struct TokenLayout;
 class TokenSource;
+
+namespace files {
+class Descriptor;
+struct Destination;
+class FileReader;
+}  // namespace files
 
 namespace data {
 class TokenBatches;
@@ -280,6 +288,10 @@ struct StepRecord;
 class JsonlLog;
 enum class SamplesAre : std::uint8_t;
 struct RecordOptions;
+
+namespace json_lines {
+struct FieldReader;
+}  // namespace json_lines
 
 // plan/
 struct Range;

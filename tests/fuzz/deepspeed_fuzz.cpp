@@ -17,8 +17,8 @@
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* bytes, std::size_t size) {
   std::string_view const text(reinterpret_cast<char const*>(bytes), size);
   try {
-    tessera::cli::DeepSpeedRun const run =
-        tessera::cli::read_deepspeed(text, "fuzz.json", [](std::string const&) { return nullptr; });
+    programs::cli::DeepSpeedRun const run =
+        programs::cli::read_deepspeed(text, "fuzz.json", [](std::string const&) { return nullptr; });
     for (auto const& setting : run.settings)
       if (!setting.flag.starts_with("--") || setting.where.empty()) std::abort();
   } catch (tessera::Error const& error) {

@@ -12,7 +12,7 @@
 #include "fuzz/support.hpp"
 #include "trace/marks.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 namespace {
 

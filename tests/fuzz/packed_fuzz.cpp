@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
       ::pwrite(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
     std::abort();
   try {
-    auto const stream = tessera::text::ByteStream::open(path);
+    auto const stream = programs::text::ByteStream::open(path);
     char block[4096];
     for (int times = 0; times < 4096; ++times) {
       std::size_t const got = stream->read(block, sizeof block);

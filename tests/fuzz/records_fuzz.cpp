@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   std::string_view const line(reinterpret_cast<char const*>(input), size);
   try {
     std::string const text = tessera::field_of(line, "text", "input: line 1");
-    if (tessera::text::first_invalid(text) != text.size() || text.size() > 3 * line.size()) std::abort();
+    if (programs::text::first_invalid(text) != text.size() || text.size() > 3 * line.size()) std::abort();
   } catch (tessera::Error const& error) {
     if (error.kind() != tessera::ErrorKind::data || std::strchr(error.what(), '\n') != nullptr) std::abort();
   }

@@ -13,7 +13,7 @@
 #include "report/reading.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  using namespace tessera::reporting;
+  using namespace programs::reporting;
   std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
   try {
     Material material;

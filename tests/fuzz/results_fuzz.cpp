@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
   for (char const* row : {"", "zs2_fp16_ranks4_bs4_sl128"}) try {
       for (auto const& setting :
-           tessera::cli::row_settings(tessera::results::read_results(path), "compare.json", row))
+           programs::cli::row_settings(programs::results::read_results(path), "compare.json", row))
         if (!setting.flag.starts_with("--") || setting.where.empty()) std::abort();
     } catch (tessera::Error const& error) {
       fuzz::check(error, {tessera::ErrorKind::data, tessera::ErrorKind::config});

@@ -12,7 +12,7 @@
 #include "text/sentence_piece.hpp"
 #include "text/unicode.hpp"
 
-namespace text = tessera::text;
+namespace text = programs::text;
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   try {

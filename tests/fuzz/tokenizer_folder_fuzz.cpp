@@ -13,7 +13,7 @@
 #include "fuzz/support.hpp"
 #include "text/tokenizer.hpp"
 
-namespace text = tessera::text;
+namespace text = programs::text;
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
   static fuzz::Folder const folder;

@@ -14,7 +14,7 @@
 #include "text/tokenizer_file.hpp"
 #include "text/unicode.hpp"
 
-namespace text = tessera::text;
+namespace text = programs::text;
 
 namespace {
 

@@ -29,8 +29,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   std::vector<std::byte> bytes(size);  // aligned, and of exactly that size
   if (size > 0) std::memcpy(bytes.data(), input, size);
   try {
-    auto const layout = tessera::detail::token_layout(
-        std::span<std::byte const>(bytes).first(std::min(size, tessera::detail::token_head_bytes)), size,
+    auto const layout = tessera::token_layout(
+        std::span<std::byte const>(bytes).first(std::min(size, tessera::token_head_bytes)), size,
         "input.bin");
     auto const width = tessera::bytes_per_token(layout.format);
     if (layout.tokens < 1) std::abort();

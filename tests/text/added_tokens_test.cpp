@@ -18,7 +18,7 @@
 #include "text/tokenizer.hpp"
 #include "text/tokenizer_file.hpp"
 
-namespace text = tessera::text;
+namespace text = programs::text;
 using file_support::TemporaryFolder;
 using text_support::fixtures, text_support::refusal;
 using Json = nlohmann::json;

@@ -14,7 +14,7 @@
 #include "text/tokenizer.hpp"
 
 namespace ts = tessera;
-namespace text = tessera::text;
+namespace text = programs::text;
 using text_support::refusal;
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "text/split.hpp"
 
-namespace text = tessera::text;
+namespace text = programs::text;
 using text::Delimiter;
 using text::Pieces;
 

@@ -21,7 +21,7 @@
 #include "text/unicode.hpp"
 
 namespace ts = tessera;
-namespace text = tessera::text;
+namespace text = programs::text;
 using file_support::TemporaryFolder;
 using text_support::fixtures, text_support::refusal;
 

@@ -15,7 +15,7 @@
 #include "text/unicode.hpp"
 
 namespace ts = tessera;
-namespace text = tessera::text;
+namespace text = programs::text;
 using text_support::fixtures;
 
 namespace {

@@ -12,15 +12,14 @@ using namespace tessera;
 
 TEST_CASE("a sentence is its words and numbers one after another") {
   std::string const name = "a.bin";
-  CHECK(v0::detail::sentence({}).empty());
-  CHECK(v0::detail::sentence({name, ": token ", std::int64_t{-7}, " of ", std::size_t{12}, std::string_view{},
-                              ", ", std::string_view("rank 3").substr(0, 4), 5}) ==
-        "a.bin: token -7 of 12, rank5");
+  CHECK(sentence({}).empty());
+  CHECK(sentence({name, ": token ", std::int64_t{-7}, " of ", std::size_t{12}, std::string_view{}, ", ",
+                  std::string_view("rank 3").substr(0, 4), 5}) == "a.bin: token -7 of 12, rank5");
 }
 
 TEST_CASE("an error that is thrown from words has its kind, rank and unit") {
   try {
-    v0::detail::throw_error(ErrorKind::data, {"unit ", 4, " is bad"}, 2, "h.4");
+    throw_error(ErrorKind::data, {"unit ", 4, " is bad"}, 2, "h.4");
   } catch (Error const& error) {
     CHECK(error.what() == std::string("unit 4 is bad"));
     CHECK(error.kind() == ErrorKind::data);

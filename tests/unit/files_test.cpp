@@ -330,21 +330,21 @@ TEST_CASE("the bytes of a file are all of them") {
 }
 
 TEST_CASE("numbers and names in messages") {
-  CHECK(ts::detail::with_commas(0) == "0");
-  CHECK(ts::detail::with_commas(999) == "999");
-  CHECK(ts::detail::with_commas(1000) == "1,000");
-  CHECK(ts::detail::with_commas(2'590'123) == "2,590,123");
-  CHECK(ts::detail::with_commas(-123) == "-123");
-  CHECK(ts::detail::with_commas(-1234) == "-1,234");
-  CHECK(ts::detail::printable("a\nb\x7f") == "a\\x0ab\\x7f");
-  CHECK(ts::detail::printable("\xc2\x9b"
-                              "2J") == "\\xc2\\x9b2J");  // CSI in one character
-  CHECK(ts::detail::printable("\xe2\x80\xae"
-                              "cba") == "\\xe2\\x80\\xaecba");  // right to left
-  CHECK(ts::detail::printable("\xef\xbb\xbf#version") == "\\xef\\xbb\\xbf#version");
-  CHECK(ts::detail::printable("\xc2\xa0\xc3\xa9\xe2\x80\x8d\xe2\x80\x94") ==
+  CHECK(ts::files::with_commas(0) == "0");
+  CHECK(ts::files::with_commas(999) == "999");
+  CHECK(ts::files::with_commas(1000) == "1,000");
+  CHECK(ts::files::with_commas(2'590'123) == "2,590,123");
+  CHECK(ts::files::with_commas(-123) == "-123");
+  CHECK(ts::files::with_commas(-1234) == "-1,234");
+  CHECK(ts::files::printable("a\nb\x7f") == "a\\x0ab\\x7f");
+  CHECK(ts::files::printable("\xc2\x9b"
+                             "2J") == "\\xc2\\x9b2J");  // CSI in one character
+  CHECK(ts::files::printable("\xe2\x80\xae"
+                             "cba") == "\\xe2\\x80\\xaecba");  // right to left
+  CHECK(ts::files::printable("\xef\xbb\xbf#version") == "\\xef\\xbb\\xbf#version");
+  CHECK(ts::files::printable("\xc2\xa0\xc3\xa9\xe2\x80\x8d\xe2\x80\x94") ==
         "\xc2\xa0\xc3\xa9\xe2\x80\x8d\xe2\x80\x94");
-  CHECK(ts::detail::printable(std::string(300, 'a')) == std::string(200, 'a') + "...");
+  CHECK(ts::files::printable(std::string(300, 'a')) == std::string(200, 'a') + "...");
 }
 
 TEST_CASE("a log line is on the disk when write returns") {

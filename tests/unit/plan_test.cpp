@@ -458,7 +458,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
 TEST_CASE("the page cache of a container does not count as taken") {
   file_support::TemporaryFolder const folder;
   auto const write = file_support::write;
-  auto const available = [&] { return tessera::detail::available_host_memory(folder.path().string()); };
+  auto const available = [&] { return tessera::host_memory::available_host_memory(folder.path().string()); };
   std::int64_t const free = available();
   CHECK(free > 1 << 20);
   write(folder / "memory.max", "1000000\n");

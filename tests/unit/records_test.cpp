@@ -173,13 +173,13 @@ TEST_CASE("objects of JSON Lines are records") {
   for (char const* const line : {"{\"text\": \xff\xfe}", "{\"text\": \xc3\xa9}", "\xe6\x97\xa5"}) {
     std::string const said = file_support::thrown_by([&] { (void)refused(line); }).text;
     CAPTURE(said);
-    CHECK(ts::detail::first_invalid(said) == said.size());
+    CHECK(ts::utf8::first_invalid(said) == said.size());
     CHECK(file_support::has(said, "invalid literal"));
   }
   std::string wide = "{\"a";
   for (int i = 0; i < 150; ++i) wide += "\xc3\xa9";
   std::string const said = file_support::thrown_by([&] { (void)refused(wide + "\": 1}"); }).text;
-  CHECK(ts::detail::first_invalid(said) == said.size());
+  CHECK(ts::utf8::first_invalid(said) == said.size());
   CHECK_ERROR(data, refused(std::string("\xff\xfe{\0\"\0", 6)), "b.jsonl", "is text in UTF-16", "iconv");
   // NaN and Infinity are accepted, since Python writes and reads them.
   CHECK(texts(refused("{\"x\": NaN, \"y\": [-Infinity, Infinity], \"text\": \"NaN \\\" Infinity\"}")) ==

@@ -16,8 +16,8 @@
 
 #include "machine/build_facts.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -47,7 +47,7 @@ std::string in_shell(std::string const& word) {
 
 Names flags_in(std::string const& path) {
   std::ifstream file(path);
-  std::string const name = v0::detail::path_text(path);
+  std::string const name = files::path_text(path);
   std::error_code code;
   if (!file || std::filesystem::is_directory(path, code))
     refuse("@" + name + ": cannot be read; name a file of flags, and write ./@... for a path that begins so");
@@ -308,7 +308,7 @@ void CommandLine::take(Names const& words, std::string const& origin) {
     if (!is_flag(word)) {
       Names const names = all_names();
       std::string const meant = nearest("--" + word, names);
-      bool const close = v0::detail::edit_distance("--" + word, meant) <= 2;
+      bool const close = edit_distance("--" + word, meant) <= 2;
       refuse("unexpected " + in_quotes(word) + ": values follow their flag" +
              (close ? ", the nearest flag is " + meant : std::string()) + "; see " + program_ + " --help");
     }
@@ -370,5 +370,4 @@ std::string command_text(int argc, char const* const* argv) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -20,8 +20,8 @@ class App;
 class Option;
 }  // namespace CLI
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A word as a shell reads it back.
@@ -181,5 +181,4 @@ class CommandLine {
 std::string command_text(int argc, char const* const* argv);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -18,8 +18,8 @@
 #include "cli/values.hpp"
 #include "config/config_json.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -159,5 +159,4 @@ Range range_of(Option const& option) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

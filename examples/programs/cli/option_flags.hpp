@@ -11,8 +11,8 @@
 #include "cli/values.hpp"
 #include "config/config_json.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Another name for an option in a program: its flags and its key in results.
@@ -49,5 +49,4 @@ Names choices_of(Option const& option);
 Range range_of(Option const& option);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -11,8 +11,8 @@
 #include "cli/command_line.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -155,5 +155,4 @@ void ProgramFiles::check(std::vector<NamedPath> const& more) const {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -12,8 +12,8 @@
 
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A path of the command line, with its flag, and the file or folder that it leads to. "-" is standard
@@ -33,7 +33,7 @@ class NamedPath {
   std::string const& flag() const { return flag_; }
   bool is_folder() const { return exists_ && S_ISDIR(status_.st_mode); }
   /// "--log 'run.jsonl'".
-  std::string text() const { return flag_ + " '" + v0::detail::path_text(path_) + "'"; }
+  std::string text() const { return flag_ + " '" + files::path_text(path_) + "'"; }
 
   bool same(NamedPath const& other) const {
     bool const one = exists_ && other.exists_ && status_.st_dev == other.status_.st_dev &&
@@ -86,5 +86,4 @@ class ProgramFiles {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

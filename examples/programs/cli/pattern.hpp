@@ -15,8 +15,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A regular expression that is looked for anywhere in a name. Copies share it, also between threads.
@@ -55,5 +55,4 @@ class Pattern {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

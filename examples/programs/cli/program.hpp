@@ -25,17 +25,17 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Prints "error: TEXT" as a single line of UTF-8 without control characters.
 inline void print_error(std::string_view text) {
   std::cout.flush();
-  std::string storage, line(v0::detail::repaired(text, storage));
+  std::string storage, line(utf8::repaired(text, storage));
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
-  std::cerr << "error: " << v0::detail::printable(line, line.size()) << std::endl;
+  std::cerr << "error: " << files::printable(line, line.size()) << std::endl;
 }
 
 /// Checks whether the reader of standard output is gone, as after `| head`.
@@ -163,5 +163,4 @@ class Interrupt {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

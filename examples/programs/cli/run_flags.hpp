@@ -29,8 +29,8 @@
 #include "cli/pattern.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 struct DataFlags {
@@ -198,5 +198,4 @@ inline void add_machine_flags(CommandLine& line, TrainerOptions& options) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -16,8 +16,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A value for each slot.
@@ -128,5 +128,4 @@ std::string slot_default(std::string const& device) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -22,8 +22,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets
@@ -402,5 +402,4 @@ class Table {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -20,8 +20,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/policy/parse.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 using Names = std::vector<std::string>;
@@ -31,7 +31,7 @@ using Names = std::vector<std::string>;
 /// A value as it may stand in a message: control characters replaced, cut at 80 letters, in quotes.
 inline std::string in_quotes(std::string_view value) {
   std::string const shown = value.size() > 80 ? std::string(value.substr(0, 77)) + "..." : std::string(value);
-  return "'" + v0::detail::printable(shown) + "'";
+  return "'" + files::printable(shown) + "'";
 }
 
 inline std::string joined(Names const& items, std::string_view between = ", ") {
@@ -51,7 +51,7 @@ inline std::string lower(std::string_view value) {
 /// The candidate that is fewest letters away, in whatever case; the first of equals. There must be one.
 inline std::string nearest(std::string_view value, Names const& candidates) {
   auto const distance = [given = lower(value)](std::string const& candidate) {
-    return v0::detail::edit_distance(given, lower(candidate));
+    return edit_distance(given, lower(candidate));
   };
   return *std::min_element(candidates.begin(), candidates.end(), [&](auto const& one, auto const& other) {
     return distance(one) < distance(other);
@@ -203,19 +203,19 @@ inline std::string in_flags(std::string text) {
 }
 
 /// 1234567 as "1,234,567".
-inline std::string grouped(std::int64_t value) { return v0::detail::with_commas(value); }
+inline std::string grouped(std::int64_t value) { return files::with_commas(value); }
 
 /// A number with so many decimals.
 inline std::string fixed(double value, int decimals) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, v0::detail::plain(value));
+  std::snprintf(text, sizeof text, "%.*f", decimals, files::plain(value));
   return text;
 }
 
 /// A number in a short form: "0.0003", "1e-08".
 inline std::string shortest(double value) {
   char text[64];
-  std::snprintf(text, sizeof text, "%g", v0::detail::plain(value));
+  std::snprintf(text, sizeof text, "%g", files::plain(value));
   return text;
 }
 
@@ -226,5 +226,4 @@ inline std::string exact(double value) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -6,8 +6,8 @@
 
 #include "workload/data.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -80,9 +80,9 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("precisions", list_of(slot::precision{}), slot_origin("--precisions", false));
   box.add("offloads", list_of(slot::offload{}), slot_origin("--offloads", settings.matrix.offloads_given));
   if (!settings.trainer.nvme_directory.empty())
-    box.add("nvme path", v0::detail::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
+    box.add("nvme path", files::path_text(settings.trainer.nvme_directory), origin("--nvme-path"));
   if (settings.plans)
-    box.add("product plans", v0::detail::path_text(settings.product_plans), origin("--product-plans"));
+    box.add("product plans", files::path_text(settings.product_plans), origin("--product-plans"));
   if (settings.epochs > 0)
     box.add("epochs",
             std::to_string(settings.epochs) + ", whose first " + std::to_string(settings.warmup) +
@@ -102,7 +102,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("data", data.description() + ", " + name_of(settings.data.order), origin("--data"));
   box.add("samples", cli::samples_text(data, settings.data, points.front().sequence, settings.samples),
           origin(line.given("--samples") ? "--samples" : "--samples-are"));
-  if (!settings.init.empty()) box.add("weights", v0::detail::path_text(settings.init), origin("--init"));
+  if (!settings.init.empty()) box.add("weights", files::path_text(settings.init), origin("--init"));
   for (auto const& model : settings.matrix.models)
     if (settings.init.empty() && !model.hub.empty())
       box.add("weights", model.name + ": random, nothing was downloaded", "derived");
@@ -145,5 +145,4 @@ cli::Json settings_json(Settings const& settings, TokenSource const& data) {
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

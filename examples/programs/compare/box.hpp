@@ -12,8 +12,8 @@
 #include "compare/settings.hpp"
 #include "machine/machine.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// Returns the settings as a box. `data` is the training data; for text, its bytes.
@@ -22,5 +22,4 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
 cli::Json settings_json(Settings const& settings, TokenSource const& data);
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -34,8 +34,8 @@
 #include "results/published.hpp"
 #include "workload/data.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -148,7 +148,7 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
   auto const on_disk = std::find_if(offloads.begin(), offloads.end(), [](std::string const& offload) {
-    return v0::uses_files(parse_recipe({.offload = offload}).placement);
+    return uses_files(parse_recipe({.offload = offload}).placement);
   });
   if (on_disk != offloads.end())
     cli::refuse(*on_disk + " keeps state in files, and " + settings.defaults +
@@ -225,9 +225,8 @@ void open_weights(std::vector<Point>& points, std::filesystem::path const& init)
 
 /// Whether some row keeps state in files.
 bool uses_files(std::vector<Point> const& points) {
-  return std::any_of(points.begin(), points.end(), [](Point const& point) {
-    return !point.refusal && v0::uses_files(point.recipe.placement);
-  });
+  return std::any_of(points.begin(), points.end(),
+                     [](Point const& point) { return !point.refusal && uses_files(point.recipe.placement); });
 }
 
 std::string row_line(Measured const& row, std::size_t index, std::size_t count) {
@@ -331,7 +330,7 @@ int run(int argc, char const* const* argv) {
   if (!line.parse(argc, argv)) return 0;
   if (settings.list) return list_recipes();
   if (line.given("--output-dir") && !(settings.json.empty() && settings.csv.empty()))
-    cli::refuse("--output-dir " + v0::detail::path_text(settings.output_dir) +
+    cli::refuse("--output-dir " + files::path_text(settings.output_dir) +
                 " would stay empty: with --json or --csv those files alone are written; leave one out");
   if (settings.timestamp && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse(
@@ -347,7 +346,7 @@ int run(int argc, char const* const* argv) {
   cli::check_data_flags(line, settings.data);
   if (settings.epochs == 0) check_schedule(settings, settings.warmup + settings.steps);
   if (!settings.init.empty() && settings.matrix.models.size() > 1)
-    cli::refuse("--init " + v0::detail::path_text(settings.init) +
+    cli::refuse("--init " + files::path_text(settings.init) +
                 " holds the weights of one model, and --models gives " +
                 std::to_string(settings.matrix.models.size()) + "; give one of them");
   cli::check_nvme_path(settings.nvme_path);
@@ -487,9 +486,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 
 int main(int argc, char** argv) {
-  return tessera::cli::guarded([&] { return tessera::compare::run(argc, argv); });
+  return programs::cli::guarded([&] { return programs::compare::run(argc, argv); });
 }

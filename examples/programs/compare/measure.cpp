@@ -31,8 +31,8 @@
 #include "workload/data.hpp"
 #include "workload/weights.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -435,5 +435,4 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

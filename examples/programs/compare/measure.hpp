@@ -18,8 +18,8 @@
 #include "results/results.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// One training of a row. Everything is measured on rank 0 unless it says otherwise.
@@ -95,5 +95,4 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -8,8 +8,8 @@
 
 #include "tessera/policy/table.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -140,5 +140,4 @@ std::string next_text(Settings const& settings, std::filesystem::path const& rep
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

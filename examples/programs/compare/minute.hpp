@@ -13,8 +13,8 @@
 #include "cli/terminal.hpp"
 #include "compare/measure.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// The time limit in seconds, from the start of the program to its end.
@@ -73,5 +73,4 @@ std::string next_text(Settings const& settings, std::filesystem::path const& rep
                       std::vector<Measured> const& measured, std::size_t all);
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -19,8 +19,8 @@
 #include "cli/program.hpp"
 #include "report/pages.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -121,10 +121,10 @@ bool is_stream(fs::path const& path) {
 
 /// Locks a folder for this process, which then needs no file in it. Where the file system has no locks, two
 /// comparisons are not told apart.
-v0::detail::Descriptor locked(fs::path const& folder) {
-  v0::detail::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+files::Descriptor locked(fs::path const& folder) {
+  files::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw Error(ErrorKind::failed, v0::detail::path_text(folder) +
+    throw Error(ErrorKind::failed, files::path_text(folder) +
                                        ": another compare is writing its files there; wait until it has "
                                        "ended, or give another --output-dir");
   return open;
@@ -205,9 +205,9 @@ Outputs::Outputs(Settings const& settings, std::vector<Point> const& points, cli
 }
 
 void Outputs::hold(fs::path const& path) {
-  v0::detail::Descriptor& file = held_[path == csv_];
-  file = v0::detail::Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-  if (file) v0::detail::lock_for_run(file.get(), path);
+  files::Descriptor& file = held_[path == csv_];
+  file = files::Descriptor(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (file) files::lock_for_run(file.get(), path);
 }
 
 bool Outputs::kept(fs::path const& path) const {
@@ -265,11 +265,11 @@ std::string Outputs::write_report(results::Document const& document) const {
   Row const json = document_.empty() ? json_of(settings_, document) : results::to_json(document);
   try {
     write_file(report_, reporting::html_page_of(results, json, document.command));
-    return "wrote " + v0::detail::path_text(report_);
+    return "wrote " + files::path_text(report_);
   } catch (std::exception const& error) {
     std::cout.flush();
     std::cerr << "warning: no page of the results: " << error.what() << "; the results are in "
-              << v0::detail::path_text(results) << ", and report makes a page of them" << std::endl;
+              << files::path_text(results) << ", and report makes a page of them" << std::endl;
     return {};
   }
 }
@@ -283,12 +283,11 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
       return;
     }
     if (kept(path)) {
-      lines.push_back("left " + v0::detail::path_text(path) +
-                      " as it was: interrupted before a row was finished");
+      lines.push_back("left " + files::path_text(path) + " as it was: interrupted before a row was finished");
       return;
     }
     write_file(path, text);
-    lines.push_back("wrote " + v0::detail::path_text(path));
+    lines.push_back("wrote " + files::path_text(path));
   };
   write_logs(measured);
   if (!json_.empty()) write(json_, text_of(json_of(settings_, document)));
@@ -297,11 +296,10 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
   if (!is_named() && !kept(report_))
     if (std::string line = write_report(document); !line.empty()) lines.push_back(std::move(line));
   if (!is_named())
-    lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + v0::detail::path_text(runs_folder()) +
+    lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + files::path_text(runs_folder()) +
                     "/EXPERIMENT/runN/step_log.csv");
   return lines;
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

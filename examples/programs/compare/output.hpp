@@ -13,8 +13,8 @@
 #include "compare/measure.hpp"
 #include "results/results.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// JSON, CSV and step logs, and in a folder of results a page of them at the end. "-" is stdout; it and other
@@ -53,11 +53,10 @@ class Outputs {
   std::string time_;                             // in the names; empty: it is in none
   std::filesystem::path json_, csv_, document_;  // empty: not asked for; the last is beside a flat one
   std::filesystem::path report_;                 // empty where files are named
-  v0::detail::Descriptor folder_, held_[2];      // locked until this process ends
+  files::Descriptor folder_, held_[2];           // locked until this process ends
   bool found_ = false;                           // a row was measured to its end
   std::size_t rows_logged_ = 0, logs_ = 0;
 };
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -14,8 +14,8 @@
 #include "machine/product_plans.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -458,5 +458,4 @@ std::vector<results::Row> result_rows(std::vector<Measured> const& measured,
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

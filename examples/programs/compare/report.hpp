@@ -14,8 +14,8 @@
 #include "prediction/ceiling.hpp"
 #include "results/results.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// The columns of each row. Some compare it with other rows: speedup, scaling, same program.
@@ -83,5 +83,4 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<result
                        cli::Terminal const& terminal);
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

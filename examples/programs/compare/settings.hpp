@@ -15,8 +15,8 @@
 #include "prediction/predict.hpp"
 #include "workload/matrix.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 using cli::Point;
@@ -52,5 +52,4 @@ struct Settings {
 };
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

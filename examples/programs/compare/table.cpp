@@ -14,8 +14,8 @@
 #include "compare/report.hpp"
 #include "machine/machine.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 namespace {
@@ -412,5 +412,4 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,8 @@
 
 #include "tessera/train/options.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace compare {
 
 /// The steps that count for a rate, by the clock of the device: from the end of one step to the end of the
@@ -40,5 +40,4 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 }  // namespace compare
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

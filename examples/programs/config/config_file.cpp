@@ -19,24 +19,24 @@
 #include "cli/option_flags.hpp"
 #include "results/results.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
 std::string text_of(std::string const& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code))
-    throw Error(ErrorKind::config, v0::detail::path_text(path) +
-                                       " is a folder; name the JSON file of a DeepSpeed configuration");
+    throw Error(ErrorKind::config,
+                files::path_text(path) + " is a folder; name the JSON file of a DeepSpeed configuration");
   std::ifstream file(path, std::ios::binary);
   constexpr std::size_t most_bytes = 1 << 20;
   std::string text(most_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (file.bad() || (text.empty() && !file.eof()))
-    throw Error(ErrorKind::config, v0::detail::path_text(path) +
-                                       " cannot be read; name the JSON file of a DeepSpeed configuration");
+    throw Error(ErrorKind::config,
+                files::path_text(path) + " cannot be read; name the JSON file of a DeepSpeed configuration");
   return text;
 }
 
@@ -48,7 +48,7 @@ std::string flag_in(std::string const& program, std::string const& flag) {
 std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, std::string const& path) {
   std::string const& program = line.program();
   OnLine const on_line = [&](std::string const& flag) { return line.on_line(flag_in(program, flag)); };
-  file.deepspeed = read_deepspeed(text_of(path), v0::detail::path_text(path), on_line);
+  file.deepspeed = read_deepspeed(text_of(path), files::path_text(path), on_line);
   file.notes = file.deepspeed.notes;
   std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
   if (program == "plan")  // whose --schedule prints the step
@@ -76,7 +76,7 @@ void check_kept(CommandLine const& line, results::Document const& document, std:
       throw Error(ErrorKind::config,
                   path + ": an older program wrote it, which did not keep what its command says with " +
                       flag + "; give " + key.flag + " too. Its command is " +
-                      v0::detail::printable(document.command));
+                      files::printable(document.command));
   };
   auto const settings = document.environment.find("settings");
   bool const has_settings = settings != document.environment.end() && settings->is_object();
@@ -108,8 +108,8 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
                  " which row to repeat; give --best, or --row NAME");
         results::Document const document = results::read_results(path);
         std::vector<FileSetting> settings =
-            row_settings(document, v0::detail::path_text(path), best ? "" : row->back());
-        check_kept(line, document, v0::detail::path_text(path));
+            row_settings(document, files::path_text(path), best ? "" : row->back());
+        check_kept(line, document, files::path_text(path));
         // A length on the line is the whole length, in whichever unit the row has its own.
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
@@ -175,7 +175,7 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                        in_quotes(nearest(name, names)));
 
   std::vector<FileSetting> settings;
-  std::string const where = path + ": " + v0::detail::printable(text_in(*chosen, "experiment"));
+  std::string const where = path + ": " + files::printable(text_in(*chosen, "experiment"));
   auto const set = [&](std::string const& flag, results::Row const& value) {
     if (value.is_null() || value == false) return;
     Names values;
@@ -269,5 +269,4 @@ void print_notes(std::ostream& out, ConfigFile const& file, Names const& differe
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

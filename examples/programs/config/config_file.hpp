@@ -11,8 +11,8 @@
 #include "config/deepspeed.hpp"
 #include "results/results.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What files said that flags cannot say.
@@ -46,5 +46,4 @@ std::vector<RunKey> const& run_keys();
 void print_notes(std::ostream& out, ConfigFile const& file, Names const& differences);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

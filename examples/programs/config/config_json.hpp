@@ -15,8 +15,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 using Json = nlohmann::ordered_json;
@@ -32,7 +32,7 @@ class HjsonReader {
 
   Json read() {
     Json json;
-    if (std::size_t const at = v0::detail::first_invalid(text_); at < text_.size()) {
+    if (std::size_t const at = utf8::first_invalid(text_); at < text_.size()) {
       at_ = at;
       fail("bytes that are no UTF-8");
     }
@@ -224,5 +224,4 @@ inline Json parse_config(std::string_view text, std::string const& name) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

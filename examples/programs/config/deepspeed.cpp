@@ -21,8 +21,8 @@
 #include "config/config_json.hpp"
 #include "config/deepspeed_keys.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -112,7 +112,7 @@ class Reader {
       std::string const path = above.empty() ? name : above + "." + name;
       DeepSpeedKey const* const key = name == "*" ? nullptr : find_deepspeed_key(path);
       if (key == nullptr && above.empty() && is_comment(name))
-        without_effect(v0::detail::printable(name), "it is not a key; DeepSpeed ignores it too");
+        without_effect(files::printable(name), "it is not a key; DeepSpeed ignores it too");
       else if (key == nullptr)
         unknown(path, above);
       else if (key->use == KeyUse::section && !value.is_object() && !value.is_null())
@@ -150,21 +150,21 @@ class Reader {
         beside.emplace_back(key.path);
     }
     std::string const meant = nearest(path, all);
-    bool const close = v0::detail::edit_distance(path, meant) <= 3 || beside.empty();
+    bool const close = edit_distance(path, meant) <= 3 || beside.empty();
     refuse_key(path,
                "is no key of DeepSpeed, the nearest is " +
                    (close ? meant : nearest(path, beside) + "; leave it out where that one is not meant"));
   }
 
   static std::string shown(Json const& value) {
-    return v0::detail::printable(value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 60));
+    return files::printable(value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 60));
   }
   void refuse_key(std::string const& path, std::string const& text) {
-    refusals_.push_back(v0::detail::printable(path.substr(0, 200)) + " " + text);
+    refusals_.push_back(files::printable(path.substr(0, 200)) + " " + text);
   }
   /// Checks whether the value is probably a misspelled "auto".
   static bool is_like_auto(Json const& value) {
-    return value.is_string() && v0::detail::edit_distance(lower(value.get<std::string>()), "auto") <= 1;
+    return value.is_string() && edit_distance(lower(value.get<std::string>()), "auto") <= 1;
   }
   void refuse_value(std::string_view path, std::string const& way_out) {
     bool const like_auto = is_like_auto(*at(path));
@@ -589,5 +589,4 @@ DeepSpeedRun read_deepspeed(std::string_view text, std::string const& name, OnLi
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -14,8 +14,8 @@
 #include "cli/command_line.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What the command line itself says: the values of a flag, or null.
@@ -42,5 +42,4 @@ DeepSpeedRun read_deepspeed(std::string_view text, std::string const& name, OnLi
 Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const& units);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -3,8 +3,8 @@
 
 #include <span>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -398,5 +398,4 @@ constexpr DeepSpeedKey keys[] = {
 std::span<DeepSpeedKey const> deepspeed_main_keys() { return keys; }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

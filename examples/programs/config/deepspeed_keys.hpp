@@ -9,8 +9,8 @@
 
 #include "tessera/train/option_table.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What becomes of a key.
@@ -44,5 +44,4 @@ DeepSpeedKey const* find_deepspeed_key(std::string_view path);
 std::string deepspeed_keys_page();
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

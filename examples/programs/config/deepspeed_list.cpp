@@ -11,8 +11,8 @@
 #include "cli/option_flags.hpp"
 #include "config/deepspeed_keys.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -196,5 +196,4 @@ std::string deepspeed_keys_page() {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

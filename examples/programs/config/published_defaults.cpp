@@ -11,8 +11,8 @@
 #include "cli/slot_flags.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -113,5 +113,4 @@ void add_defaults_flag(CommandLine& line, std::string& chosen) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

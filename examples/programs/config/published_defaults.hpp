@@ -7,8 +7,8 @@
 
 #include "cli/command_line.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// `--defaults`. Without it a line in the published spelling has the published defaults, and one in both
@@ -16,5 +16,4 @@ namespace cli {
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -27,8 +27,8 @@
 #include "plan/planning.hpp"
 #include "workload/matrix.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 namespace {
@@ -281,5 +281,4 @@ int fitness(int argc, char const* const* argv) {
 }
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

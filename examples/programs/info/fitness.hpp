@@ -2,8 +2,8 @@
 // How fit a device is for training a model, for each sharding and offload, by what is planned alone.
 #pragma once
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 /// `info --fitness`, which has a line of its own. Returns 0; throws Error(out_of_memory) after the report
@@ -11,5 +11,4 @@ namespace info {
 int fitness(int argc, char const* const* argv);
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

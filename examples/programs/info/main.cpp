@@ -32,11 +32,11 @@
 #include "machine/machine.hpp"
 #include "workload/models.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 using cli::Json;
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 namespace {
@@ -318,9 +318,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 
 int main(int argc, char** argv) {
-  return cli::guarded([&] { return tessera::info::run(argc, argv); });
+  return cli::guarded([&] { return programs::info::run(argc, argv); });
 }

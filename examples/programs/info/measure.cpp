@@ -32,8 +32,8 @@
 #include "trace/step_times.hpp"
 #include "workload/models.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 namespace {
 
@@ -363,10 +363,9 @@ int measure(int argc, char const* const* argv) {
   cli::MachineTimes const times = measured(what, said);
   times.write(file, cli::environment(device_facts(what.device)));
   std::cout << said << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
-            << times.machine() << "\nwrote " << v0::detail::path_text(file) << "\n";
+            << times.machine() << "\nwrote " << files::path_text(file) << "\n";
   return 0;
 }
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

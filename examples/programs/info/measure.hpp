@@ -2,8 +2,8 @@
 // How long the parts of steps take on this machine, for a file from which plan and compare predict steps.
 #pragma once
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 /// `info --measure FILE`, which has a line of its own: runs steps of small models under recipes that have
@@ -11,5 +11,4 @@ namespace info {
 int measure(int argc, char const* const* argv);
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -23,8 +23,8 @@
 
 #include "machine/machine.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 /// A part of the whole: there and well, or not and why.
@@ -214,7 +214,7 @@ struct Disk {
 };
 
 inline Disk disk_of(std::filesystem::path const& folder) {
-  Disk disk{tessera::detail::path_text(folder)};
+  Disk disk{tessera::files::path_text(folder)};
   struct statvfs status {};
   if (::statvfs(folder.c_str(), &status) != 0) return disk;
   disk.free_bytes = static_cast<std::int64_t>(status.f_bavail) * static_cast<std::int64_t>(status.f_frsize);
@@ -223,5 +223,4 @@ inline Disk disk_of(std::filesystem::path const& folder) {
 }
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -15,8 +15,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace info {
 
 /// A choice of a slot, and why it cannot be taken; nothing when it can.
@@ -63,5 +63,4 @@ inline std::vector<Slot> slots(std::string_view device, Availability const& unav
 }
 
 }  // namespace info
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

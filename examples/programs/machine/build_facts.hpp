@@ -2,8 +2,7 @@
 // Facts of the build of a program.
 #pragma once
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace cli {
 
 /// First twelve digits of the commit that CMake found, or "" without git. A build after a further commit
@@ -14,5 +13,4 @@ extern char const* const git_hash;
 extern char const* const compile_flags;
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -12,8 +12,8 @@
 
 #include "machine/gpus.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Of the first `ranks` devices now, each figure the largest of one. Nothing on the CPU. Ask while every rank
@@ -27,5 +27,4 @@ inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks)
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

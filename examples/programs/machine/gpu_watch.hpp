@@ -16,8 +16,8 @@
 
 #include "machine/nvml.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Figures of some seconds. Power is that of all GPUs together; a figure is absent when one of them lacks it.
@@ -133,5 +133,4 @@ class GpuWatch {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,8 @@
 
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -178,9 +178,8 @@ Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addres
 void warn_of_gpus(DeviceFacts const& device, int used) {
   if (device.device != Device::cuda) return;
   for (std::string const& warning : gpu_warnings(gpus_at_start(), device.addresses, used))
-    std::cerr << "warning: " << v0::detail::printable(warning, warning.size()) << std::endl;
+    std::cerr << "warning: " << files::printable(warning, warning.size()) << std::endl;
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

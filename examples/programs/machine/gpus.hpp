@@ -11,8 +11,8 @@
 #include "machine/machine.hpp"
 #include "machine/nvml.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The GPUs at one moment.
@@ -73,5 +73,4 @@ Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addres
 void warn_of_gpus(DeviceFacts const& device, int used);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

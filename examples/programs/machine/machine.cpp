@@ -23,8 +23,8 @@
 #include "machine/build_facts.hpp"
 #include "machine/gpus.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 std::string value_in(char const* path, std::string_view key, char separator) {
@@ -124,9 +124,9 @@ Json environment(DeviceFacts const& device) {
   found["cpu"] = or_null(value_in("/proc/cpuinfo", "model name", ':'));
   found["cpu_flags"] = cpu_flags();
   found["cores"] = core_count();
-  std::int64_t const memory = v0::detail::meminfo("MemTotal");
+  std::int64_t const memory = host_memory::meminfo("MemTotal");
   found["memory_bytes"] = memory > 0 ? Json(memory) : Json(nullptr);
-  found["memory_available_bytes"] = v0::detail::available_host_memory();
+  found["memory_available_bytes"] = host_memory::available_host_memory();
   add_gpus(
       found,
       device.device == Device::cuda ? gpus_at_start() : GpuState{"not asked, the device is cpu", {}, {}, {}},
@@ -182,5 +182,4 @@ std::int64_t peak_resident_bytes() {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -17,8 +17,8 @@
 
 #include "tessera/train/any_trainer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 using Json = nlohmann::ordered_json;
@@ -87,5 +87,4 @@ inline void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5
 inline double mebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -21,8 +21,8 @@
 
 #include "cli/command_line.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
@@ -34,8 +34,8 @@ inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
 inline void check_nvme_path(std::filesystem::path const& path) {
   std::error_code code;
   if (!path.empty() && !std::filesystem::is_directory(path, code))
-    throw Error(ErrorKind::usage, "--nvme-path " + v0::detail::path_text(path) +
-                                      " is not a folder; create it, or name another one");
+    throw Error(ErrorKind::usage,
+                "--nvme-path " + files::path_text(path) + " is not a folder; create it, or name another one");
 }
 
 /// Where fresh folders are made: TMPDIR, or /tmp.
@@ -59,7 +59,7 @@ class NvmeFolder {
       else
         check_writable_folder(given);
       // What killed runs have left there must not count when somebody asks what is free.
-      if (!given.empty() && needed) v0::detail::ScratchFile::sweep(given.native());
+      if (!given.empty() && needed) NvmeFile::sweep(given.native());
     } catch (Error const& error) {
       throw Error(error.kind(), std::string(given.empty() ? "TMPDIR " : "--nvme-path ") + error.what());
     }
@@ -78,14 +78,14 @@ class NvmeFolder {
   static constexpr std::string_view prefix = "tessera-nvme-";
 
   /// A folder of this user, opened and locked; nothing where it is locked already, or gone.
-  static v0::detail::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
-    v0::detail::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  static files::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
+    files::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     bool const mine = file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
     bool const taken = !mine && (errno == EWOULDBLOCK || !without_locks_too);
     if (!file || taken || ::fstat(file.get(), &status) != 0 || status.st_uid != ::geteuid() ||
         status.st_nlink == 0)
-      return v0::detail::Descriptor();
+      return files::Descriptor();
     return file;
   }
 
@@ -101,17 +101,16 @@ class NvmeFolder {
     for (int attempt = 0; attempt < 10 && !lock_;
          ++attempt) {  // another program may sweep it before the lock
       std::string name = (above / (std::string(prefix) + "XXXXXX")).native();
-      if (::mkdtemp(name.data()) == nullptr) v0::detail::file_error(above, "create a folder in it", errno);
+      if (::mkdtemp(name.data()) == nullptr) files::file_error(above, "create a folder in it", errno);
       path_ = name;
       lock_ = locked(path_, true);
     }
-    if (!lock_) v0::detail::file_error(above, "lock a folder in it", errno);
+    if (!lock_) files::file_error(above, "lock a folder in it", errno);
   }
 
   std::filesystem::path path_;
-  v0::detail::Descriptor lock_;
+  files::Descriptor lock_;
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -18,8 +18,8 @@
 
 #include "tessera/config.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace nvml {
 
 /// A process with a context on a GPU. The id is the one that the driver knows, in a container perhaps not the
@@ -369,5 +369,4 @@ class Library {
 };
 
 }  // namespace nvml
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

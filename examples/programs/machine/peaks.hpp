@@ -8,8 +8,8 @@
 
 #include "tessera/core/dtype.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// FLOP/s of dense products of one device in a precision; nothing where we know no figure. From NVIDIA's data
@@ -56,5 +56,4 @@ inline std::optional<double> peak_flops(std::string_view device_model, DType pre
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

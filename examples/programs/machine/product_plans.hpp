@@ -15,8 +15,8 @@
 
 #include "cli/command_line.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& folder) {
@@ -29,7 +29,7 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
 inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
-    throw Error(ErrorKind::unsupported, "--product-plans " + v0::detail::path_text(folder) + ": " + *reason);
+    throw Error(ErrorKind::unsupported, "--product-plans " + files::path_text(folder) + ": " + *reason);
 }
 
 /// Null without a folder. To be kept until the last trainer is gone.
@@ -52,10 +52,9 @@ inline void warn_of_plans(ProductPlans const* plans) {
   std::string const failure = plans ? plans->failure() : std::string();
   if (failure.empty()) return;
   std::cout.flush();
-  std::cerr << "warning: --product-plans " << v0::detail::printable(failure, failure.size())
+  std::cerr << "warning: --product-plans " << files::printable(failure, failure.size())
             << "; results are not affected" << std::endl;
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -12,8 +12,8 @@
 
 #include "machine/machine.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 using cli::Json;
@@ -101,5 +101,4 @@ class Deadlines {
 };
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

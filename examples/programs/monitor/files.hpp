@@ -15,8 +15,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 /// A file, or a stream (- for standard output, a pipe). What cannot be written is remembered, not thrown: the
@@ -26,14 +26,14 @@ class GrowingFile {
   explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
     attempt([&] {
       bool const standard = path_ == "-";
-      file_ = v0::detail::Descriptor(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
-                                              : ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-      if (!file_) v0::detail::file_error(path_, "write", errno);
+      file_ = files::Descriptor(standard ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)
+                                         : ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+      if (!file_) files::file_error(path_, "write", errno);
       struct stat status {};
       stream_ = standard || ::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode);
       if (stream_) return;
-      v0::detail::lock_for_run(file_.get(), path_);
-      if (::ftruncate(file_.get(), 0) != 0) v0::detail::file_error(path_, "empty the file", errno);
+      files::lock_for_run(file_.get(), path_);
+      if (::ftruncate(file_.get(), 0) != 0) files::file_error(path_, "empty the file", errno);
     });
   }
 
@@ -45,9 +45,8 @@ class GrowingFile {
     attempt([&] {
       std::string text = pending_;
       if (last || !stream_) text += end;
-      if (!stream_ && ::lseek(file_.get(), written_, SEEK_SET) < 0)
-        v0::detail::file_error(path_, "write", errno);
-      v0::detail::write_all(file_.get(), text.data(), text.size(), path_);
+      if (!stream_ && ::lseek(file_.get(), written_, SEEK_SET) < 0) files::file_error(path_, "write", errno);
+      files::write_all(file_.get(), text.data(), text.size(), path_);
       written_ += static_cast<off_t>(pending_.size());
     });
     pending_.clear();
@@ -68,7 +67,7 @@ class GrowingFile {
   }
 
   std::filesystem::path path_;
-  v0::detail::Descriptor file_;
+  files::Descriptor file_;
   bool stream_ = false;
   off_t written_ = 0;
   std::string pending_;
@@ -76,5 +75,4 @@ class GrowingFile {
 };
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

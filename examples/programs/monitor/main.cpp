@@ -37,11 +37,11 @@
 #include "monitor/sampler.hpp"
 #include "trace/marks.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 using cli::Json;
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 namespace {
@@ -114,7 +114,7 @@ class Signals {
     // A shell without job control starts what runs in the background deaf to Ctrl-C, and who ignores SIGCHLD
     // is not told that a child ended.
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
-    file_ = v0::detail::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    file_ = files::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   int file() const { return file_.get(); }
   sigset_t const& before() const { return before_; }
@@ -128,7 +128,7 @@ class Signals {
 
  private:
   sigset_t before_;
-  v0::detail::Descriptor file_;
+  files::Descriptor file_;
 };
 
 /// Starts the command with this process's streams, environment and signals. Throws Error(usage).
@@ -146,7 +146,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   int const code = ::posix_spawnp(&child, command.front(), nullptr, &attributes, command.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   if (code != 0)
-    cli::refuse("cannot start " + cli::in_quotes(command.front()) + " (" + v0::detail::errno_text(code) +
+    cli::refuse("cannot start " + cli::in_quotes(command.front()) + " (" + files::errno_text(code) +
                 "); give a program in PATH, or its path, after --");
   return child;
 }
@@ -172,7 +172,7 @@ class Run {
       keep([&] { rows_.emplace(); });
     }
     if (settings.pid > 0)
-      process_ = v0::detail::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
+      process_ = files::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
     // Beside a command that draws on the same terminal there would be two lines at one place.
     live_ = terminal_.interactive && !settings.quiet && (child == 0 || ::isatty(STDOUT_FILENO) == 0);
   }
@@ -364,7 +364,7 @@ class Run {
     text += "own CPU " + cli::fixed(own, 3) + " s, " +
             (wall > 0.0 ? cli::fixed(100.0 * own / wall, 1) : std::string("-")) + "% of a core, " +
             (samples > 0.0 ? cli::fixed(1e6 * own / samples, 0) : std::string("-")) + " us a sample\n";
-    if (!gpus_) text += "no GPUs: " + v0::detail::printable(gpus_.reason(), gpus_.reason().size()) + "\n";
+    if (!gpus_) text += "no GPUs: " + files::printable(gpus_.reason(), gpus_.reason().size()) + "\n";
     std::cerr << text << sampler_.table(terminal_.width) << phases_text_ << std::flush;
   }
 
@@ -381,7 +381,7 @@ class Run {
   std::string csv_head_, json_head_, phases_text_;
   std::optional<Spool> rows_;  ///< with marks
   std::optional<Error> marks_error_;
-  v0::detail::Descriptor process_;
+  files::Descriptor process_;
   bool live_ = false, ended_ = false;
   int interrupted_ = 0, status_ = 0;
   rusage usage_{};
@@ -446,7 +446,7 @@ int run(int argc, char** argv) {
     bool const stream = *file == "-" || (std::filesystem::exists(*file, code) &&
                                          !std::filesystem::is_regular_file(*file, code));
     if (stream && !settings.marks.empty())
-      cli::refuse(v0::detail::path_text(*file) +
+      cli::refuse(files::path_text(*file) +
                   " is a stream, and with --marks files are written anew at the end; give a file");
     if (*file != "-") check_writable(*file);
   }
@@ -460,9 +460,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 
 int main(int argc, char** argv) {
-  return cli::guarded([&] { return tessera::monitor::run(argc, argv); });
+  return cli::guarded([&] { return programs::monitor::run(argc, argv); });
 }

@@ -12,8 +12,8 @@
 
 #include "cli/terminal.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 namespace {
@@ -24,18 +24,18 @@ double in_ms(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds)
 }  // namespace
 
 Spool::Spool() : file_(std::tmpfile(), &std::fclose) {
-  if (!file_) v0::detail::file_error("a temporary file for samples", "create", errno);
+  if (!file_) files::file_error("a temporary file for samples", "create", errno);
 }
 
 void Spool::add(std::string const& line) {
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
       std::fputc('\n', file_.get()) == EOF)
-    v0::detail::file_error("the temporary file of samples", "write", errno);
+    files::file_error("the temporary file of samples", "write", errno);
 }
 
 void Spool::rewind() {
   if (std::fflush(file_.get()) != 0 || std::fseek(file_.get(), 0, SEEK_SET) != 0)
-    v0::detail::file_error("the temporary file of samples", "write", errno);
+    files::file_error("the temporary file of samples", "write", errno);
 }
 
 std::optional<std::string> Spool::next() {
@@ -177,7 +177,7 @@ std::string PhaseFigures::table(int width) const {
 
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end) {
   auto const fail = [&](std::string const& what) {
-    throw Error(ErrorKind::data, v0::detail::path_text(path) + ": its steps " + what +
+    throw Error(ErrorKind::data, files::path_text(path) + ": its steps " + what +
                                      "; it is of another run, or the command did not write it");
   };
   if (marks.steps.back().end < begin)
@@ -187,5 +187,4 @@ void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_
 }
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -14,8 +14,8 @@
 #include "monitor/columns.hpp"
 #include "trace/marks.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 /// What a column's values speak of. A value of a sample is of all the time from `window` before the sample
@@ -83,5 +83,4 @@ class PhaseFigures {
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

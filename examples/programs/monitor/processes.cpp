@@ -14,15 +14,15 @@
 
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 namespace {
 
 /// The beginning of a small file; empty when it cannot be read.
 std::string head_of(std::string const& path) {
-  v0::detail::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  files::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4096> bytes;
   ssize_t const size = file ? ::read(file.get(), bytes.data(), bytes.size()) : -1;
   return size > 0 ? std::string(bytes.data(), static_cast<std::size_t>(size)) : std::string();
@@ -150,5 +150,4 @@ CpuUse::Reading CpuUse::read() {
 }
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 /// A line of /proc/PID/stat.
@@ -74,5 +74,4 @@ class CpuUse {
 };
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -7,8 +7,8 @@
 
 #include "cli/terminal.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 namespace {
@@ -215,5 +215,4 @@ std::string Sampler::table(int width) const {
 }
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

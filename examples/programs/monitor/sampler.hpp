@@ -13,8 +13,8 @@
 #include "monitor/phases.hpp"
 #include "monitor/processes.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace monitor {
 
 /// Takes rows and keeps what their summary needs.
@@ -68,5 +68,4 @@ class Sampler {
 };
 
 }  // namespace monitor
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -11,8 +11,8 @@
 #include "cli/terminal.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 namespace {
@@ -164,5 +164,4 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
 }
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

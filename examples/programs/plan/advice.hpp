@@ -8,8 +8,8 @@
 
 #include "plan/planning.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 /// What the row to use should have.
@@ -44,5 +44,4 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
 std::optional<double> efficiency(Planned const& row);
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

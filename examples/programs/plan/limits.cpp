@@ -10,8 +10,8 @@
 #include "cli/run_flags.hpp"
 #include "machine/nvme_folder.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
@@ -51,13 +51,13 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     say("host memory is not limited, --host-memory says how much there is");
   }
   std::filesystem::path const folder = flags.nvme_path.empty() ? cli::temporary_path() : flags.nvme_path;
-  std::int64_t const free = v0::detail::free_bytes(folder);
+  std::int64_t const free = host_memory::free_bytes(folder);
   if (flags.nvme_memory > 0) {
     limits.bytes.nvme = flags.nvme_memory;
     say(bytes_text(flags.nvme_memory) + " on NVMe for all ranks");
   } else if (free >= 0 && (flags.memory == 0 || !flags.nvme_path.empty())) {
     limits.bytes.nvme = free;
-    say(bytes_text(free) + " on NVMe for all ranks, what is free in " + v0::detail::path_text(folder));
+    say(bytes_text(free) + " on NVMe for all ranks, what is free in " + files::path_text(folder));
   } else {
     say("NVMe is not limited, --nvme-memory or --nvme-path says how much there is");
   }
@@ -65,5 +65,4 @@ Limits limits_of(Device device, LimitFlags const& flags) {
 }
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

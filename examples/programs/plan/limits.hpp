@@ -12,8 +12,8 @@
 
 #include "cli/command_line.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 /// As given; 0 and empty: not.
@@ -36,5 +36,4 @@ struct Limits {
 Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -28,8 +28,8 @@
 #include "results/published.hpp"
 #include "workload/matrix.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 namespace {
@@ -497,7 +497,7 @@ int run(int argc, char const* const* argv) {
       std::cout << text;
     } else {
       write_file(settings.json, text);
-      log << "wrote " << v0::detail::path_text(settings.json) << "\n";
+      log << "wrote " << files::path_text(settings.json) << "\n";
     }
   }
   auto const any = [&](char const* status) {
@@ -513,9 +513,8 @@ int run(int argc, char const* const* argv) {
 }  // namespace
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 
 int main(int argc, char** argv) {
-  return tessera::cli::guarded([&] { return tessera::planning::run(argc, argv); });
+  return programs::cli::guarded([&] { return programs::planning::run(argc, argv); });
 }

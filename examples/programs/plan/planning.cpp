@@ -14,8 +14,8 @@
 
 #include "cli/run_flags.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 namespace {
@@ -125,5 +125,4 @@ std::string family(Point const& point) {
 }
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -15,8 +15,8 @@
 #include "prediction/predict.hpp"
 #include "workload/matrix.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace planning {
 
 using cli::Point;
@@ -70,5 +70,4 @@ inline auto given_up(Planned const& row) {
 std::string family(Point const& point);
 
 }  // namespace planning
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

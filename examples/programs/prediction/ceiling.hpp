@@ -11,8 +11,8 @@
 
 #include "machine/peaks.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What a device multiplies a second in a recipe's precision, measured; nothing where that is not known.
@@ -36,5 +36,4 @@ inline std::optional<Ceiling> ceiling_of(RecipeTable const& recipe, int ranks, D
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

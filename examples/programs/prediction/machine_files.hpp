@@ -4,8 +4,8 @@
 
 #include <span>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 struct MachineFile {
@@ -17,5 +17,4 @@ struct MachineFile {
 std::span<MachineFile const> machine_files();
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -20,8 +20,8 @@
 #include "cli/values.hpp"
 #include "prediction/machine_files.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -186,8 +186,7 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   try {
     for (; at < timings.size(); ++at) times.add(timed_from(timings[at]));
   } catch (Error const& error) {
-    refuse("timing " + std::to_string(at + 1) + " cannot be read (" + v0::detail::printable(error.what()) +
-           ")");
+    refuse("timing " + std::to_string(at + 1) + " cannot be read (" + files::printable(error.what()) + ")");
   }
   if (times.timings().empty()) refuse("has no timing");
   return times;
@@ -196,7 +195,7 @@ MachineTimes times_from(Input&& input, std::string const& name) {
 }  // namespace
 
 MachineTimes MachineTimes::read(std::filesystem::path const& path) {
-  std::string const name = v0::detail::path_text(path);
+  std::string const name = files::path_text(path);
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) refuse_times(name, "is no file that can be read");
   FileBytes const bytes = FileBytes::open(path);
@@ -324,5 +323,4 @@ std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vecto
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

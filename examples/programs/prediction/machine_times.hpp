@@ -14,8 +14,8 @@
 
 #include "prediction/step_costs.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// An entry that was timed while `ranks` ranks ran steps.
@@ -87,5 +87,4 @@ class MachineTimes {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -21,8 +21,8 @@
 #include "prediction/machine_times.hpp"
 #include "workload/matrix.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The times of `--machine`; none: nothing is predicted.
@@ -40,7 +40,7 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
 /// neither, and Error(config) where the times are another device's than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
-  std::string const text = v0::detail::path_text(file);
+  std::string const text = files::path_text(file);
   std::optional<MachineTimes> known = MachineTimes::known(file.string());
   std::error_code code;
   bool const is_file = std::filesystem::is_regular_file(file, code);
@@ -65,7 +65,7 @@ inline std::string source_text(MachineTimes const& times) {
 }
 /// "times: machine.json, measured on AMD EPYC, 2 cores".
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
-  return "times: " + v0::detail::path_text(file) + ", " + v0::detail::printable(source_text(times)) + "\n";
+  return "times: " + files::path_text(file) + ", " + files::printable(source_text(times)) + "\n";
 }
 /// The same in JSON: null where nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
@@ -119,5 +119,4 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -87,5 +87,4 @@ std::vector<Cost> joined(Schedule const& schedule, std::vector<Cost> costs) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

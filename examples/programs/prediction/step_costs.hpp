@@ -11,8 +11,8 @@
 #include "tessera/plan/schedule.hpp"
 #include "tessera/plan/step_plan.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Of one entry. Entries with equal `what` run the same code.
@@ -40,5 +40,4 @@ std::vector<std::size_t> completed_by(Schedule const& schedule);
 std::vector<Cost> joined(Schedule const& schedule, std::vector<Cost> costs);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -31,8 +31,8 @@
 #include "text/pipeline.hpp"
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
-namespace text = tessera::text;
+namespace cli = programs::cli;
+namespace text = programs::text;
 
 namespace {
 
@@ -50,10 +50,10 @@ Json read_json(std::filesystem::path const& path) {
   auto const bytes = ts::FileBytes::open(path.string());
   auto const* const begin = reinterpret_cast<char const*>(bytes.data());
   std::string_view const text(begin, bytes.size());
-  Json const json = ts::detail::nests_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
+  Json const json = ts::json_lines::nests_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
   if (!json.is_object())
     throw ts::Error(ts::ErrorKind::data,
-                    ts::detail::path_text(path.string()) + ": is damaged; remove it and start anew");
+                    ts::files::path_text(path.string()) + ": is damaged; remove it and start anew");
   return json;
 }
 
@@ -122,7 +122,7 @@ class Run {
     bool const state = std::filesystem::exists(p_.state);
     if (state && !p_.flags.resume)
       throw ts::Error(ts::ErrorKind::usage,
-                      ts::detail::path_text(p_.state.string()) +
+                      ts::files::path_text(p_.state.string()) +
                           ": a run of this --output ended early; give --resume to go on, or "
                           "remove that file to start anew");
     if (!state) {
@@ -136,7 +136,7 @@ class Run {
       if (json.at("fingerprint") != p_.fingerprint)
         throw ts::Error(
             ts::ErrorKind::config,
-            ts::detail::path_text(p_.state.string()) +
+            ts::files::path_text(p_.state.string()) +
                 ": was left by other inputs, another tokenizer or other flags than now; repeat that "
                 "command, or remove the file to start anew");
       Json const& at = json.at("position");
@@ -154,7 +154,7 @@ class Run {
       if (!p_.flags.validation_output.empty()) open(validation_, p_.flags.validation_output, "validation");
     } catch (nlohmann::json::exception const&) {
       throw ts::Error(ts::ErrorKind::data,
-                      ts::detail::path_text(p_.state.string()) + ": is damaged; remove it and start anew");
+                      ts::files::path_text(p_.state.string()) + ": is damaged; remove it and start anew");
     }
     say("goes on after " + cli::grouped(position_.bytes) + " bytes and " + cli::grouped(tokens()) +
         " tokens");
@@ -261,19 +261,19 @@ class Run {
                                  ? (inputs.files[0].path == "-" ? "standard input" : inputs.files[0].path)
                                  : cli::grouped(static_cast<std::int64_t>(count)) + " files";
     box.add("inputs",
-            ts::detail::path_text(what) +
+            ts::files::path_text(what) +
                 (inputs.bytes() > 0 ? ", " + cli::grouped(inputs.bytes()) + " bytes" : "") +
                 (inputs.skipped > 0 ? ", " + cli::grouped(inputs.skipped) + " skipped" : ""),
             "flag");
     box.add("tokenizer",
             p_.tokenizer->description() + ", " + cli::grouped(p_.tokenizer->vocabulary()) + " tokens",
             "flag");
-    box.add("document", ts::detail::printable(p_.tokenizer->document_form()),
+    box.add("document", ts::files::printable(p_.tokenizer->document_form()),
             p_.flags.end_of_text.empty() ? "tokenizer" : "flag");
-    box.add("output", ts::detail::path_text(p_.flags.output.string()) + ", " + ts::name_of(p_.ids), "flag");
+    box.add("output", ts::files::path_text(p_.flags.output.string()) + ", " + ts::name_of(p_.ids), "flag");
     if (validation_)
       box.add("validation",
-              ts::detail::path_text(p_.flags.validation_output.string()) + ", " +
+              ts::files::path_text(p_.flags.validation_output.string()) + ", " +
                   cli::shortest(p_.flags.validation_share) + " of the documents",
               "flag");
     box.add("threads", std::to_string(p_.flags.threads), p_.flags.all_cores ? "machine" : "flag");
@@ -290,7 +290,7 @@ class Run {
 };
 
 template <class Id>
-std::uint32_t largest_id(ts::detail::FileReader const& file, ts::detail::TokenLayout const& layout) {
+std::uint32_t largest_id(ts::files::FileReader const& file, ts::TokenLayout const& layout) {
   std::vector<Id> block(1 << 16);
   std::uint32_t largest = 0;
   for (std::int64_t at = 0; at < layout.tokens;) {
@@ -303,7 +303,7 @@ std::uint32_t largest_id(ts::detail::FileReader const& file, ts::detail::TokenLa
   return largest;
 }
 
-std::uint32_t largest_token(ts::detail::FileReader const& file, ts::detail::TokenLayout const& layout) {
+std::uint32_t largest_token(ts::files::FileReader const& file, ts::TokenLayout const& layout) {
   return layout.format == ts::TokenFormat::u16 ? largest_id<std::uint16_t>(file, layout)
                                                : largest_id<std::uint32_t>(file, layout);
 }
@@ -311,29 +311,29 @@ std::uint32_t largest_token(ts::detail::FileReader const& file, ts::detail::Toke
 /// Checks the header and the tokens of a token file against its .json file.
 int check(cli::PrepareFlags const& flags) {
   std::filesystem::path const& path = flags.check;
-  std::string const name = ts::detail::path_text(path.string());
+  std::string const name = ts::files::path_text(path.string());
   auto const fail = [&](std::string const& what) { throw ts::Error(ts::ErrorKind::data, name + what); };
   Json const json = read_json(std::filesystem::path(path) += ".json");
   if (!json.contains("schema_version")) fail(".json: has no schema_version");
   if (Json const& version = json["schema_version"]; version != 1)
-    fail(".json: has schema_version " + ts::detail::printable(version.dump(), 40) +
+    fail(".json: has schema_version " + ts::files::printable(version.dump(), 40) +
          ", and 1 is read; check it with the version of prepare that wrote it");
   for (char const* key : {"hash", "ids"})
     if (!json.contains(key) || !json[key].is_string()) fail(".json: has no " + std::string(key));
   if (!json.contains("tokens") || !json["tokens"].is_number_integer()) fail(".json: has no tokens");
   for (char const* key : {"documents", "empty_documents", "replaced", "bytes"}) {
     if (json.contains(key) && !json[key].is_number_unsigned())
-      fail(".json: has " + std::string(key) + " " + ts::detail::printable(json[key].dump(), 40) +
+      fail(".json: has " + std::string(key) + " " + ts::files::printable(json[key].dump(), 40) +
            ", a whole number of 0 or more is needed");
   }
   Json const vocabulary = json.contains("tokenizer") && json["tokenizer"].is_object()
                               ? json["tokenizer"].value("vocabulary", Json())
                               : Json();
   if (!vocabulary.is_number_unsigned()) fail(".json: has no tokenizer.vocabulary");
-  ts::detail::FileReader const file(path.string(), true);
-  std::vector<std::byte> head(std::min(file.size(), ts::detail::token_head_bytes));
+  ts::files::FileReader const file(path.string(), true);
+  std::vector<std::byte> head(std::min(file.size(), ts::token_head_bytes));
   file.read(0, head.data(), head.size());
-  ts::detail::TokenLayout const layout = ts::detail::token_layout(head, file.size(), name);
+  ts::TokenLayout const layout = ts::token_layout(head, file.size(), name);
   std::string const again = "; the file is damaged, prepare it again";
   if (layout.offset == 0) fail(": has no header, and prepare writes one" + again);
   std::span<std::byte const> const rest = std::span(head).subspan(12, layout.offset - 12);
@@ -341,7 +341,7 @@ int check(cli::PrepareFlags const& flags) {
     fail(": its header holds more than magic, version and number of tokens" + again);
   if (std::string const ids = json["ids"]; ids != ts::name_of(layout.format))
     fail(std::string(": its header says ") + ts::name_of(layout.format) + ", and its .json " +
-         ts::detail::printable(ids, 40) + again);
+         ts::files::printable(ids, 40) + again);
   if (std::int64_t const tokens = json["tokens"]; tokens != layout.tokens)
     fail(": its header says " + cli::grouped(layout.tokens) + " tokens, and its .json " +
          cli::grouped(tokens) + again);

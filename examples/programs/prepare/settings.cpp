@@ -12,8 +12,8 @@
 #include "cli/outputs.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 void declare(CommandLine& line, PrepareFlags& flags) {
@@ -117,5 +117,4 @@ Preparation resolve(CommandLine const& line, PrepareFlags flags) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

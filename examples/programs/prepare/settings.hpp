@@ -14,8 +14,8 @@
 #include "text/input.hpp"
 #include "text/tokenizer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 struct PrepareFlags {
@@ -48,5 +48,4 @@ struct Preparation {
 Preparation resolve(CommandLine const& line, PrepareFlags flags);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

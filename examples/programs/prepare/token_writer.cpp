@@ -15,8 +15,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/io/file.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -38,7 +38,7 @@ std::size_t hash_range(int file, std::size_t offset, std::size_t size, XXH3_stat
   std::size_t done = 0;
   while (done < size) {
     std::size_t const got =
-        v0::detail::read_all(file, offset + done, block.data(), std::min(block.size(), size - done), name);
+        files::read_all(file, offset + done, block.data(), std::min(block.size(), size - done), name);
     if (got == 0) break;
     XXH3_128bits_update(&state, block.data(), got);
     done += got;
@@ -55,33 +55,33 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
   XXH3_128bits_reset(&state_);
   buffer_.reserve(buffer_bytes + 64);
   bool const goes_on = !hash.empty();
-  file_ = v0::detail::Descriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | (goes_on ? 0 : O_CREAT), 0666));
-  if (!file_) v0::detail::file_error(name, "open for writing", errno);
+  file_ = files::Descriptor(::open(name.c_str(), O_RDWR | O_CLOEXEC | (goes_on ? 0 : O_CREAT), 0666));
+  if (!file_) files::file_error(name, "open for writing", errno);
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw Error(ErrorKind::failed, v0::detail::path_text(name) +
+    throw Error(ErrorKind::failed, files::path_text(name) +
                                        ": another run writes it; wait for that one, or give "
                                        "another --output");
   if (!goes_on) {
-    if (::ftruncate(file_.get(), 0) != 0) v0::detail::file_error(name, "empty the file", errno);
+    if (::ftruncate(file_.get(), 0) != 0) files::file_error(name, "empty the file", errno);
     std::array<char, header_bytes> const header{};  // no token file yet
-    v0::detail::write_all(file_.get(), header.data(), header.size(), name);
+    files::write_all(file_.get(), header.data(), header.size(), name);
     return;
   }
   std::size_t const size = static_cast<std::size_t>(tokens_ * bytes_per_token(format_));
   if (hash_range(file_.get(), header_bytes, size, state_, name.string()) != size || this->hash() != hash)
     throw Error(ErrorKind::data,
-                v0::detail::path_text(name) +
+                files::path_text(name) +
                     ": does not hold what the run before wrote; remove it and its .state file, and "
                     "start anew");
   auto const end = static_cast<::off_t>(header_bytes + size);
   if (::ftruncate(file_.get(), end) != 0 || ::lseek(file_.get(), end, SEEK_SET) != end)
-    v0::detail::file_error(name, "cut to what was saved", errno);
+    files::file_error(name, "cut to what was saved", errno);
 }
 
 void TokenWriter::write(std::span<std::uint32_t const> ids) {
   if (static_cast<std::int64_t>(ids.size()) > most_tokens - tokens_)
     throw Error(ErrorKind::data,
-                v0::detail::path_text(path_) +
+                files::path_text(path_) +
                     ": more than 2,147,483,647 tokens, which is all that "
                     "the header of a token file can say; prepare the inputs in several files");
   tokens_ += static_cast<std::int64_t>(ids.size());
@@ -97,13 +97,13 @@ void TokenWriter::write(std::span<std::uint32_t const> ids) {
 
 void TokenWriter::flush() {
   XXH3_128bits_update(&state_, buffer_.data(), buffer_.size());
-  v0::detail::write_all(file_.get(), buffer_.data(), buffer_.size(), partial(path_));
+  files::write_all(file_.get(), buffer_.data(), buffer_.size(), partial(path_));
   buffer_.clear();
 }
 
 void TokenWriter::sync() {
   flush();
-  if (::fdatasync(file_.get()) != 0) v0::detail::file_error(partial(path_), "sync", errno);
+  if (::fdatasync(file_.get()) != 0) files::file_error(partial(path_), "sync", errno);
 }
 
 std::string TokenWriter::hash() const {
@@ -121,17 +121,16 @@ void TokenWriter::commit() {
   header[2] = static_cast<std::int32_t>(tokens_);
   std::filesystem::path const name = partial(path_);
   if (::pwrite(file_.get(), header.data(), sizeof header, 0) != static_cast<ssize_t>(sizeof header))
-    v0::detail::file_error(name, "write", errno);
-  if (::fsync(file_.get()) != 0) v0::detail::file_error(name, "sync", errno);
-  if (::rename(name.c_str(), path_.c_str()) != 0) v0::detail::file_error(path_, "rename", errno);
-  v0::detail::Descriptor const folder(
-      ::open(v0::detail::folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    files::file_error(name, "write", errno);
+  if (::fsync(file_.get()) != 0) files::file_error(name, "sync", errno);
+  if (::rename(name.c_str(), path_.c_str()) != 0) files::file_error(path_, "rename", errno);
+  files::Descriptor const folder(::open(files::folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder) (void)::fsync(folder.get());  // some file systems cannot; the file is whole either way
 }
 
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset) {
   struct stat status {};
-  v0::detail::Descriptor const file = v0::detail::open_regular(path.string(), status);
+  files::Descriptor const file = files::open_regular(path.string(), status);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   hash_range(file.get(), offset, ~std::size_t{0}, state, path.string());
@@ -139,5 +138,4 @@ std::string hash_of_file(std::filesystem::path const& path, std::size_t offset) 
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -14,8 +14,8 @@
 #include "tessera/data/token_file.hpp"
 #include "tessera/io/xxhash.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 class TokenWriter {
@@ -47,7 +47,7 @@ class TokenWriter {
 
   std::filesystem::path path_;
   TokenFormat format_;
-  v0::detail::Descriptor file_;
+  files::Descriptor file_;
   std::string buffer_;
   XXH3_state_t state_;
   std::int64_t tokens_ = 0;
@@ -57,5 +57,4 @@ class TokenWriter {
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

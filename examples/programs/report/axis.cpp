@@ -8,8 +8,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 std::vector<double> ticks(double low, double high, int count) {
@@ -69,5 +69,4 @@ std::string Scale::text(double tick) const {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

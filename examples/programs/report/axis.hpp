@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 /// Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high], about `count` of them. Never
@@ -32,5 +31,4 @@ class Scale {
 };
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -6,8 +6,8 @@
 #include "report/axis.hpp"
 #include "report/charts.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -243,5 +243,4 @@ std::string draw(HeatMap const& chart) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

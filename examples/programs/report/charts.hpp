@@ -11,8 +11,7 @@
 
 #include "report/svg.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 inline constexpr double figure_width = 400.0;
@@ -106,5 +105,4 @@ std::string draw(HeatMap const& chart);
 double draw_legend(Svg& svg, double y, std::vector<std::string> const& names, bool boxes);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -10,8 +10,8 @@
 #include "report/figures.hpp"
 #include "report/judge.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -336,5 +336,4 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -10,8 +10,8 @@
 #include "report/axis.hpp"
 #include "report/judge.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -315,5 +315,4 @@ Figures figures_of(Material const& material) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -10,8 +10,7 @@
 #include "report/charts.hpp"
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 struct Figure {
@@ -64,5 +63,4 @@ Series condensed(std::vector<double> const& x, std::vector<std::optional<double>
                  std::size_t buckets);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

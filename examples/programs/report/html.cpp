@@ -11,8 +11,8 @@
 #include "report/style.hpp"
 #include "report/tables.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -165,7 +165,7 @@ std::string html_page(Report const& report) {
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command) {
   Material material;
-  take_json(v0::detail::path_text(file), json, material);
+  take_json(files::path_text(file), json, material);
   name_sources(material.sources);
   Figures const figures = figures_of(material);
   return html_page({default_title, command, material, figures});
@@ -189,5 +189,4 @@ std::vector<SvgFile> svg_files(Figure const& figure) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -17,8 +17,8 @@
 #include "cli/values.hpp"
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 using Json = nlohmann::ordered_json;
@@ -105,5 +105,4 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
                        Material& material);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -10,8 +10,8 @@
 #include "cli/values.hpp"
 #include "report/tables.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -207,5 +207,4 @@ std::vector<std::string> verdict(Material const& material) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

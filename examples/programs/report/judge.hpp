@@ -8,8 +8,7 @@
 
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 /// Tokens a second by which its rate varies.
@@ -36,5 +35,4 @@ RowList smallest_of(RowList rows);
 std::vector<std::string> verdict(Material const& material);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

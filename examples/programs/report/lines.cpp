@@ -8,8 +8,8 @@
 #include "report/axis.hpp"
 #include "report/charts.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -238,5 +238,4 @@ std::string draw(ScatterChart const& chart) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -19,11 +19,11 @@
 #include "report/reading.hpp"
 #include "report/rows.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 namespace fs = std::filesystem;
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -101,8 +101,7 @@ void say_what_was_read(Material const& material, std::ostream& out) {
     out << "read " << source.path << ": " << source.kind_text() << ", "
         << cli::grouped(static_cast<std::int64_t>(source.rows))
         << (source.kind == Kind::recording ? " sample" : " row") << (source.rows == 1 ? "" : "s") << '\n';
-    for (std::string const& note : source.notes)
-      out << "  " << v0::detail::printable(note, note.size()) << '\n';
+    for (std::string const& note : source.notes) out << "  " << files::printable(note, note.size()) << '\n';
   }
 }
 
@@ -120,19 +119,19 @@ void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramF
   make_folder(folder);
   for (SvgFile const& file : files) write_file(folder / file.name, file.text);
   out << "wrote " << files.size() << (files.size() == 1 ? " figure: " : " figures: ")
-      << v0::detail::path_text(folder) << "/NAME.svg\n";
+      << files::path_text(folder) << "/NAME.svg\n";
   cli::Names stale;
   std::error_code code;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
     fs::path const name = entry->path().filename();
     if (name.extension() == ".svg" &&
         std::none_of(files.begin(), files.end(), [&](SvgFile const& file) { return name == file.name; }))
-      stale.push_back(v0::detail::path_text(name));
+      stale.push_back(files::path_text(name));
   }
   std::sort(stale.begin(), stale.end());
   if (stale.empty()) return;
   out.flush();
-  std::cerr << "warning: " << v0::detail::path_text(folder)
+  std::cerr << "warning: " << files::path_text(folder)
             << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them"
             << std::endl;
 }
@@ -146,7 +145,7 @@ int run(int argc, char** argv) {
   check(line, settings);
   std::string storage;
   std::int64_t replaced = 0;
-  settings.title = std::string(v0::detail::repaired(settings.title, storage, replaced));
+  settings.title = std::string(utf8::repaired(settings.title, storage, replaced));
 
   std::vector<fs::path> inputs;
   for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
@@ -173,7 +172,7 @@ int run(int argc, char** argv) {
     if (inputs[at] == settings.results[at]) continue;
     cli::Names others;
     for (fs::path const& file : comparisons_in(settings.results[at]))
-      if (file != inputs[at]) others.push_back(v0::detail::path_text(file));
+      if (file != inputs[at]) others.push_back(files::path_text(file));
     if (!others.empty())
       material.sources.back().notes.push_back(
           "the newest comparison of its folder; give the others by name: " + cli::joined(others, " "));
@@ -195,7 +194,7 @@ int run(int argc, char** argv) {
       return;
     }
     write_file(path, text);
-    out << "wrote " << v0::detail::path_text(path) << '\n';
+    out << "wrote " << files::path_text(path) << '\n';
   };
   Report const report{settings.title, cli::command_text(argc, argv), material, figures};
   if (!settings.svg.empty()) write_figures(figures, settings.svg, program_files, out);
@@ -209,9 +208,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs
 
 int main(int argc, char** argv) {
-  return cli::guarded([&] { return tessera::reporting::run(argc, argv); });
+  return cli::guarded([&] { return programs::reporting::run(argc, argv); });
 }

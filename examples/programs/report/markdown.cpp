@@ -10,8 +10,8 @@
 #include "report/pages.hpp"
 #include "report/tables.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -164,5 +164,4 @@ std::string csv_text(Material const& material) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,8 @@
 #include "report/figures.hpp"
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 inline constexpr char default_title[] = "Training runs compared";
@@ -41,5 +41,4 @@ struct SvgFile {
 std::vector<SvgFile> svg_files(Figure const& figure);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

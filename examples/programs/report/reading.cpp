@@ -16,8 +16,8 @@
 #include "results/results.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -190,13 +190,13 @@ std::filesystem::path file_of(std::filesystem::path const& given) {
   if (!std::filesystem::is_directory(given, code)) return given;
   if (auto const found = comparisons_in(given); !found.empty()) return found.front();
   throw Error(ErrorKind::data,
-              v0::detail::path_text(given) +
+              files::path_text(given) +
                   ": the folder holds no JSON of compare; name a file, or give the folder to "
                   "--summarize for the step logs below it");
 }
 
 void read_file(std::filesystem::path const& file, Material& material) {
-  std::string const name = v0::detail::path_text(file);
+  std::string const name = files::path_text(file);
   FileBytes const bytes = FileBytes::open(file);
   std::string_view text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
@@ -215,7 +215,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
     throw Error(ErrorKind::data, name + ": is the CSV of monitor; give what its --json wrote");
   if (text[begin] != '{' && text[begin] != '[')
     throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
-  if (v0::detail::nests_too_deeply(text))
+  if (json_lines::nests_too_deeply(text))
     throw Error(ErrorKind::data,
                 name + ": is nested more than 64 deep; the file is damaged or of another kind");
   // A log has an object a line, of which the first one ends its line.
@@ -291,5 +291,4 @@ void take_json(std::string const& name, Json const& json, Material& material) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,7 @@
 
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 /// Returns the comparisons in a folder, newest first: compare.json, and files with a time in their names.
@@ -48,5 +47,4 @@ void read_step_logs(std::filesystem::path const& folder, std::vector<std::filesy
 void describe_by_name(Row& row);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -5,8 +5,8 @@
 
 #include "report/figures.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -124,5 +124,4 @@ void add_recording_figures(Material const& material, Figures& figures) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

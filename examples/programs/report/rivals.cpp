@@ -14,8 +14,8 @@
 #include "report/reading.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -179,5 +179,4 @@ void read_rivals(std::string const& name, Json const& json, Source source, Mater
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

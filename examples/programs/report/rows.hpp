@@ -13,8 +13,7 @@
 
 #include "results/result_columns.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 // The columns of results and the fields of plans that a report reads, by name and in the order of its CSV.
@@ -178,5 +177,4 @@ std::optional<double> spread_of(Row const& row);
 void name_sources(std::vector<Source>& sources);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

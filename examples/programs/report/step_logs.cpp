@@ -14,8 +14,8 @@
 #include "report/reading.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -48,7 +48,7 @@ std::vector<std::string_view> split(std::string_view line) {
 }
 
 Log read_log(fs::path const& file, std::size_t warmup) {
-  std::string const name = v0::detail::path_text(file);
+  std::string const name = files::path_text(file);
   FileBytes const bytes = FileBytes::open(file);
   std::string_view const text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (!text.starts_with("global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb"))
@@ -289,7 +289,7 @@ fs::path experiment_of(fs::path const& log) {
 fs::path comparison_of(fs::path const& log) { return comparison_in(experiment_of(log).parent_path()); }
 
 std::vector<fs::path> step_logs_below(fs::path const& folder) {
-  std::string const name = v0::detail::path_text(folder);
+  std::string const name = files::path_text(folder);
   std::error_code code;
   if (!fs::exists(folder, code)) throw Error(ErrorKind::data, name + ": no such folder; check the path");
   if (!fs::is_directory(folder, code))
@@ -331,14 +331,14 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   }
   Source source;
   source.kind = Kind::step_logs;
-  source.path = v0::detail::path_text(folder);
+  source.path = files::path_text(folder);
   source.rows = experiments.size();
   source.notes.push_back(std::to_string(logs.size()) + (logs.size() == 1 ? " run" : " runs") +
                          ", of each of which the first " + std::to_string(warmup) +
                          (warmup == 1 ? " step was" : " steps were") + " not timed");
   for (auto& [key, experiment] : experiments) {
     if (named[experiment.name] > 1)  // for example, others with this name have another model
-      experiment.name += " in " + v0::detail::path_text(experiment.folder.filename());
+      experiment.name += " in " + files::path_text(experiment.folder.filename());
     Row row = folded(experiment, warmup);
     row.source = material.sources.size();
     material.rows.push_back(std::move(row));
@@ -347,5 +347,4 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -3,8 +3,8 @@
 // Okabe and Ito, darkened on white); no figure says anything by colour alone.
 #pragma once
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 inline constexpr char colours[] = R"css(
@@ -104,5 +104,4 @@ for(const part of document.querySelectorAll('.table')){
 )js";
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstdio>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -201,5 +201,4 @@ std::string Svg::finish(std::string const& title) const {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 /// Text as it may stand in HTML, SVG and their attributes: `& < > " '` are entities; what XML cannot hold
@@ -55,5 +54,4 @@ class Svg {
 };
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

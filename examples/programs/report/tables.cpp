@@ -11,8 +11,8 @@
 #include "cli/values.hpp"
 #include "report/judge.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -364,5 +364,4 @@ Table repeat_table(Material const& material) {
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -7,8 +7,7 @@
 
 #include "report/rows.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace reporting {
 
 struct Column {
@@ -44,5 +43,4 @@ Table environment_table(Material const& material);
 Table repeat_table(Material const& material);
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -11,8 +11,8 @@
 #include "report/json_files.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -130,5 +130,4 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
 }
 
 }  // namespace reporting
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 extern char const* const published_json;  // made from examples/experiments/published.json
@@ -260,5 +260,4 @@ std::string published_text(std::vector<Row> const& rows, Names const& names, std
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -10,8 +10,8 @@
 #include "cli/values.hpp"
 #include "results/results.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The comparisons whose figures are known.
@@ -27,5 +27,4 @@ std::string published_text(std::vector<results::Row> const& rows, Names const& c
                            std::string const& machine, Terminal const& terminal);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

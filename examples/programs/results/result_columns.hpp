@@ -17,8 +17,7 @@
 
 #include "tessera/config.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace results {
 
 /// One measured configuration: a JSON object in the order of `columns`, then fields of its own. An absent
@@ -343,5 +342,4 @@ inline Row column_schemas() {
 }
 
 }  // namespace results
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

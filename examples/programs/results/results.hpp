@@ -24,8 +24,8 @@
 
 #include "results/result_columns.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace results {
 
 /// The version of the document. It rises when a field changes its name or meaning; new fields do not raise
@@ -54,8 +54,6 @@ inline Row to_json(Document const& document) {
 }
 
 namespace detail {
-
-using namespace v0::detail;
 
 /// JSON text; bytes that are no UTF-8 (a path in the command, say) become U+FFFD.
 inline std::string dump(Row const& json, int indent = -1) {
@@ -133,11 +131,11 @@ inline bool holds_plans(Row const& json) {
 /// Reads a result file. Throws Error(data) that names the file when it is missing, damaged, no result file,
 /// one of plans, or of a newer schema.
 inline Document read_results(std::filesystem::path const& path) {
-  std::string const name = detail::path_text(path);
+  std::string const name = files::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
   FileBytes const bytes = FileBytes::open(path);
   auto const* const text = reinterpret_cast<char const*>(bytes.data());
-  if (v0::detail::nests_too_deeply({text, bytes.size()}))
+  if (json_lines::nests_too_deeply({text, bytes.size()}))
     fail("is nested more than 64 deep; the file is damaged or of another kind");
   Row json;
   try {
@@ -155,7 +153,7 @@ inline Document read_results(std::filesystem::path const& path) {
   if (!json.is_object()) fail("is no result file, it holds no JSON object");
   Row const& version = member("schema_version");
   if (!version.is_number_integer() || version.get<std::int64_t>() < 1)
-    fail("is no result file, its schema_version is " + detail::printable(detail::dump(version)));
+    fail("is no result file, its schema_version is " + files::printable(detail::dump(version)));
   if (version.get<std::int64_t>() > schema_version)
     fail("has schema_version " + detail::dump(version) + ", this program reads up to " +
          std::to_string(schema_version) + "; use a newer program");
@@ -267,5 +265,4 @@ inline std::string experiment_name(ExperimentName const& of) {
 }
 
 }  // namespace results
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 inline double median(std::vector<double> values) {
@@ -54,5 +54,4 @@ inline constexpr double steady_share = 0.05;
 inline bool is_disturbed(double own, double others) { return others > 0.1 && own + others > 0.6; }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -6,8 +6,8 @@
 
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -113,5 +113,4 @@ bool AddedTokens::touch(std::string_view text, std::size_t at) const {
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

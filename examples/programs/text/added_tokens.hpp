@@ -12,8 +12,7 @@
 
 #include "text/bpe.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace text {
 
 struct AddedToken {
@@ -69,5 +68,4 @@ class AddedTokens {
 };
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

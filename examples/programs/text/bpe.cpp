@@ -13,8 +13,8 @@
 
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 WordCache::WordCache() : table_(entries) {
@@ -101,9 +101,9 @@ void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
       char hex[16] = {};
       for (std::size_t i = 0; i < at - begin; ++i)
         std::snprintf(hex + 2 * i, 3, "%02x", static_cast<unsigned char>(word[begin + i]));
-      v0::detail::throw_error(ErrorKind::data,
-                              {name_, ": the vocabulary has no token for the bytes ", hex,
-                               " of the text, and no unknown token; use a tokenizer that has all 256 bytes"});
+      throw_error(ErrorKind::data,
+                  {name_, ": the vocabulary has no token for the bytes ", hex,
+                   " of the text, and no unknown token; use a tokenizer that has all 256 bytes"});
     }
     after_unknown = false;
   }
@@ -216,5 +216,4 @@ void Bpe::encode(std::string_view word, WordCache& cache, Ids& out) const {
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -11,8 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
 namespace text {
 
 using TokenId = std::uint32_t;
@@ -101,5 +100,4 @@ class Bpe {
 };
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -8,8 +8,8 @@
 
 #include "tessera/core/error.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -318,5 +318,4 @@ class BpeEncoder final : public Encoder {
 std::unique_ptr<Encoder> BpeTokenizer::encoder() const { return std::make_unique<BpeEncoder>(*this); }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

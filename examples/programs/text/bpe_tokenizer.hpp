@@ -17,8 +17,8 @@
 #include "text/tokenizer.hpp"
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 struct Prepend {
@@ -108,5 +108,4 @@ extern char const* const gpt2_expression;
 bool is_known_expression(std::string_view pattern);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

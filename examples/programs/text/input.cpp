@@ -19,8 +19,8 @@
 #include "tessera/data/token_file.hpp"
 #include "tessera/io/json_lines.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -31,10 +31,10 @@ constexpr std::size_t buffer_bytes = 256 * 1024;
 class RawBytes {
  public:
   explicit RawBytes(std::string const& path)
-      : name_(path == "-" ? "standard input" : v0::detail::path_text(path)) {
+      : name_(path == "-" ? "standard input" : files::path_text(path)) {
     if (path != "-") {
       struct stat status {};
-      file_ = v0::detail::open_regular(path, status);
+      file_ = files::open_regular(path, status);
     }
     buffer_.resize(buffer_bytes);
   }
@@ -60,9 +60,7 @@ class RawBytes {
            ::lseek(file_.get(), static_cast<::off_t>(bytes), SEEK_SET) >= 0 &&
            (begin_ = end_ = 0, consumed_ = bytes, true);
   }
-  [[noreturn]] void refuse(std::string_view what) const {
-    v0::detail::throw_error(ErrorKind::data, {name_, ": ", what});
-  }
+  [[noreturn]] void refuse(std::string_view what) const { throw_error(ErrorKind::data, {name_, ": ", what}); }
 
  private:
   bool load() {
@@ -70,7 +68,7 @@ class RawBytes {
       ssize_t const got =
           ::read(file_ ? file_.get() : STDIN_FILENO, buffer_.data() + end_, buffer_.size() - end_);
       if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse("cannot read (" + v0::detail::errno_text(errno) + ")");
+      if (got < 0) refuse("cannot read (" + files::errno_text(errno) + ")");
       end_ += static_cast<std::size_t>(got);
       consumed_ += got;
       return got > 0;
@@ -78,7 +76,7 @@ class RawBytes {
   }
 
   std::string name_;
-  v0::detail::Descriptor file_;
+  files::Descriptor file_;
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;
   std::int64_t consumed_ = 0;
@@ -180,7 +178,7 @@ class ZstdStream final : public ByteStream {
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
-    fill(*stream_, head_, v0::detail::text_probe_bytes);
+    fill(*stream_, head_, text_probe_bytes);
   }
   std::string_view head() const { return head_; }
 
@@ -236,7 +234,7 @@ JsonKind json_kind(std::string const& path) {
     more = fill(*stream, bytes, bytes.size() + std::max<std::size_t>(bytes.size(), buffer_bytes));
   }
   if (begin == bytes.size()) return JsonKind::text;
-  if (!v0::detail::is_object_line(std::string_view(bytes).substr(begin, end - begin))) return JsonKind::other;
+  if (!json_lines::is_object_line(std::string_view(bytes).substr(begin, end - begin))) return JsonKind::other;
   bool const several = end != bytes.npos && bytes.find_first_not_of(blank, end) != bytes.npos;
   return several ? JsonKind::objects : JsonKind::object;
 }
@@ -258,9 +256,9 @@ std::unique_ptr<ByteStream> ByteStream::open(std::string const& path) {
   RawBytes raw(path);
   std::string const name = raw.name();
   auto const check = [&](std::string_view head) {
-    v0::detail::need_text(std::as_bytes(std::span(head)), std::size_t{1} << 62, name);
+    need_text(std::as_bytes(std::span(head)), std::size_t{1} << 62, name);
   };
-  std::string_view const first = raw.head(v0::detail::text_probe_bytes);
+  std::string_view const first = raw.head(text_probe_bytes);
   std::unique_ptr<ByteStream> packed;
   if (first.starts_with("\x1f\x8b"))
     packed = std::make_unique<GzipStream>(std::move(raw));
@@ -302,7 +300,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
       // In a folder, such as one of a program's sources, a file of one value is text like its neighbours.
       file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
       if (kind == JsonKind::other && named)
-        throw Error(ErrorKind::data, v0::detail::path_text(path) +
+        throw Error(ErrorKind::data, files::path_text(path) +
                                          ": its first line is not a whole JSON object; write JSON Lines, one "
                                          "object a line, or name it .txt if it is text");
     }
@@ -318,7 +316,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     if (path == "-" || !fs::is_directory(path, code)) {
       if (path.ends_with(".bin"))
         throw Error(ErrorKind::data,
-                    v0::detail::path_text(path) + ": is a token file by its name; name text, or rename it");
+                    files::path_text(path) + ": is a token file by its name; name text, or rename it");
       if (path != "-") (void)ByteStream::open(path);  // refuses it now, and not after hours
       add(path, true);
       continue;
@@ -336,7 +334,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     }
     if (code)
       throw Error(ErrorKind::data,
-                  v0::detail::path_text(path) + ": cannot read the folder (" + code.message() + ")");
+                  files::path_text(path) + ": cannot read the folder (" + code.message() + ")");
     std::sort(found.begin(), found.end());
     std::size_t const before = inputs.files.size();
     for (std::string const& name : found) {
@@ -352,7 +350,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
         add(name, false);
     }
     if (inputs.files.size() == before)
-      throw Error(ErrorKind::data, v0::detail::path_text(path) + ": the folder holds no text (" +
+      throw Error(ErrorKind::data, files::path_text(path) + ": the folder holds no text (" +
                                        std::to_string(inputs.skipped) +
                                        " entries skipped: hidden, links, empty or binary)");
   }
@@ -360,5 +358,4 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// The bytes of one input, unpacked where its first bytes say that it is packed. Takes a fixed amount of
@@ -54,5 +54,4 @@ struct Inputs {
 Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

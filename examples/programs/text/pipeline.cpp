@@ -18,8 +18,8 @@
 
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t most_uncut = 64 << 20, most_line = 256 << 20;
 
 std::string shown(InputFile const& file) {
-  return file.path == "-" ? "standard input" : v0::detail::path_text(file.path);
+  return file.path == "-" ? "standard input" : files::path_text(file.path);
 }
 
 /// Bytes of one file that are encoded together: lines of records, or a stretch of one text.
@@ -116,8 +116,8 @@ class BlockReader {
       if (size >= most_uncut)
         throw Error(
             ErrorKind::data,
-            shown(files_[at_.file]) + ": " + v0::detail::with_commas(std::int64_t{most_uncut}) +
-                " bytes from byte " + v0::detail::with_commas(at_.offset) +
+            shown(files_[at_.file]) + ": " + files::with_commas(std::int64_t{most_uncut}) +
+                " bytes from byte " + files::with_commas(at_.offset) +
                 " on hold no place where this tokenizer allows a text to be cut; split the file, or make "
                 "records (JSONL) of it");
     }
@@ -138,9 +138,9 @@ class BlockReader {
         return take(block, end + 1), false;
       }
       if (more && size >= most_line)
-        throw Error(ErrorKind::data,
-                    shown(files_[at_.file]) + ": line " + std::to_string(at_.line + 1) + " is longer than " +
-                        v0::detail::with_commas(std::int64_t{most_line}) + " bytes; is this JSONL?");
+        throw Error(ErrorKind::data, shown(files_[at_.file]) + ": line " + std::to_string(at_.line + 1) +
+                                         " is longer than " + files::with_commas(std::int64_t{most_line}) +
+                                         " bytes; is this JSONL?");
     }
     return take(block, carry_.size()), true;
   }
@@ -332,5 +332,4 @@ void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& fil
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

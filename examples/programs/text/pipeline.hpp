@@ -14,8 +14,8 @@
 #include "text/input.hpp"
 #include "text/tokenizer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// A place between two blocks.
@@ -58,5 +58,4 @@ void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& fil
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& take);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -12,8 +12,8 @@
 
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -26,7 +26,7 @@ void check(sentencepiece::util::Status const& status, std::string const& name) {
   reason.erase(0, reason.find(": ") == reason.npos ? 0 : reason.find(": ") + 2);
   if (std::size_t const end = reason.rfind("] "); end != reason.npos && reason.find(".cc(") < end)
     reason.erase(0, end + 2);
-  if (!reason.empty()) reason = " (" + v0::detail::printable(reason) + ")";
+  if (!reason.empty()) reason = " (" + files::printable(reason) + ")";
   throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it" + reason +
                                    "; the file is damaged or no SentencePiece model");
 }
@@ -203,5 +203,4 @@ std::size_t SentencePieceTokenizer::cut(std::string_view bytes, std::size_t leas
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -13,8 +13,8 @@
 #include "text/added_tokens.hpp"
 #include "text/tokenizer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// Throws Error(data) that starts with `name` for a model whose bytes libsentencepiece would end the program
@@ -53,5 +53,4 @@ class SentencePieceTokenizer final : public Tokenizer {
 };
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

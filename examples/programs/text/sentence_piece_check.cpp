@@ -12,8 +12,8 @@
 
 #include "text/sentence_piece.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -126,5 +126,4 @@ void check_sentence_piece_model(std::string_view bytes, std::string const& name)
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -13,8 +13,8 @@
 
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -103,9 +103,8 @@ std::string pcre_pattern(std::string const& name, std::string_view pattern) {
   constexpr char spaces[] =
       "\\t-\\r\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
   auto const refuse = [&](std::string_view what) {
-    v0::detail::throw_error(ErrorKind::data,
-                            {name, ": the expression '", v0::detail::printable(pattern), "' holds ", what,
-                             ", which tessera does not run; use a tokenizer without it"});
+    throw_error(ErrorKind::data, {name, ": the expression '", files::printable(pattern), "' holds ", what,
+                                  ", which tessera does not run; use a tokenizer without it"});
   };
   std::string out;
   bool in_class = false;
@@ -177,8 +176,8 @@ Expression::Expression(std::string const& name, std::string_view pattern) : name
                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                          &code, &offset, nullptr);
   if (made == nullptr)
-    throw Error(ErrorKind::data, name + ": cannot use the expression '" + v0::detail::printable(pattern) +
-                                     "' (" + message_of(code) + "); use a tokenizer without it");
+    throw Error(ErrorKind::data, name + ": cannot use the expression '" + files::printable(pattern) + "' (" +
+                                     message_of(code) + "); use a tokenizer without it");
   code_ = std::shared_ptr<void>(made, [](void* code_) { pcre2_code_free(static_cast<pcre2_code*>(code_)); });
   (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without it matches are slower, and the same
 }
@@ -222,5 +221,4 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

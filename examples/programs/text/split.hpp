@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 using Pieces = std::vector<std::string_view>;
@@ -57,5 +57,4 @@ class Expression {
 std::string pcre_pattern(std::string const& name, std::string_view pattern);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

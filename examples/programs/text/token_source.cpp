@@ -11,15 +11,15 @@
 #include "text/pipeline.hpp"
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths, std::string const& field,
                       int threads, TokenOptions options) {
   if (paths.empty()) paths.emplace_back(default_data_path);
   std::string name;
-  for (std::string const& path : paths) name += (name.empty() ? "" : ", ") + v0::detail::path_text(path);
+  for (std::string const& path : paths) name += (name.empty() ? "" : ", ") + files::path_text(path);
   Inputs const inputs = find_inputs(paths, InputFormat::by_name);
   PipelineOptions pipeline;
   pipeline.threads =
@@ -33,8 +33,8 @@ TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths
     return true;
   });
   if (options.vocabulary == 0) options.vocabulary = tokenizer.vocabulary();
-  return TokenSource::from_memory(
-      std::move(ids), options, name + v0::detail::replaced_text(replaced) + " by " + tokenizer.description());
+  return TokenSource::from_memory(std::move(ids), options,
+                                  name + replaced_text(replaced) + " by " + tokenizer.description());
 }
 
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer) {
@@ -47,5 +47,4 @@ RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer) {
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

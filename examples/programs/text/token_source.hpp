@@ -11,8 +11,8 @@
 
 #include "text/tokenizer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// The tokens that prepare would write of these files and folders, in memory: 4 bytes each. Without paths
@@ -25,5 +25,4 @@ TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

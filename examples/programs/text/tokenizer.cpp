@@ -24,8 +24,8 @@
 #include "text/tokenizer_file.hpp"
 #include "text/unicode.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -62,10 +62,10 @@ struct Folder {
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
     if (json.is_discarded())
-      json = Json::parse(v0::detail::with_null_for_nan(v0::detail::with_whole_pairs(bytes)), nullptr, false);
+      json = Json::parse(json_lines::with_null_for_nan(json_lines::with_whole_pairs(bytes)), nullptr, false);
     if (!json.is_object())
       throw Error(ErrorKind::data,
-                  v0::detail::path_text(place / name) + ": holds no JSON object; repair or remove it");
+                  files::path_text(place / name) + ": holds no JSON object; repair or remove it");
     return json;
   }
   bool lists_added() const { return config.is_object() && config.contains("added_tokens_decoder"); }
@@ -112,7 +112,7 @@ struct SideToken {
 /// Returns the side tokens in the order in which transformers adds them.
 std::vector<SideToken> side_tokens(Folder const& folder) {
   std::vector<SideToken> tokens;
-  auto const file = [&](char const* name) { return v0::detail::path_text(folder.place / name); };
+  auto const file = [&](char const* name) { return files::path_text(folder.place / name); };
   auto const add = [&](Json const& value, std::string const& from, bool special, std::int64_t given = -1) {
     SideToken side{{}, from, given};
     if (value.is_string()) {
@@ -143,7 +143,7 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
     for (auto const& [key, value] : folder.config["added_tokens_decoder"].items()) {
       if (!value.is_object() || !is_token(value) || key.empty() || key.size() > 9 ||
           key.find_first_not_of("0123456789") != key.npos)
-        throw Error(ErrorKind::data, where + v0::detail::printable(key, 40) + " is no token with an id");
+        throw Error(ErrorKind::data, where + files::printable(key, 40) + " is no token with an id");
       by_id[std::stol(key)] = &value;
     }
     for (auto const& [id, value] : by_id) add(*value, where + std::to_string(id), false, id);
@@ -151,15 +151,15 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
     std::map<std::int64_t, Json> by_id;
     for (auto const& [content, id] : folder.added.items()) {
       if (!id.is_number_unsigned() || id > 999999999)
-        throw Error(ErrorKind::data, file("added_tokens.json") + ": " + v0::detail::printable(content, 40) +
+        throw Error(ErrorKind::data, file("added_tokens.json") + ": " + files::printable(content, 40) +
                                          " has no id, a whole number");
       by_id[id.get<std::int64_t>()] = content;
     }
     for (auto const& [id, content] : by_id)
-      add(content, file("added_tokens.json") + ": " + v0::detail::printable(content.get<std::string>(), 40),
-          false, id);
+      add(content, file("added_tokens.json") + ": " + files::printable(content.get<std::string>(), 40), false,
+          id);
   }
-  std::string const where = v0::detail::path_text(folder.place) + ": ";
+  std::string const where = files::path_text(folder.place) + ": ";
   for (char const* key :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
     if (is_token(folder.named(key))) add(folder.named(key), where + key, true);
@@ -184,7 +184,7 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
     TokenId const id = list.add(std::move(side.token));
     if (side.given >= 0 && side.given != std::int64_t{id})
       throw Error(ErrorKind::data,
-                  side.from + " gives '" + v0::detail::printable(content, 60) + "' the id " +
+                  side.from + " gives '" + files::printable(content, 60) + "' the id " +
                       std::to_string(side.given) + ", but transformers would assign " + std::to_string(id) +
                       "; number added tokens without gaps, or make a tokenizer.json by save_pretrained of "
                       "transformers");
@@ -223,7 +223,7 @@ struct TokenizerClass {
 TokenizerClass class_of(Folder const& folder) {
   auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
     if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
-    std::string const where = v0::detail::path_text(folder.place / file) + ": " + key;
+    std::string const where = files::path_text(folder.place / file) + ": " + key;
     if (!json[key].is_string()) throw Error(ErrorKind::data, where + " must be a string");
     return {where, json[key].get<std::string>(), key == std::string_view("model_type")};
   };
@@ -236,8 +236,7 @@ TokenizerClass class_of(Folder const& folder) {
 
 /// Refuses a folder whose files another tokenizer class reads with another meaning.
 [[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
-  throw Error(ErrorKind::data,
-              name.key + " is " + v0::detail::printable(name.value, 60) + std::string(meaning));
+  throw Error(ErrorKind::data, name.key + " is " + files::printable(name.value, 60) + std::string(meaning));
 }
 
 /// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, where the tokenizer class does.
@@ -266,7 +265,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
       adds = adds || metaspace->scheme != Metaspace::Scheme::never;
   if (given && wanted != adds)
     throw Error(ErrorKind::data,
-                v0::detail::path_text(folder.place / "tokenizer_config.json") + ": add_prefix_space is " +
+                files::path_text(folder.place / "tokenizer_config.json") + ": add_prefix_space is " +
                     (wanted ? "true" : "false") + ", but tokenizer.json " +
                     (adds ? "puts a space in front of a text" : "puts no space in front of a text") +
                     "; make both agree");
@@ -288,14 +287,14 @@ Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& 
   std::string name = asked.empty() ? folder.special("eos_token") : asked;
   std::optional<TokenId> id = name.empty() ? std::nullopt : tokenizer.find(name);
   if (!name.empty() && !id)
-    throw Error(ErrorKind::data, v0::detail::path_text(folder.place) + ": has no token '" +
-                                     v0::detail::printable(name, 60) +
+    throw Error(ErrorKind::data, files::path_text(folder.place) + ": has no token '" +
+                                     files::printable(name, 60) +
                                      "', which is to end documents; give another --end-of-text, or none");
   for (char const* usual : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
     if (!id) id = tokenizer.find(usual);
   if (!id)
     throw Error(ErrorKind::data,
-                v0::detail::path_text(folder.place) +
+                files::path_text(folder.place) +
                     ": does not say which token ends a document; give --end-of-text TOKEN, or "
                     "none");
   Ids out = behind;
@@ -320,7 +319,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (!std::filesystem::is_directory(place, code)) {
     if (!is_file(place))
       throw Error(ErrorKind::data,
-                  v0::detail::path_text(path) +
+                  files::path_text(path) +
                       ": no such folder; name one with a tokenizer.json, or vocab.json and merges.txt, or a "
                       "tokenizer.model");
     only = place.filename().string();
@@ -329,7 +328,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   bool const json = is_file(place / "tokenizer.json"), model = is_file(place / "tokenizer.model");
   bool const pair = is_file(place / "vocab.json") && is_file(place / "merges.txt");
   Folder folder{place, {}, {}, {}, {}, {}};
-  std::string const where = v0::detail::path_text(place);
+  std::string const where = files::path_text(place);
   auto const take_side_files = [&] {
     std::string const main = folder.read;
     folder.config = folder.take_json("tokenizer_config.json");
@@ -388,7 +387,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
       if (!id)
         throw Error(ErrorKind::data, where +
                                          "/tokenizer_config.json: add_bos_token is true, and bos_token '" +
-                                         v0::detail::printable(begin, 60) + "' is no token of vocab.json");
+                                         files::printable(begin, 60) + "' is no token of vocab.json");
       tokenizer->set_before({*id});
     }
     return finish(std::move(tokenizer), only.empty() && model ? ", taken before tokenizer.model" : "");
@@ -467,5 +466,4 @@ Ids encode(Tokenizer const& tokenizer, std::string_view bytes, bool whole) {
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -13,8 +13,8 @@
 
 #include "text/bpe.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// What stands for a space in SentencePiece's alphabet: U+2581.
@@ -70,5 +70,4 @@ class Tokenizer {
 Ids encode(Tokenizer const& tokenizer, std::string_view bytes, bool whole = false);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

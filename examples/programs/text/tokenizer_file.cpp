@@ -12,8 +12,8 @@
 #include "tessera/core/error.hpp"
 #include "tessera/data/file_bytes.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -27,10 +27,10 @@ class Node {
       : file_(file), value_(value), path_(std::move(path)) {}
 
   [[noreturn]] void refuse(std::string_view what) const {
-    v0::detail::throw_error(ErrorKind::data, {file_, ": ", path_.empty() ? "the file" : path_, " ", what});
+    throw_error(ErrorKind::data, {file_, ": ", path_.empty() ? "the file" : path_, " ", what});
   }
   [[noreturn]] void lacks(std::string_view asked, std::string_view there) const {
-    refuse("is " + v0::detail::printable(asked, 60) + ", which tessera does not have; it has " +
+    refuse("is " + files::printable(asked, 60) + ", which tessera does not have; it has " +
            std::string(there));
   }
 
@@ -88,8 +88,8 @@ class Node {
 Json parse(std::string_view bytes, std::string const& name) {
   Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, false);
   if (json.is_discarded())
-    v0::detail::throw_error(ErrorKind::data, {name, ": is no JSON; the file is damaged or cut short"});
-  if (!json.is_object()) v0::detail::throw_error(ErrorKind::data, {name, ": holds no JSON object"});
+    throw_error(ErrorKind::data, {name, ": is no JSON; the file is damaged or cut short"});
+  if (!json.is_object()) throw_error(ErrorKind::data, {name, ": holds no JSON object"});
   return json;
 }
 
@@ -97,8 +97,7 @@ Vocabulary vocabulary_of(Node const& node) {
   if (!node.value().is_object()) node.refuse("must be an object of tokens and their ids");
   Vocabulary vocabulary;
   for (auto const& [token, id] : node.value().items())
-    vocabulary.emplace(token,
-                       Node(node.file(), id, node.path() + "." + v0::detail::printable(token, 40)).id());
+    vocabulary.emplace(token, Node(node.file(), id, node.path() + "." + files::printable(token, 40)).id());
   return vocabulary;
 }
 
@@ -115,9 +114,9 @@ Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view left, std::st
   auto const id = [&](std::string_view token) {
     auto const found = vocabulary.find(token);
     if (found == vocabulary.end())
-      v0::detail::throw_error(ErrorKind::data, {where, " makes or needs '", v0::detail::printable(token, 60),
-                                                "', which the vocabulary lacks; the files do not belong "
-                                                "together or are damaged"});
+      throw_error(ErrorKind::data, {where, " makes or needs '", files::printable(token, 60),
+                                    "', which the vocabulary lacks; the files do not belong "
+                                    "together or are damaged"});
     return found->second;
   };
   std::string const both = std::string(left) + std::string(right);
@@ -127,8 +126,8 @@ Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view left, std::st
 Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view line, std::string const& where) {
   std::size_t const space = line.find(' ');
   if (space == line.npos || line.find(' ', space + 1) != line.npos)
-    v0::detail::throw_error(ErrorKind::data, {where, " must be two tokens with a space between, and is '",
-                                              v0::detail::printable(line, 60), "'"});
+    throw_error(ErrorKind::data, {where, " must be two tokens with a space between, and is '",
+                                  files::printable(line, 60), "'"});
   return merge_of(vocabulary, line.substr(0, space), line.substr(space + 1), where);
 }
 
@@ -371,5 +370,4 @@ BpeDescription parse_vocab_and_merges(std::string_view vocab, std::string const&
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

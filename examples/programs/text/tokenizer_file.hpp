@@ -9,8 +9,8 @@
 
 #include "text/bpe_tokenizer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// Returns a function that finds a token of a vocabulary by the spelling in the file. The description must
@@ -26,5 +26,4 @@ BpeDescription parse_vocab_and_merges(std::string_view vocab, std::string const&
                                       bool prefix_space);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

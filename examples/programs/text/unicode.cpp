@@ -8,8 +8,8 @@
 
 #include <utf8proc.h>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 namespace {
@@ -64,14 +64,14 @@ bool letter_before(std::string_view bytes, std::size_t at) {
     std::size_t begin = at - size;
     if ((static_cast<unsigned char>(bytes[begin]) & 0xc0) == 0x80) continue;
     bool valid = false;
-    return v0::detail::utf8_step(bytes.substr(0, at), begin, valid) == size && valid &&
+    return utf8::utf8_step(bytes.substr(0, at), begin, valid) == size && valid &&
            is_letter(next_character(bytes, begin));
   }
   return false;
 }
 
 std::string_view normal_form(std::string_view text, Form form, std::string& storage) {
-  if (v0::detail::skip_ascii(text, 0) == text.size()) return text;
+  if (utf8::skip_ascii(text, 0) == text.size()) return text;
   int options = UTF8PROC_STABLE;
   options |= form == Form::nfc || form == Form::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == Form::nfkc || form == Form::nfkd) options |= UTF8PROC_COMPAT;
@@ -88,5 +88,4 @@ std::string_view normal_form(std::string_view text, Form form, std::string& stor
 }
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -8,8 +8,8 @@
 
 #include "tessera/io/utf8.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace text {
 
 /// The character at `at` of valid UTF-8; `at` moves behind it.
@@ -31,8 +31,8 @@ inline std::size_t character_bytes(char first) {
 
 void append_character(std::string& text, char32_t character);
 
-using v0::detail::first_invalid;
-using v0::detail::repaired;
+using utf8::first_invalid;
+using utf8::repaired;
 
 /// Categories L*, and N*.
 bool is_letter(char32_t character);
@@ -51,5 +51,4 @@ enum class Form { nfc, nfd, nfkc, nfkd };
 std::string_view normal_form(std::string_view text, Form form, std::string& storage);
 
 }  // namespace text
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -15,8 +15,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 namespace {
@@ -54,7 +54,7 @@ std::string boot_id() {
 Marks read_marks(std::filesystem::path const& path, int rank, std::string const& boot) {
   constexpr int most_depth = 16;
   auto const fail = [&](std::string const& what) {
-    throw Error(ErrorKind::data, v0::detail::path_text(path) + ": " + what);
+    throw Error(ErrorKind::data, files::path_text(path) + ": " + what);
   };
   std::error_code code;
   if (!std::filesystem::exists(path, code))
@@ -76,8 +76,7 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
     trace = Json::parse(file, keep);
   } catch (Json::exception const& error) {
     std::string const what = error.what();  // "[json.exception.parse_error.101] parse error at line 3, ..."
-    fail("damaged or no trace: " +
-         v0::detail::printable(what.substr(std::min(what.find("] ") + 2, what.size()))));
+    fail("damaged or no trace: " + files::printable(what.substr(std::min(what.find("] ") + 2, what.size()))));
   }
   std::string const foreign = "no trace that says its clock; --marks takes what train --trace has written";
   if (!trace.is_object()) fail(foreign);
@@ -105,8 +104,8 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
   marks.ranks = static_cast<int>(ranks);
   for (Json const& event : events) {
     auto const damaged = [&](char const* what) {
-      fail("damaged: " + v0::detail::printable(event.dump(-1, ' ', false, Json::error_handler_t::replace)) +
-           " " + what);
+      fail("damaged: " + files::printable(event.dump(-1, ' ', false, Json::error_handler_t::replace)) + " " +
+           what);
     };
     std::int64_t const process = whole_in(event, "pid");
     if (process < 1) damaged("has no process");
@@ -134,5 +133,4 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What the traces that this build writes and reads say of themselves.
@@ -42,5 +42,4 @@ struct Marks {
 Marks read_marks(std::filesystem::path const& path, int rank, std::string const& boot = boot_id());
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -18,8 +18,8 @@
 #include "prediction/step_costs.hpp"
 #include "trace/marks.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -390,5 +390,4 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -17,8 +17,8 @@
 #include "tessera/data/batch.hpp"
 #include "tessera/train/any_trainer.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A stretch of time, in nanoseconds of the machine's monotonic clock.
@@ -153,5 +153,4 @@ std::string steps_text(RankTimes const& times);
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

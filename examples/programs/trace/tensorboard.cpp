@@ -24,8 +24,8 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/file.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 namespace {
 
@@ -98,8 +98,8 @@ std::uint32_t detail::crc32c(std::string_view bytes) {
 EventFile::EventFile(std::filesystem::path const& folder, bool alone) : folder_(folder) {
   make_folder(folder_);
   if (alone) {
-    lock_ = v0::detail::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (lock_) v0::detail::lock_for_run(lock_.get(), folder_);
+    lock_ = files::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (lock_) files::lock_for_run(lock_.get(), folder_);
   }
   std::array<char, 64> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
@@ -108,11 +108,11 @@ EventFile::EventFile(std::filesystem::path const& folder, bool alone) : folder_(
                             "." + std::to_string(::getpid());
   for (int attempt = 0; attempt < 100 && !file_; ++attempt) {
     path_ = folder / (start + "." + std::to_string(attempt));
-    file_ = v0::detail::Descriptor(
-        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
+    file_ =
+        files::Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!file_ && errno != EEXIST) break;
   }
-  if (!file_) v0::detail::file_error(folder_, "create an event file in it", errno);
+  if (!file_) files::file_error(folder_, "create an event file in it", errno);
   put(Message().real(1, seconds_now()).text(3, "brain.Event:2").bytes());
 }
 
@@ -136,7 +136,7 @@ void EventFile::put(std::string const& event) {
   std::string record = little_endian(static_cast<std::uint64_t>(event.size()));
   record += little_endian(masked_crc(record)) + event + little_endian(masked_crc(event));
   try {
-    v0::detail::write_all(file_.get(), record.data(), record.size(), folder_);
+    files::write_all(file_.get(), record.data(), record.size(), folder_);
     bytes_ += static_cast<::off_t>(record.size());
   } catch (Error const&) {
     (void)!::ftruncate(file_.get(), bytes_);  // keeps only complete records
@@ -145,5 +145,4 @@ void EventFile::put(std::string const& event) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -12,8 +12,8 @@
 
 #include "tessera/io/file.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// One event file with a unique name in a folder, which is created if needed. Each call is one write; a
@@ -35,7 +35,7 @@ class EventFile {
   void put(std::string const& event);
 
   std::filesystem::path folder_, path_;
-  v0::detail::Descriptor lock_, file_;
+  files::Descriptor lock_, file_;
   ::off_t bytes_ = 0;
 };
 
@@ -45,5 +45,4 @@ std::uint32_t crc32c(std::string_view bytes);
 }  // namespace detail
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -18,8 +18,8 @@
 #include "cli/run_flags.hpp"
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The flags, and what they come to.
@@ -49,7 +49,7 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
-    return std::string(flag) + " '" + v0::detail::path_text(value) + "'";
+    return std::string(flag) + " '" + files::path_text(value) + "'";
   };
   bool const adapts = recipe.adapters == AdapterKind::lora;
   if (line.on_line("--lora") == nullptr && (!adapts || !flags.from.empty())) lora = {};
@@ -86,5 +86,4 @@ inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vect
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

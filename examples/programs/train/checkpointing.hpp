@@ -26,8 +26,8 @@
 #include "cli/values.hpp"
 #include "workload/data.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The flags, and what they come to.
@@ -101,9 +101,8 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
     return;
   }
   if (!settings.resume)
-    refuse("--checkpoint '" + v0::detail::path_text(settings.folder) +
-           "' holds checkpoints, the newest of step " + std::to_string(*newest) +
-           "; give --resume to go on from there, or another folder");
+    refuse("--checkpoint '" + files::path_text(settings.folder) + "' holds checkpoints, the newest of step " +
+           std::to_string(*newest) + "; give --resume to go on from there, or another folder");
   settings.from = read_checkpoint(series.path(*newest));
 }
 
@@ -131,7 +130,7 @@ struct DataIdentity {
 inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
                           std::int64_t steps) {
   if (!settings.from) return;
-  std::string const name = v0::detail::path_text(settings.from->folder);
+  std::string const name = files::path_text(settings.from->folder);
   std::int64_t const done = settings.from->step;
   if (done > steps)
     throw Error(ErrorKind::config, name + ": is after step " + std::to_string(done) + ", beyond --steps " +
@@ -147,7 +146,7 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
        {std::pair("data", notes["data"].is_object()), {"samples", notes["samples"].is_number_integer()}})
     if (!right)
       throw Error(ErrorKind::data, name + ": notes." + key + " is " +
-                                       v0::detail::printable(notes[key].dump(), 60) +
+                                       files::printable(notes[key].dump(), 60) +
                                        ", which it cannot be; use the library that wrote the checkpoint");
   std::string differ;
   for (auto const& [key, value] : now.items())
@@ -190,7 +189,7 @@ inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& pat
     last = std::max(last, number("step"));
   }
   if (last != step)
-    throw Error(ErrorKind::data, v0::detail::path_text(path) + ": ends with step " + std::to_string(last) +
+    throw Error(ErrorKind::data, files::path_text(path) + ": ends with step " + std::to_string(last) +
                                      ", and the run goes on after step " + std::to_string(step) +
                                      "; give --log another file");
   return end;
@@ -214,5 +213,4 @@ inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

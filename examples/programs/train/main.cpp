@@ -12,7 +12,7 @@
 #include "train/settings.hpp"
 #include "train/training.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 namespace {
 

@@ -19,8 +19,8 @@
 #include "prediction/ceiling.hpp"
 #include "results/statistics.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The steps that count for a rate: from the end of one to the end of the next by the device's clock, however
@@ -152,5 +152,4 @@ class RunFigures {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

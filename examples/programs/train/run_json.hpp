@@ -10,8 +10,8 @@
 #include "results/results.hpp"
 #include "train/settings.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Everything that a run was made with, for the first line of its log.
@@ -78,5 +78,4 @@ inline Json epoch_json(results::EpochLogRow const& epoch) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -41,8 +41,8 @@
 #include "workload/mesh.hpp"
 #include "workload/models.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// The flags as they were given.
@@ -244,7 +244,7 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
   std::error_code code;
   if (!settings.tensorboard.empty() && std::filesystem::exists(settings.tensorboard, code) &&
       !std::filesystem::is_directory(settings.tensorboard, code))
-    refuse("--tensorboard " + v0::detail::path_text(settings.tensorboard) +
+    refuse("--tensorboard " + files::path_text(settings.tensorboard) +
            " is a file; name a folder, which is created where there is none");
   ProgramFiles const files(line, {settings.model.folder});
   files.check();
@@ -264,7 +264,7 @@ inline void check_room_for(Settings const& settings) {
     std::int64_t const state =
         footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
     // Too much by itself is refused with the plan, which says what would fit.
-    if (state <= v0::detail::free_bytes(options.nvme_directory))
+    if (state <= host_memory::free_bytes(options.nvme_directory))
       files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
                        .bytes = state,
                        .named = options.nvme_directory});
@@ -282,7 +282,7 @@ inline void check_room_for(Settings const& settings) {
 inline void check_folder_to_save(Settings const& settings) {
   if (settings.model.family->hub.model_type.empty())
     throw Error(ErrorKind::unsupported,
-                "--save '" + v0::detail::path_text(settings.save) + "' is a folder, and " +
+                "--save '" + files::path_text(settings.save) + "' is a folder, and " +
                     settings.model.family->title +
                     " models have no config.json; give a name that ends in .safetensors");
   ModelFolderWriter::check(settings.save);
@@ -484,9 +484,9 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
           : settings.model.named     ? "model"
                                      : "data");
   box.add("weights",
-          settings.checkpoints.from ? v0::detail::path_text(settings.checkpoints.from->folder)
+          settings.checkpoints.from ? files::path_text(settings.checkpoints.from->folder)
           : !settings.init.empty()
-              ? v0::detail::path_text(settings.init)
+              ? files::path_text(settings.init)
               : "seed " + std::to_string(options.seed) +
                     (settings.model.hub.empty() ? "" : ", random: nothing was downloaded"),
           origin(settings.checkpoints.from ? "--resume"
@@ -508,7 +508,7 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
     box.add("least time", shortest(settings.min_time) + " s", origin("--min-time"));
   if (CheckpointSettings const& saved = settings.checkpoints; !saved.folder.empty())
     box.add("checkpoints",
-            v0::detail::path_text(saved.folder) +
+            files::path_text(saved.folder) +
                 (saved.every > 0 ? ", every " + grouped(saved.every) + " steps" : "") +
                 (saved.keep > 0 ? ", the newest " + std::to_string(saved.keep) : ""),
             "flag");
@@ -519,9 +519,9 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
   box.add("precision", std::string(recipe.names.precision), origin(precision_flag));
   box.add("offload", std::string(recipe.names.offload), origin("--offload"));
   if (!options.nvme_directory.empty())
-    box.add("nvme path", v0::detail::path_text(options.nvme_directory), origin("--nvme-path"));
+    box.add("nvme path", files::path_text(options.nvme_directory), origin("--nvme-path"));
   if (settings.plans)
-    box.add("product plans", v0::detail::path_text(settings.product_plans), origin("--product-plans"));
+    box.add("product plans", files::path_text(settings.product_plans), origin("--product-plans"));
   box.add("recompute", std::string(recipe.names.recompute), origin("--recompute"));
   box.add("reduction", std::string(recipe.names.reduction), origin("--reduction"));
   box.add("learning rate",
@@ -534,5 +534,4 @@ inline Box box_of(Settings const& settings, CommandLine const& line) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -16,8 +16,8 @@
 #include "cli/values.hpp"
 #include "trace/step_times.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What --trace, --profile and --trace-steps say.
@@ -108,5 +108,4 @@ inline bool write_asked(TraceSettings const& settings, std::vector<RankTimes> co
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -38,8 +38,8 @@
 #include "train/tracing.hpp"
 #include "workload/weights.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A run over all ranks. What the ranks share is read-only or a gate; what rank 0 alone touches says so.
@@ -75,7 +75,7 @@ class Training {
       checkpoints_.take();
       if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
         throw Error(ErrorKind::failed,
-                    v0::detail::path_text(settings_.checkpoints.folder) +
+                    files::path_text(settings_.checkpoints.folder) +
                         ": another run has saved there since this one looked; start again");
     }
     int const ranks = static_cast<int>(settings_.relation.ranks);
@@ -93,23 +93,23 @@ class Training {
                                          : done_ == 0 ? "; nothing was saved"
                                          : checkpoints() && settings_.save.empty()
                                              ? "; all state after step " + std::to_string(done_) + " is in " +
-                                                   v0::detail::path_text(checkpoints_.path(done_))
+                                                   files::path_text(checkpoints_.path(done_))
                                              : "; the weights after step " + std::to_string(done_) +
-                                                   " are in " + v0::detail::path_text(settings_.save)),
+                                                   " are in " + files::path_text(settings_.save)),
                   data_error_->rank());
     int code = !interrupted() ? 0 : unread_ ? 128 + SIGPIPE : Interrupt::exit_code();
     if (events_cut_) {
-      print_error(v0::detail::path_text(settings_.tensorboard) +
+      print_error(files::path_text(settings_.tensorboard) +
                   ": the event file is incomplete; the training and its weights are not affected");
       if (code == 0) code = tessera::exit_code(ErrorKind::failed);
     }
     if (trace_lost_) {
-      print_error(v0::detail::path_text(settings_.trace.file) +
+      print_error(files::path_text(settings_.trace.file) +
                   ": the trace was not written; the training and its weights are not affected");
       if (code == 0) code = tessera::exit_code(ErrorKind::failed);
     }
     if (!log_cut_) return code;
-    print_error(v0::detail::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
+    print_error(files::path_text(settings_.log) + ": the log is incomplete, it ends after step " +
                 std::to_string(logged_) + " of " + std::to_string(done_) +
                 "; the training and its weights are not affected");
     return code == 0 ? tessera::exit_code(ErrorKind::failed) : code;
@@ -227,7 +227,7 @@ class Training {
     bool const any = !times_.front().steps.empty();
     if (any && !write_asked(asked, times_)) trace_lost_ = true;
     say((asked.file.empty() ? "profiled " : "traced ") + steps_text(times_.front()) +
-        (any && !asked.file.empty() && !trace_lost_ ? " | " + v0::detail::path_text(asked.file) : ""));
+        (any && !asked.file.empty() && !trace_lost_ ? " | " + files::path_text(asked.file) : ""));
     if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
@@ -249,7 +249,7 @@ class Training {
         beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
     if (!root) return;
     figures_.pause();
-    saving_ = v0::detail::path_text(folder);
+    saving_ = files::path_text(folder);
     saving_since_ = start;
     if (!beside) say_saved();
   }
@@ -416,11 +416,11 @@ class Training {
         (nvme > 0 ? ", on NVMe " + bytes_text(nvme) + " (" + engine + ")" : ""));
     std::int64_t const first = settings_.checkpoints.first_step();
     if (first > 0)
-      say("resumed " + v0::detail::path_text(settings_.checkpoints.from->folder) + " after step " +
+      say("resumed " + files::path_text(settings_.checkpoints.from->folder) + " after step " +
           std::to_string(first));
     warn_of_split();
     if (first == 0 && settings_.checkpoints.resume)
-      say("no checkpoint in " + v0::detail::path_text(settings_.checkpoints.folder) + ", so from step 1");
+      say("no checkpoint in " + files::path_text(settings_.checkpoints.folder) + ", so from step 1");
     if (!settings_.log.empty()) {
       std::optional<std::uintmax_t> const end = first > 0 ? end_of_log(settings_.log, first) : std::nullopt;
       log_.emplace(settings_.log, end.has_value());
@@ -459,8 +459,8 @@ class Training {
     if (before == 0 || before == settings_.relation.batch) return;
     bar_.clear();
     std::cout.flush();
-    std::cerr << "warning: the micro-batch was " << before << " in "
-              << v0::detail::path_text(saved.from->folder) << " and is " << settings_.relation.batch
+    std::cerr << "warning: the micro-batch was " << before << " in " << files::path_text(saved.from->folder)
+              << " and is " << settings_.relation.batch
               << " now: from here on the weights will not equal those of a run with --batch " << before
               << " to the bit; give --batch " << before << " for that" << std::endl;
   }
@@ -559,10 +559,9 @@ class Training {
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
     if (settings_.trace.profile && !times_.front().steps.empty())
       say(profile_text(profile_of(times_.front()), times_.size()));
-    if (!settings_.adapters.save.empty())
-      say("saved adapters " + v0::detail::path_text(settings_.adapters.save));
+    if (!settings_.adapters.save.empty()) say("saved adapters " + files::path_text(settings_.adapters.save));
     if (!settings_.save.empty())
-      say("saved " + v0::detail::path_text(settings_.save) + " | weights " + weights_hash);
+      say("saved " + files::path_text(settings_.save) + " | weights " + weights_hash);
   }
 
   Settings const& settings_;
@@ -592,5 +591,4 @@ class Training {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -16,8 +16,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 struct BatchRelation {
@@ -135,5 +135,4 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -21,8 +21,8 @@
 #include "results/results.hpp"
 #include "text/token_source.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
@@ -164,5 +164,4 @@ inline std::string epoch_text(results::EpochLogRow const& epoch) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -25,8 +25,8 @@
 #include "workload/mesh.hpp"
 #include "workload/models.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
@@ -429,5 +429,4 @@ inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

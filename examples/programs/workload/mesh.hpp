@@ -11,8 +11,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Rows of ranks that are replicas of one another, and the shards of a row; 0 shards: as many as go.
@@ -55,5 +55,4 @@ inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

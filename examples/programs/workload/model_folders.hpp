@@ -19,8 +19,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// What the config.json of a folder says.
@@ -49,8 +49,7 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
     ModelSpec sizes = family->spec(config);
     return {family, std::move(sizes), config.source, config.not_applied()};
   }
-  throw Error(ErrorKind::unsupported, config.name + ": model_type is " +
-                                          v0::detail::printable(type->json, 60) +
+  throw Error(ErrorKind::unsupported, config.name + ": model_type is " + files::printable(type->json, 60) +
                                           "; the kinds that are built here are " + joined(known));
 }
 
@@ -58,7 +57,7 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
 /// no such file, Error(usage) for weights that do not say of which model they are.
 inline FolderModel read_model_file(std::filesystem::path const& path) {
   if (weights_format(path) != WeightsFormat::llmc)
-    refuse(v0::detail::path_text(path) +
+    refuse(files::path_text(path) +
            " is a file, and only those of llm.c say which model they are of; name the model, and give the "
            "file to --init");
   LlmcFile::Sizes const has = LlmcFile::open(path).sizes();
@@ -70,7 +69,7 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
       sizes.set(key, static_cast<double>(value));
     return {family, std::move(sizes), {}, {}};
   }
-  throw Error(ErrorKind::unsupported, v0::detail::path_text(path) + ": is of GPT-2, which is not built here");
+  throw Error(ErrorKind::unsupported, files::path_text(path) + ": is of GPT-2, which is not built here");
 }
 
 /// Whether a folder holds weights, of whatever form, also parts whose index is missing; or is a file, of
@@ -86,7 +85,7 @@ inline bool holds_weights(std::filesystem::path const& folder) {
       if (entry->path().filename().native().starts_with(start)) return true;
   }
   if (code)
-    throw Error(ErrorKind::data, v0::detail::path_text(folder) + ": cannot look into the folder (" +
+    throw Error(ErrorKind::data, files::path_text(folder) + ": cannot look into the folder (" +
                                      code.message() + "); give one that may be read");
   return false;
 }
@@ -97,7 +96,7 @@ inline bool is_model_folder(std::filesystem::path const& path) {
   if (path.empty() || path.native().ends_with(".safetensors")) return false;
   auto const type = std::filesystem::status(path, code).type();
   if (type == std::filesystem::file_type::regular)
-    refuse("--save '" + v0::detail::path_text(path) +
+    refuse("--save '" + files::path_text(path) +
            "' is a file, and without .safetensors at its end a name means a folder; give another name");
   return type == std::filesystem::file_type::directory ||
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
@@ -133,5 +132,4 @@ class WeightsOutput {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

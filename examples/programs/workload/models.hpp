@@ -22,8 +22,8 @@
 #include "cli/values.hpp"
 #include "workload/model_folders.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// A model of the command line. Sizes with 0 are settled by `with_sizes`, which also builds it.
@@ -212,7 +212,7 @@ inline bool is_file(std::string const& text) {
 
 inline ModelChoice folder_choice(std::string const& flag, std::string const& text) {
   FolderModel from = is_folder(text) ? read_model_folder(text) : read_model_file(text);
-  ModelChoice model{.name = v0::detail::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
+  ModelChoice model{.name = files::path_text(text.substr(0, text.find_last_not_of('/') + 1)),
                     .family = from.family,
                     .sizes = std::move(from.sizes),
                     .named = true,
@@ -337,5 +337,4 @@ inline std::optional<std::string> model_refusal(ModelChoice const& model) {
 }
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

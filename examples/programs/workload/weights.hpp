@@ -12,8 +12,8 @@
 
 #include "cli/values.hpp"
 
-namespace tessera {
-inline namespace v0 {
+namespace programs {
+using namespace tessera;
 namespace cli {
 
 /// Checks weights for values that are not finite, piece by piece. The last step's loss does not show the
@@ -42,5 +42,4 @@ class FiniteWeights {
 };
 
 }  // namespace cli
-}  // namespace v0
-}  // namespace tessera
+}  // namespace programs

@@ -60,7 +60,7 @@ class Checkpoints {
 
   std::filesystem::path folder_;
   int keep_;
-  detail::Descriptor taken_;
+  files::Descriptor taken_;
 };
 
 }  // namespace v0

@@ -73,10 +73,10 @@ TESSERA_INLINE std::optional<std::int64_t> Checkpoints::newest() const {
 
 TESSERA_INLINE void Checkpoints::take() {
   make_folder(folder_);
-  taken_ = detail::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!taken_) detail::file_error(folder_, "open the folder", errno);
+  taken_ = files::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!taken_) files::file_error(folder_, "open the folder", errno);
   if (::flock(taken_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw Error(ErrorKind::failed, detail::path_text(folder_) +
+    throw Error(ErrorKind::failed, files::path_text(folder_) +
                                        ": another run writes its checkpoints there; give another folder");
   std::error_code code;
   std::filesystem::directory_iterator entry(folder_, code);
@@ -86,7 +86,7 @@ TESSERA_INLINE void Checkpoints::take() {
     if (name.starts_with(".step-") && (name.ends_with(".partial") || name.ends_with(".old")))
       std::filesystem::remove_all(entry->path(), ignored);
   }
-  detail::sweep_temporaries(folder_);
+  files::sweep_temporaries(folder_);
 }
 
 TESSERA_INLINE std::filesystem::path Checkpoints::save(AnyTrainer& trainer,
@@ -119,10 +119,10 @@ TESSERA_INLINE void Checkpoints::remove_old() const {
   for (std::size_t index = 0; index + static_cast<std::size_t>(keep_) < all.size(); ++index) {
     std::filesystem::path const old = path(all[index]);
     std::filesystem::path const away = folder_ / ("." + old.filename().string() + ".old");
-    if (::rename(old.c_str(), away.c_str()) != 0) detail::file_error(old, "rename", errno);
+    if (::rename(old.c_str(), away.c_str()) != 0) files::file_error(old, "rename", errno);
     std::error_code code;
     std::filesystem::remove_all(away, code);
-    if (code) detail::file_error(old, "remove", code.value());
+    if (code) files::file_error(old, "remove", code.value());
   }
 }
 

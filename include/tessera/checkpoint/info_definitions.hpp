@@ -28,7 +28,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   CheckpointInfo info;
   info.folder = detail::without_slash(folder);
   std::filesystem::path const path = info.folder / detail::trainer_file;
-  std::string const name = detail::path_text(path);
+  std::string const name = files::path_text(path);
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
     refuse_pickles_in(info.folder);
@@ -36,7 +36,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   }
   FileBytes const bytes = FileBytes::open(path);
   using Json = nlohmann::ordered_json;
-  Json json = detail::parse_object({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, name);
+  Json json = json_lines::parse_object({reinterpret_cast<char const*>(bytes.data()), bytes.size()}, name);
   auto const read = [&](Json const& object, char const* key, auto& value) {
     auto const found = object.find(key);
     if (found == object.end())
@@ -44,7 +44,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
     try {
       found->get_to(value);
     } catch (Json::exception const&) {
-      throw Error(ErrorKind::data, name + ": " + key + " is " + detail::printable(found->dump(), 60) +
+      throw Error(ErrorKind::data, name + ": " + key + " is " + files::printable(found->dump(), 60) +
                                        ", which it cannot be; use the library that wrote the checkpoint");
     }
   };
@@ -106,8 +106,8 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
       missing.push_back(file);
     } else if (auto const bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, code));
                bytes != about.bytes) {
-      resized.push_back(file + " holds " + detail::with_commas(bytes) + " bytes instead of " +
-                        detail::with_commas(about.bytes));
+      resized.push_back(file + " holds " + files::with_commas(bytes) + " bytes instead of " +
+                        files::with_commas(about.bytes));
     } else if (hash_of_file(path.string(), beat) != about.sum) {
       damaged.push_back(file);
     }
@@ -119,7 +119,7 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
       for (; !code && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
         std::string const file = (inside.empty() ? "" : inside + "/") + entry->path().filename().string();
         if ((file.ends_with(".safetensors") || file.ends_with(".index.json")) && !info.files.contains(file))
-          extra.push_back(detail::printable(file));
+          extra.push_back(files::printable(file));
       }
     }
   std::string text;
@@ -128,7 +128,7 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
   detail::append_names(text, "damaged (another checksum):", damaged);
   detail::append_names(text, "not of this checkpoint:", extra);
   if (!text.empty())
-    throw Error(ErrorKind::data, detail::path_text(info.folder) + ": is not whole: " + text +
+    throw Error(ErrorKind::data, files::path_text(info.folder) + ": is not whole: " + text +
                                      "restore it, or move the folder away to go on from an earlier one");
 }
 

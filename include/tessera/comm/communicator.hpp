@@ -301,10 +301,9 @@ class Transport {
       refuse(request, {"send and receive buffers overlap"});
   }
 
-  [[noreturn]] void refuse(Request const& request, std::initializer_list<v0::detail::Word> why) const {
-    v0::detail::throw_error(
-        ErrorKind::usage, {"rank ", rank_, " asked for ", describe(request), ": ", v0::detail::sentence(why)},
-        rank_, request.id.unit ? request.id.unit : "");
+  [[noreturn]] void refuse(Request const& request, std::initializer_list<Word> why) const {
+    throw_error(ErrorKind::usage, {"rank ", rank_, " asked for ", describe(request), ": ", sentence(why)},
+                rank_, request.id.unit ? request.id.unit : "");
   }
 
   int rank_;
@@ -328,7 +327,7 @@ class Single final : public Transport {
   std::string where(int) const override {
     auto const seen = own_word_.load(std::memory_order_acquire);
     if (seen == 0) return "before its first collective";
-    return v0::detail::sentence({"at collective ", sequence_of(seen), ", ", name_of(move_of(seen))});
+    return sentence({"at collective ", sequence_of(seen), ", ", name_of(move_of(seen))});
   }
 
  private:
@@ -414,17 +413,17 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
     for (std::size_t other = first; other < values.size(); ++other) {
       if (values[other] != values[first]) continue;
       named[other] = 1;
-      ranks += v0::detail::sentence({members++ ? ", " : " ", other});
+      ranks += sentence({members++ ? ", " : " ", other});
     }
     char hex[24];
     std::snprintf(hex, sizeof hex, "0x%016llx", static_cast<unsigned long long>(values[first]));
-    text += v0::detail::sentence(
+    text += sentence(
         {groups++ ? "; " : "", members > 1 ? "ranks" : "rank", ranks, members > 1 ? " have " : " has ", hex});
   }
-  v0::detail::throw_error(ErrorKind::config,
-                          {"ranks disagree on the ", what, ": ", text,
-                           "; start every rank with the same program, recipe, model and flags"},
-                          own);
+  throw_error(ErrorKind::config,
+              {"ranks disagree on the ", what, ": ", text,
+               "; start every rank with the same program, recipe, model and flags"},
+              own);
 }
 
 }  // namespace detail

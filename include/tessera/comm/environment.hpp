@@ -35,7 +35,6 @@ using GetEnvironment = std::function<char const*(char const*)>;
 /// "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
 inline std::string describe(LaunchEnvironment const& launch) {
   if (launch.source == "none") return launch.source;
-  using v0::detail::sentence;
   std::string text = sentence({launch.source, ": rank ", launch.rank, " of ", launch.world});
   if (launch.local_rank >= 0) text += sentence({", local rank ", launch.local_rank});
   if (launch.local_rank >= 0 && launch.local_world > 0) text += sentence({" of ", launch.local_world});
@@ -46,9 +45,8 @@ inline std::string describe(LaunchEnvironment const& launch) {
 
 namespace detail {
 [[noreturn]] inline std::string refuse_hosts(std::string_view list) {
-  v0::detail::throw_error(ErrorKind::config,
-                          {"SLURM_STEP_NODELIST is '", list,
-                           "', which is not a list of hosts such as a[01-04,07],b; set MASTER_ADDR"});
+  throw_error(ErrorKind::config, {"SLURM_STEP_NODELIST is '", list,
+                                  "', which is not a list of hosts such as a[01-04,07],b; set MASTER_ADDR"});
 }
 }  // namespace detail
 
@@ -91,9 +89,9 @@ class LaunchReader {
     return number(name, low, high);
   }
   [[noreturn]] void missing(char const* name, char const* source, char const* seen) const {
-    v0::detail::throw_error(ErrorKind::config,
-                            {name, " is not set although ", seen, " is, so this is half a ", source,
-                             " launch; set ", name, ", or unset ", seen, " to run without a launcher"});
+    throw_error(ErrorKind::config,
+                {name, " is not set although ", seen, " is, so this is half a ", source, " launch; set ",
+                 name, ", or unset ", seen, " to run without a launcher"});
   }
   int number(char const* name, int low, int high) const {
     std::string_view const value = text(name);
@@ -104,9 +102,8 @@ class LaunchReader {
       if (good) parsed = parsed * 10 + (digit - '0');
     }
     if (!good || parsed < low || parsed > high)
-      v0::detail::throw_error(
-          ErrorKind::config, {name, " is '", value, "', which is not a whole number from ", low, " to ", high,
-                              "; correct it in the launcher's environment"});
+      throw_error(ErrorKind::config, {name, " is '", value, "', which is not a whole number from ", low,
+                                      " to ", high, "; correct it in the launcher's environment"});
     return static_cast<int>(parsed);
   }
 
@@ -135,8 +132,8 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   if (launch.world == 1 && !read.has(names.rank)) return launch;  // the rank can only be 0
   launch.rank = read.need(names.rank, 0, most_ranks, names.source, seen);
   if (launch.rank >= launch.world)
-    v0::detail::throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
-                                                launch.world, "; ranks run from 0 to ", launch.world - 1});
+    throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
+                                    launch.world, "; ranks run from 0 to ", launch.world - 1});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
   if (launch.world == 1) {  // a local number selects this process's GPU; -1 means none
@@ -152,14 +149,12 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   if (names.local_world && read.has(names.local_world))
     launch.local_world = read.number(names.local_world, 1, most_ranks);
   if (launch.local_world > launch.world)
-    v0::detail::throw_error(ErrorKind::config,
-                            {names.local_world, " is ", launch.local_world, " but ", names.world, " is ",
-                             launch.world, "; a host cannot hold more ranks than the world"});
+    throw_error(ErrorKind::config, {names.local_world, " is ", launch.local_world, " but ", names.world,
+                                    " is ", launch.world, "; a host cannot hold more ranks than the world"});
   int const limit = launch.local_world > 0 ? launch.local_world : launch.world;
   if (launch.local_rank >= limit)
-    v0::detail::throw_error(ErrorKind::config,
-                            {local_rank, " is ", launch.local_rank, ", which must be below ", limit,
-                             ", the ranks of ", launch.local_world > 0 ? "this host" : "the world"});
+    throw_error(ErrorKind::config, {local_rank, " is ", launch.local_rank, ", which must be below ", limit,
+                                    ", the ranks of ", launch.local_world > 0 ? "this host" : "the world"});
   return launch;
 }
 
@@ -292,7 +287,7 @@ inline Comm from_environment(GetEnvironment const& get) {
   LaunchEnvironment const launch = launch_environment(get);
   if (launch.world == 1) return Comm();
   bool const in_script = launch.source == "SLURM batch script";
-  v0::detail::throw_error(
+  throw_error(
       ErrorKind::unsupported,
       {"this process was started as one of several (", describe(launch),
        "), and this build has no transport between processes; start one process and give it --ranks ",

@@ -78,7 +78,6 @@ struct Request {
 
 /// Describes a request in words: "all_gather of 4096 bytes (write_back h.3, micro-batch 0)".
 inline std::string describe(Request const& request) {
-  using v0::detail::sentence;
   std::string text(name_of(request.move));
   bool const sums = request.move == Move::all_reduce || request.move == Move::reduce_scatter;
   if (sums)

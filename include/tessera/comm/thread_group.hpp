@@ -240,10 +240,10 @@ class ThreadGroup {
       } else {
         stuck_rank = late;
         bool const other = fault_.rank >= 0 && fault_.rank != late;
-        text = v0::detail::sentence(
-            {"rank ", late, " did not end within ", seconds_text(grace->count()),
-             " after the run had failed; it was last seen ", place(late), "; the run failed because ",
-             other ? v0::detail::sentence({"of rank ", fault_.rank, ": "}) : "", fault_.text});
+        text = sentence({"rank ", late, " did not end within ", seconds_text(grace->count()),
+                         " after the run had failed; it was last seen ", place(late),
+                         "; the run failed because ", other ? sentence({"of rank ", fault_.rank, ": "}) : "",
+                         fault_.text});
         return false;
       }
     }
@@ -322,7 +322,7 @@ class ThreadGroup {
         std::vector<int> missing;
         for (int other = 0; other < world_; ++other)
           if (!member(other).arrived) missing.push_back(other);
-        blame_late(late, rank, v0::detail::sentence({"; not arrived: ", ranks_text(missing)}));
+        blame_late(late, rank, sentence({"; not arrived: ", ranks_text(missing)}));
         wake();
       }
     }
@@ -388,9 +388,9 @@ class ThreadGroup {
           named[static_cast<std::size_t>(other)] = 1;
           group.push_back(other);
         }
-      text += v0::detail::sentence({rank ? "; " : "", ranks_text(group),
-                                    group.size() > 1 ? " ask for number " : " asks for number ",
-                                    member(rank).request.sequence, ", ", describe(member(rank).request)});
+      text += sentence({rank ? "; " : "", ranks_text(group),
+                        group.size() > 1 ? " ask for number " : " asks for number ",
+                        member(rank).request.sequence, ", ", describe(member(rank).request)});
     }
     set_fault(-1,
               {"ranks ask for different collectives: ", text,
@@ -402,19 +402,19 @@ class ThreadGroup {
   static std::string ranks_text(std::vector<int> const& ranks) {
     std::string text = ranks.size() > 1 ? "ranks " : "rank ";
     for (std::size_t index = 0; index < ranks.size(); ++index)
-      text += v0::detail::sentence({index ? ", " : "", ranks[index]});
+      text += sentence({index ? ", " : "", ranks[index]});
     return text;
   }
 
   std::string place(int rank) const {
     Member const& at = member(rank);
     if (at.request.sequence == 0) return "before its first collective";
-    return v0::detail::sentence({at.inside ? "in collective " : "after collective ", at.request.sequence,
-                                 ", ", describe(at.request)});
+    return sentence({at.inside ? "in collective " : "after collective ", at.request.sequence, ", ",
+                     describe(at.request)});
   }
 
-  void set_fault(int rank, std::initializer_list<v0::detail::Word> words, bool mismatch) {
-    fault_ = {true, mismatch, rank, v0::detail::sentence(words), Clock::now()};
+  void set_fault(int rank, std::initializer_list<Word> words, bool mismatch) {
+    fault_ = {true, mismatch, rank, sentence(words), Clock::now()};
     ended_.store(true, std::memory_order_release);
   }
 
@@ -435,10 +435,10 @@ class ThreadGroup {
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
-    throw PeerLost(v0::detail::sentence({"rank ", fault_.rank,
-                                         fault_.rank == rank ? " was given up by the others: " : " is lost: ",
-                                         fault_.text, " [rank ", rank, " was ", place(rank), "]"}),
-                   fault_.rank, me.unit);
+    throw PeerLost(
+        sentence({"rank ", fault_.rank, fault_.rank == rank ? " was given up by the others: " : " is lost: ",
+                  fault_.text, " [rank ", rank, " was ", place(rank), "]"}),
+        fault_.rank, me.unit);
   }
 
   int const world_;

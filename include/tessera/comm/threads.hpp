@@ -149,12 +149,11 @@ namespace detail {
 
 inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& options) {
   if (world < 1 || world > most_threads)
-    v0::detail::throw_error(ErrorKind::usage,
-                            {"a run in one process has 1 to ", most_threads, " ranks, and was asked for ",
-                             world, "; choose --ranks in that range"});
+    throw_error(ErrorKind::usage, {"a run in one process has 1 to ", most_threads,
+                                   " ranks, and was asked for ", world, "; choose --ranks in that range"});
   if (!(options.timeout.count() > 0))
-    v0::detail::throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",
-                                               seconds_text(options.timeout.count())});
+    throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",
+                                   seconds_text(options.timeout.count())});
   return std::make_shared<ThreadGroup>(world, options.timeout);
 }
 

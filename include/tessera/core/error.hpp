@@ -76,8 +76,6 @@ class PeerLost : public Error {
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-namespace detail {
-
 /// A piece of a sentence: text, which it refers to, or a whole number.
 class Word {
  public:
@@ -116,8 +114,6 @@ inline std::string sentence(std::initializer_list<Word> words) {
                                      std::string_view unit = {}) {
   throw Error(kind, sentence(words), rank, std::string(unit));
 }
-
-}  // namespace detail
 
 }  // namespace v0
 }  // namespace tessera

@@ -30,8 +30,7 @@ decltype(auto) with_type(DType format, F&& f) {
     case DType::u8:
       break;
   }
-  detail::throw_error(ErrorKind::unsupported,
-                      {"values of format ", name_of(format), " are codes, not numbers"});
+  throw_error(ErrorKind::unsupported, {"values of format ", name_of(format), " are codes, not numbers"});
 }
 
 /// Converts values of a format to fp32. The stored values begin at `from`.

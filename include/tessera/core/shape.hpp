@@ -52,7 +52,7 @@ class Shape {
 /// "[50257, 768]".
 inline std::string to_string(Shape const& shape) {
   std::string text = "[";
-  for (int dim = 0; dim < shape.dims(); ++dim) text += detail::sentence({dim ? ", " : "", shape[dim]});
+  for (int dim = 0; dim < shape.dims(); ++dim) text += sentence({dim ? ", " : "", shape[dim]});
   text += ']';
   return text;
 }

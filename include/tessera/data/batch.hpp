@@ -135,8 +135,7 @@ class Loader {
   Batch const& load(std::int64_t step) {
     std::int64_t const last = std::numeric_limits<std::int64_t>::max() / global_batch() - 1;
     if (step < 0 || step > last)
-      detail::throw_error(ErrorKind::usage,
-                          {"step ", step, " of the data does not exist, steps are 0 to ", last});
+      throw_error(ErrorKind::usage, {"step ", step, " of the data does not exist, steps are 0 to ", last});
     auto const length = static_cast<std::size_t>(options_.sequence);
     std::int32_t* inputs = current_.tokens.data();
     std::int32_t* targets = current_.targets.data();
@@ -207,42 +206,38 @@ class Loader {
   }
   static LoaderOptions const& checked(LoaderOptions const& options, TokenSource const& source) {
     auto const positive = [](char const* what, std::int64_t value) {
-      if (value < 1) detail::throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
+      if (value < 1) throw_error(ErrorKind::usage, {what, " is ", value, ", it must be 1 or more"});
     };
     positive("--batch", options.batch);
     positive("--sequence", options.sequence);
     positive("--accumulation", options.accumulation);
     positive("the world", options.world);
     if (options.rank < 0 || options.rank >= options.world)
-      detail::throw_error(ErrorKind::usage, {"rank ", options.rank, " does not exist in a world of ",
-                                             options.world, ", ranks are 0 to world - 1"});
+      throw_error(ErrorKind::usage, {"rank ", options.rank, " does not exist in a world of ", options.world,
+                                     ", ranks are 0 to world - 1"});
     if (options.first_step < 0)
-      detail::throw_error(ErrorKind::usage,
-                          {"the first step is ", options.first_step, ", it must be 0 or more"});
+      throw_error(ErrorKind::usage, {"the first step is ", options.first_step, ", it must be 0 or more"});
     if (options.samples < 0)
-      detail::throw_error(ErrorKind::usage,
-                          {"--samples is ", options.samples, ", it must be 1 or more, or 0 for all"});
+      throw_error(ErrorKind::usage,
+                  {"--samples is ", options.samples, ", it must be 1 or more, or 0 for all"});
     constexpr std::int64_t limit = std::numeric_limits<std::int32_t>::max();
     std::int64_t elements = 0;
     std::int64_t sequences = std::int64_t{1} * options.batch * options.accumulation;
     std::int64_t all = 0;
     if (__builtin_mul_overflow(sequences, std::int64_t{options.sequence}, &elements) || elements > limit ||
         __builtin_mul_overflow(sequences, std::int64_t{options.world}, &all) || all > limit)
-      detail::throw_error(ErrorKind::usage,
-                          {"batch ", options.batch, " x accumulation ", options.accumulation, " x sequence ",
-                           options.sequence, " on ", options.world,
-                           " ranks is more than 2147483647 tokens a rank or sequences a step"});
+      throw_error(ErrorKind::usage, {"batch ", options.batch, " x accumulation ", options.accumulation,
+                                     " x sequence ", options.sequence, " on ", options.world,
+                                     " ranks is more than 2147483647 tokens a rank or sequences a step"});
     std::int64_t const needed = std::int64_t{options.sequence} + 1;
     if (source.records().empty() && source.size() < needed)
-      detail::throw_error(ErrorKind::data,
-                          {source.name(), ": too little data, ", source.size(), " tokens present, ", needed,
-                           " needed for one sample of --sequence ", options.sequence,
-                           "; give more with --data or a shorter --sequence"});
+      throw_error(ErrorKind::data, {source.name(), ": too little data, ", source.size(), " tokens present, ",
+                                    needed, " needed for one sample of --sequence ", options.sequence,
+                                    "; give more with --data or a shorter --sequence"});
     if (std::int64_t const held = samples_of(source, options); held < options.samples)
-      detail::throw_error(ErrorKind::data,
-                          {source.name(), ": --samples ", options.samples, " is more than the ", held,
-                           " samples of --sequence ", options.sequence, " that its ", source.size(),
-                           " tokens hold; give more with --data or fewer samples"});
+      throw_error(ErrorKind::data, {source.name(), ": --samples ", options.samples, " is more than the ",
+                                    held, " samples of --sequence ", options.sequence, " that its ",
+                                    source.size(), " tokens hold; give more with --data or fewer samples"});
     return options;
   }
 

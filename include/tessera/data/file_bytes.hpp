@@ -23,7 +23,7 @@
 namespace tessera {
 inline namespace v0 {
 
-namespace detail {
+namespace files {
 
 /// The system's words for an errno.
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
@@ -227,6 +227,9 @@ class FileReader {
   Descriptor file_;
 };
 
+}  // namespace files
+namespace detail {
+using namespace files;
 }  // namespace detail
 
 /// All bytes of a small file, such as an index. Move-only.
@@ -239,11 +242,11 @@ class FileBytes {
   /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read.
   static FileBytes open(std::string const& path) {
     struct stat status {};
-    detail::Descriptor const file = detail::open_regular(path, status);
+    files::Descriptor const file = files::open_regular(path, status);
     FileBytes bytes;
     bytes.copy_.resize(static_cast<std::size_t>(status.st_size));
-    bytes.copy_.resize(detail::read_all(file.get(), 0, bytes.copy_.data(), bytes.copy_.size(), path));
-    detail::refuse_pointer(path, bytes.copy_);
+    bytes.copy_.resize(files::read_all(file.get(), 0, bytes.copy_.data(), bytes.copy_.size(), path));
+    files::refuse_pointer(path, bytes.copy_);
     return bytes;
   }
 

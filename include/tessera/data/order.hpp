@@ -62,9 +62,9 @@ class SampleOrder {
   SampleOrder(Order order, std::int64_t samples, std::uint64_t seed)
       : order_(order), samples_(samples), key_(philox_key(seed ^ purpose)) {
     if (samples < 1 || samples > maximum_samples)
-      detail::throw_error(ErrorKind::usage, {"a data order needs 1 to 2^62 samples, got ", samples});
+      throw_error(ErrorKind::usage, {"a data order needs 1 to 2^62 samples, got ", samples});
     if (order > Order::sequential)
-      detail::throw_error(ErrorKind::usage, {"data order ", static_cast<int>(order), " does not exist"});
+      throw_error(ErrorKind::usage, {"data order ", static_cast<int>(order), " does not exist"});
     auto const bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(samples - 1)));
     int const used = bits < minimum_bits ? minimum_bits : bits;
     right_bits_ = (used + 1) / 2;

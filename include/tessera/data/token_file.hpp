@@ -69,14 +69,14 @@ constexpr std::int64_t default_vocabulary(TokenFormat format) {
   return 0;
 }
 
-namespace detail {
-
-/// Where the tokens of a `.bin` file lie.
+/// The position of the tokens in a `.bin` file.
 struct TokenLayout {
   TokenFormat format = TokenFormat::u16;
   std::size_t offset = 0;  ///< bytes before the first token: 1024 with a header, else 0
   std::int64_t tokens = 0;
 };
+
+namespace detail {
 
 /// What a file with one of llm.c's other magic numbers is, or null.
 constexpr char const* foreign_magic(std::int32_t magic) {
@@ -285,8 +285,12 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
   return {};
 }
 
+}  // namespace detail
+
 /// The number of bytes at the start of a text in which a NUL shows that it is none.
 inline constexpr std::size_t text_probe_bytes = 4096;
+
+namespace detail {
 
 /// Returns the index of the first NUL among the first `text_probe_bytes`, or -1. Text has none there.
 inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
@@ -296,14 +300,18 @@ inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
   return -1;
 }
 
+}  // namespace detail
+
 /// Throws Error(data) if a file of `size` bytes that begins with these bytes is surely no text.
 inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::string const& name) {
-  if (ForeignKind const kind = foreign_to_text(bytes, size); kind.what != nullptr)
+  if (detail::ForeignKind const kind = detail::foreign_to_text(bytes, size); kind.what != nullptr)
     throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
-  if (std::int64_t const at = nul_in_text(bytes); at >= 0)
+  if (std::int64_t const at = detail::nul_in_text(bytes); at >= 0)
     throw_error(ErrorKind::data,
-                {name, ": holds a NUL byte at ", at, ", so it is not text; ", way_out::other});
+                {name, ": holds a NUL byte at ", at, ", so it is not text; ", detail::way_out::other});
 }
+
+namespace detail {
 
 /// Whether these bytes are surely text and not raw ids: their first 4096 are printable ASCII and white space,
 /// of at least 8 kinds. Of the 65536 ids, 9604 are two such bytes (of GPT-2's 50257 less than one in five),
@@ -345,6 +353,8 @@ inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
   return 2;
 }
 
+}  // namespace detail
+
 /// The number of bytes at the start of a file that are enough to recognize its kind.
 inline constexpr std::size_t token_head_bytes = 64 * 1024;
 
@@ -362,18 +372,18 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
     std::memcpy(&value, bytes.data() + index * sizeof value, sizeof value);
     return value;
   };
-  std::string const size = with_commas(static_cast<std::int64_t>(file_size));
+  std::string const size = files::with_commas(static_cast<std::int64_t>(file_size));
   if (bytes.empty()) refuse({"the token file is empty"});
 
   std::int32_t const magic = bytes.size() >= sizeof(std::int32_t) ? header(0) : 0;
-  if (char const* const what = foreign_magic(magic); what != nullptr)
+  if (char const* const what = detail::foreign_magic(magic); what != nullptr)
     refuse({"is ", what, " of llm.c, magic ", magic,
             ", not tokens; training data has magic 20240520 or 20240801, or no header"});
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
-    if (ForeignKind const kind = foreign_kind(bytes, file_size); kind.what != nullptr)
+    if (detail::ForeignKind const kind = detail::foreign_kind(bytes, file_size); kind.what != nullptr)
       refuse({"is ", kind.what, ", not tokens; ", kind.way_out});
-    if (is_plain_text(bytes))
+    if (detail::is_plain_text(bytes))
       refuse({"is text, not tokens; rename it to .txt, then its bytes are the tokens"});
     if (file_size % 2 != 0)
       refuse({"holds ", size,
@@ -382,10 +392,10 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
     if (bytes.size() >= 12 && bytes.size() >= std::min(file_size, header_bytes) && header(2) > 0 &&
         (file_size == header_bytes + 2 * static_cast<std::size_t>(header(2)) ||
          file_size == header_bytes + 4 * static_cast<std::size_t>(header(2))))
-      refuse({"has llm.c's header for ", with_commas(header(2)), " tokens, but its magic is ", magic,
+      refuse({"has llm.c's header for ", files::with_commas(header(2)), " tokens, but its magic is ", magic,
               " and version ", header(1),
               "; training data has magic 20240520 (version 1) or 20240801 (version 7); write it again"});
-    if (std::size_t const width = raw_id_bytes(bytes); width > 2)
+    if (std::size_t const width = detail::raw_id_bytes(bytes); width > 2)
       refuse({"holds ids that are ", static_cast<std::int64_t>(8 * width),
               "-bit integers, but a file without llm.c's header must hold 16-bit ones; convert them by "
               "numpy.fromfile(FILE, '",
@@ -406,12 +416,14 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
   std::int64_t const held = static_cast<std::int64_t>(file_size - header_bytes);
   std::int64_t const width = bytes_per_token(format);
   if (tokens < 0 || tokens * width != held)
-    refuse({"the header says ", with_commas(tokens), " tokens, the file holds ", with_commas(held / width),
-            held % width != 0 ? " and a part of one" : "", "; the file is ",
+    refuse({"the header says ", files::with_commas(tokens), " tokens, the file holds ",
+            files::with_commas(held / width), held % width != 0 ? " and a part of one" : "", "; the file is ",
             tokens * width > held ? "cut short" : "damaged or has data after its tokens"});
   if (tokens == 0) refuse({"the token file holds no tokens"});
   return {format, header_bytes, tokens};
 }
+
+namespace detail {
 
 /// The index of the first value at or above `limit`, or -1. Reads at the speed of memory.
 template <class T>

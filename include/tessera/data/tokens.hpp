@@ -64,10 +64,10 @@ class TokenSource {
     TokenSource source;
     if (paths.empty()) {
       if (::access(default_data_path, F_OK) != 0)
-        detail::throw_error(ErrorKind::data,
-                            {"no data: the default ", default_data_path,
-                             " does not exist; install the package fortunes, or name a file or folder "
-                             "with --data"});
+        throw_error(ErrorKind::data,
+                    {"no data: the default ", default_data_path,
+                     " does not exist; install the package fortunes, or name a file or folder "
+                     "with --data"});
       source.add(default_data_path);
     }
     for (auto const& path : paths) source.add(path);
@@ -90,7 +90,7 @@ class TokenSource {
   /// Tokens that the program made itself. `name` is what errors call them.
   static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},
                                  std::string name = "memory") {
-    if (tokens.empty()) detail::throw_error(ErrorKind::data, {name, ": there are no tokens"});
+    if (tokens.empty()) throw_error(ErrorKind::data, {name, ": there are no tokens"});
     TokenSource source;
     source.format_ = TokenFormat::u32;
     source.memory_ = std::move(tokens);
@@ -120,13 +120,13 @@ class TokenSource {
   /// of those that there are. No Loader may have been made of the source yet.
   void divide(std::vector<Record> records, std::int64_t left_out = 0) {
     if (records.empty())
-      detail::throw_error(ErrorKind::data, {name(),
-                                            ": no record has two tokens, and shorter ones leave "
-                                            "nothing to predict; give other data"});
+      throw_error(ErrorKind::data, {name(),
+                                    ": no record has two tokens, and shorter ones leave "
+                                    "nothing to predict; give other data"});
     for (Record const& record : records)
       if (record.first < 0 || record.tokens < 2 || record.tokens > size_ - record.first)
-        detail::throw_error(ErrorKind::usage, {name(), ": a record of ", record.tokens, " tokens from ",
-                                               record.first, " on was given, there are ", size_});
+        throw_error(ErrorKind::usage, {name(), ": a record of ", record.tokens, " tokens from ", record.first,
+                                       " on was given, there are ", size_});
     records_ = std::move(records);
     left_out_ = left_out;
   }
@@ -142,16 +142,14 @@ class TokenSource {
   /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16) in 1,200 records".
   std::string description() const {
     std::string const what =
-        files() == 1 ? segments_.front().name : detail::sentence({detail::with_commas(files()), " files"});
+        files() == 1 ? segments_.front().name : sentence({files::with_commas(files()), " files"});
     std::string const kind =
-        format_ == TokenFormat::bytes ? " bytes" : detail::sentence({" tokens (", name_of(format_), ")"});
-    std::string const rest =
-        skipped_ > 0 ? detail::sentence({", ", detail::with_commas(skipped_), " skipped"}) : "";
-    std::string text = detail::sentence({what, ", ", detail::with_commas(size_), kind, rest});
+        format_ == TokenFormat::bytes ? " bytes" : sentence({" tokens (", name_of(format_), ")"});
+    std::string const rest = skipped_ > 0 ? sentence({", ", files::with_commas(skipped_), " skipped"}) : "";
+    std::string text = sentence({what, ", ", files::with_commas(size_), kind, rest});
     if (!records_.empty())
-      text += detail::sentence(
-          {" in ", detail::with_commas(static_cast<std::int64_t>(records_.size())), " records"});
-    if (left_out_ > 0) text += detail::sentence({", ", detail::with_commas(left_out_), " too short"});
+      text += sentence({" in ", files::with_commas(static_cast<std::int64_t>(records_.size())), " records"});
+    if (left_out_ > 0) text += sentence({", ", files::with_commas(left_out_), " too short"});
     return text;
   }
 
@@ -159,9 +157,9 @@ class TokenSource {
   /// it was cut short since it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
-      detail::throw_error(ErrorKind::usage,
-                          {name(), ": tokens ", first, " to ", first + static_cast<std::int64_t>(out.size()),
-                           " were asked for, there are ", size_});
+      throw_error(ErrorKind::usage,
+                  {name(), ": tokens ", first, " to ", first + static_cast<std::int64_t>(out.size()),
+                   " were asked for, there are ", size_});
     auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
                                     [](std::int64_t at, Segment const& s) { return at < s.first; }) -
                    1;
@@ -179,9 +177,9 @@ class TokenSource {
 
   struct Segment {
     std::string name;
-    detail::FileReader file;  // of no file where the tokens are in memory_
-    std::size_t offset;       // of the first token in its file
-    std::int64_t first;       // the global index of its first token
+    files::FileReader file;  // of no file where the tokens are in memory_
+    std::size_t offset;      // of the first token in its file
+    std::int64_t first;      // the global index of its first token
     std::int64_t count;
   };
 
@@ -222,16 +220,15 @@ class TokenSource {
       std::memcpy(out, memory_.data() + at, size);
   }
 
-  void append(std::string const& name, detail::FileReader&& file, std::size_t offset, std::int64_t tokens) {
+  void append(std::string const& name, files::FileReader&& file, std::size_t offset, std::int64_t tokens) {
     if (file.is_open()) ++open_;
     segments_.push_back({name, std::move(file), offset, size_, tokens});
     size_ += tokens;
   }
 
   void add(std::string const& path) {
-    std::string const name = detail::path_text(path);
-    if (path.empty())
-      detail::throw_error(ErrorKind::data, {"an empty data path was given; name a file or a folder"});
+    std::string const name = files::path_text(path);
+    if (path.empty()) throw_error(ErrorKind::data, {"an empty data path was given; name a file or a folder"});
     names_.push_back(std::string(name));
     struct stat status {};
     if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) {
@@ -239,24 +236,24 @@ class TokenSource {
       add_folder(path, name);
       return;
     }
-    detail::FileReader file(path, open_ < kept_open);
-    if (file.size() == 0) detail::throw_error(ErrorKind::data, {name, ": the file is empty"});
-    detail::TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
-    std::vector<std::byte> head(std::min(file.size(), detail::token_head_bytes));
+    files::FileReader file(path, open_ < kept_open);
+    if (file.size() == 0) throw_error(ErrorKind::data, {name, ": the file is empty"});
+    TokenLayout layout{TokenFormat::bytes, 0, static_cast<std::int64_t>(file.size())};
+    std::vector<std::byte> head(std::min(file.size(), token_head_bytes));
     file.read(0, head.data(), head.size());
     if (path.ends_with(".bin"))
-      layout = detail::token_layout(head, file.size(), name);
+      layout = token_layout(head, file.size(), name);
     else
-      detail::need_text(head, file.size(), name);
+      need_text(head, file.size(), name);
     set_format(layout.format, name);
     append(name, std::move(file), layout.offset, layout.tokens);
   }
 
   void set_format(TokenFormat format, std::string const& name) {
     if (!segments_.empty() && format != format_)
-      detail::throw_error(ErrorKind::data,
-                          {name, ": holds ", name_of(format), " tokens, but ", segments_.front().name,
-                           " holds ", name_of(format_), "; use paths of one kind"});
+      throw_error(ErrorKind::data,
+                  {name, ": holds ", name_of(format), " tokens, but ", segments_.front().name, " holds ",
+                   name_of(format_), "; use paths of one kind"});
     format_ = format;
   }
 
@@ -269,8 +266,8 @@ class TokenSource {
         files.size(), [&](std::size_t a, std::size_t b) { return files[a] < files[b]; });
     for (std::size_t const index : order) {
       std::string const& path = files[index];
-      detail::FileReader file(path, open_ < kept_open);
-      std::array<std::byte, detail::text_probe_bytes> probe;
+      files::FileReader file(path, open_ < kept_open);
+      std::array<std::byte, text_probe_bytes> probe;
       std::size_t const probed = std::min(file.size(), probe.size());
       file.read(0, probe.data(), probed);
       auto const head = std::span<std::byte const>(probe).first(probed);
@@ -280,21 +277,20 @@ class TokenSource {
         continue;
       }
       auto const size = static_cast<std::int64_t>(file.size());
-      append(detail::path_text(path), std::move(file), 0, size);
+      append(files::path_text(path), std::move(file), 0, size);
     }
     if (segments_.size() == segments_before)
-      detail::throw_error(ErrorKind::data,
-                          {name, ": the folder holds no text (", skipped_ - skipped_before,
-                           " entries skipped: hidden, links, empty or binary); name token files "
-                           "themselves, not their folder"});
+      throw_error(ErrorKind::data, {name, ": the folder holds no text (", skipped_ - skipped_before,
+                                    " entries skipped: hidden, links, empty or binary); name token files "
+                                    "themselves, not their folder"});
   }
 
   /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
   /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
   void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
-      detail::throw_error(ErrorKind::data, {detail::path_text(folder), ": cannot read the folder (",
-                                            detail::errno_text(code), ")"});
+      throw_error(ErrorKind::data,
+                  {files::path_text(folder), ": cannot read the folder (", files::errno_text(code), ")"});
     };
     struct Open {
       DIR* entries;
@@ -326,18 +322,18 @@ class TokenSource {
   void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
-      detail::throw_error(ErrorKind::usage,
-                          {"the vocabulary is ", options.vocabulary, ", it must be 1 to 2147483647"});
+      throw_error(ErrorKind::usage,
+                  {"the vocabulary is ", options.vocabulary, ", it must be 1 to 2147483647"});
     vocabulary_ = options.vocabulary > 0 ? options.vocabulary : default_vocabulary(format_);
     for (auto const& segment : segments_) {
       std::int64_t const index = first_beyond(segment);
       if (index < 0) continue;
       std::int64_t const token = token_at(segment, index);
       std::string const way_out =
-          token < largest ? detail::sentence({"; give --vocabulary ", token + 1, " or more, or other data"})
+          token < largest ? sentence({"; give --vocabulary ", token + 1, " or more, or other data"})
                           : ", and no vocabulary reaches it; give other data";
-      detail::throw_error(ErrorKind::data, {segment.name, ": token ", token, " at index ", index,
-                                            " is beyond the vocabulary of ", vocabulary_, way_out});
+      throw_error(ErrorKind::data, {segment.name, ": token ", token, " at index ", index,
+                                    " is beyond the vocabulary of ", vocabulary_, way_out});
     }
   }
 

@@ -16,7 +16,7 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace detail {
+namespace host_memory {
 
 /// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
 /// the first number that follows this word, as in memory.stat.
@@ -68,6 +68,9 @@ inline std::int64_t free_bytes(std::string const& folder) {
   return static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(disk.f_frsize);
 }
 
+}  // namespace host_memory
+namespace detail {
+using namespace host_memory;
 }  // namespace detail
 }  // namespace v0
 }  // namespace tessera

@@ -59,7 +59,7 @@ struct AdapterWeights::State {
   std::map<std::string, std::string> tensors;  // by the names of parameters
 
   State(std::filesystem::path const& folder, std::vector<UnitSpec> const& units)
-      : name(detail::path_text(folder)) {
+      : name(files::path_text(folder)) {
     std::filesystem::path const weights = folder / detail::adapter_file;
     detail::AdapterConfig const config = read_config(folder);
     std::error_code code;
@@ -80,19 +80,19 @@ struct AdapterWeights::State {
 
   detail::AdapterConfig read_config(std::filesystem::path const& folder) const {
     std::filesystem::path const path = folder / detail::adapter_config;
-    std::string const shown = detail::path_text(path);
+    std::string const shown = files::path_text(path);
     std::error_code code;
     if (!std::filesystem::exists(path, code))
       fail(std::filesystem::is_directory(folder, code)
                ? std::string("the folder holds no ") + detail::adapter_config +
                      "; name the folder of an adapter that PEFT or --save-adapter wrote"
                : "no such folder; name the folder of an adapter");
-    detail::FileReader const reader(path, true);
+    files::FileReader const reader(path, true);
     if (reader.size() > std::size_t{1} << 20)
       throw Error(ErrorKind::data, shown + ": is too large for a configuration");
     std::string text(reader.size(), '\0');
     reader.read(0, text.data(), text.size());
-    return {detail::parse_object(text, shown), shown};
+    return {json_lines::parse_object(text, shown), shown};
   }
 
   /// "transformer.h.0.attn.c_attn" and A or B of
@@ -110,7 +110,7 @@ struct AdapterWeights::State {
         return {std::string(text.substr(0, at)), which};
     }
     throw Error(ErrorKind::data,
-                file->name() + ": tensor " + detail::printable(tensor) +
+                file->name() + ": tensor " + files::printable(tensor) +
                     " is no lora_A or lora_B weight of a linear layer, and adapters here have "
                     "no others; fold the adapter into its model with PEFT (merge_and_unload)");
   }
@@ -132,20 +132,19 @@ struct AdapterWeights::State {
         return module == one.first || module.ends_with("." + one.first);
       });
       if (layer == linear.end()) {
-        extra.push_back(detail::printable(entry.name) + " " + detail::shape_text(entry.shape));
+        extra.push_back(files::printable(entry.name) + " " + detail::shape_text(entry.shape));
         continue;
       }
       prefix = module.substr(0, module.size() - layer->first.size());
-      if (!config.has(module) && names.count(layer->first) == 0)
-        left_out.push_back(detail::printable(module));
+      if (!config.has(module) && names.count(layer->first) == 0) left_out.push_back(files::printable(module));
       std::string const parameter =
           layer->first + std::string(which == 'A' ? detail::lora_a : detail::lora_b);
       if (!tensors.emplace(parameter, entry.name).second)
-        fail("holds " + detail::printable(entry.name) + " twice, as " +
-             detail::printable(tensors.at(parameter)) + " too; keep one of them");
+        fail("holds " + files::printable(entry.name) + " twice, as " +
+             files::printable(tensors.at(parameter)) + " too; keep one of them");
       names[layer->first] = module;
       if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
-        mistyped.push_back(detail::printable(entry.name) + " is " + std::string(entry.type));
+        mistyped.push_back(files::printable(entry.name) + " is " + std::string(entry.type));
     }
     bool known = config.targets().empty() || config.targets().front() == "all-linear";
     if (!known)
@@ -171,9 +170,9 @@ struct AdapterWeights::State {
                                    detail::shape_text(shape));
         SafetensorsEntry const& entry = file->at(found->second);
         if (entry.shape != shape)
-          misshapen.push_back(detail::printable(entry.name) + " has shape " +
-                              detail::shape_text(entry.shape) + ", the model and rank " +
-                              std::to_string(rank) + " want " + detail::shape_text(shape));
+          misshapen.push_back(files::printable(entry.name) + " has shape " + detail::shape_text(entry.shape) +
+                              ", the model and rank " + std::to_string(rank) + " want " +
+                              detail::shape_text(shape));
       };
       want(detail::lora_a, {rank, in});
       want(detail::lora_b, {out, rank});
@@ -198,7 +197,7 @@ struct AdapterWeights::State {
   /// The way out, where an adapter does not fit.
   static std::string origin(detail::AdapterConfig const& config) {
     return (config.base.empty() ? std::string("choose")
-                                : "it was made for " + detail::printable(config.base) + ", choose") +
+                                : "it was made for " + files::printable(config.base) + ", choose") +
            " the model that it was trained on, or copy the folder again";
   }
   [[noreturn]] static void refuse_target(detail::AdapterConfig const& config, std::string const& target,
@@ -217,7 +216,7 @@ struct AdapterWeights::State {
     file->read_as_float(tensor, values);
     for (std::size_t at = 0; at < values.size(); ++at)
       if (!std::isfinite(values[at]))
-        fail("tensor " + detail::printable(tensor) + " holds " + std::to_string(detail::plain(values[at])) +
+        fail("tensor " + files::printable(tensor) + " holds " + std::to_string(files::plain(values[at])) +
              " at element " + std::to_string(at) + "; this adapter cannot be used");
   }
 };

@@ -16,7 +16,7 @@
 namespace tessera {
 inline namespace v0 {
 
-namespace detail {
+namespace files {
 
 /// Throws "PATH: cannot WHAT (ERRNO TEXT)HINT".
 [[noreturn]] void file_error(std::filesystem::path const& path, std::string_view what, int code);
@@ -49,7 +49,7 @@ Destination inspect_destination(std::filesystem::path const& path);
 /// Opens a device or a pipe to write to, without waiting for a reader. errno holds the reason otherwise.
 Descriptor open_stream(std::filesystem::path const& path);
 
-}  // namespace detail
+}  // namespace files
 
 /// Throws Error(failed), which names the path, unless a file can be written there now. The folder must exist
 /// and accept new files, the name must be valid, and an existing file must be replaceable and not locked by
@@ -106,8 +106,8 @@ class AtomicFile {
   void close();
 
   std::filesystem::path path_;
-  detail::Destination destination_;
-  detail::Descriptor file_;
+  files::Destination destination_;
+  files::Descriptor file_;
   std::filesystem::path temporary_;  // empty: nothing to remove
   std::string buffer_;
   std::int64_t written_ = 0;

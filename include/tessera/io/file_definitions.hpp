@@ -27,7 +27,7 @@
 namespace tessera {
 inline namespace v0 {
 
-namespace detail {
+namespace files {
 
 TESSERA_INLINE void file_error(std::filesystem::path const& path, std::string_view what, int code) {
   std::string text = path_text(path) + ": cannot " + std::string(what) + " (" + errno_text(code) + ")";
@@ -168,25 +168,25 @@ TESSERA_INLINE Descriptor open_stream(std::filesystem::path const& path) {
   return file;
 }
 
-}  // namespace detail
+}  // namespace files
 
 TESSERA_INLINE void check_writable(std::filesystem::path const& path) {
-  detail::Destination const found = detail::inspect_destination(path);
+  files::Destination const found = files::inspect_destination(path);
   if (found.stream) return;
-  auto const [file, temporary] = detail::create_temporary(detail::folder_of(found.path));
-  if (!file) detail::file_error(path, "create a file in its folder", errno);
+  auto const [file, temporary] = files::create_temporary(files::folder_of(found.path));
+  if (!file) files::file_error(path, "create a file in its folder", errno);
   ::unlink(temporary.c_str());
   if (found.exists) {
-    detail::Descriptor const old(::open(found.path.c_str(), O_WRONLY | O_CLOEXEC));
-    if (old) detail::lock_for_run(old.get(), path);
+    files::Descriptor const old(::open(found.path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (old) files::lock_for_run(old.get(), path);
     return;
   }
   // The name itself, which may be too long or illegal: created and removed again.
-  detail::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  files::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (named)
     ::unlink(found.path.c_str());
   else if (errno != EEXIST)
-    detail::file_error(path, "create the file", errno);
+    files::file_error(path, "create the file", errno);
 }
 
 TESSERA_INLINE void check_writable_folder(std::filesystem::path const& folder) {
@@ -201,12 +201,12 @@ TESSERA_INLINE void check_writable_folder(std::filesystem::path const& folder) {
     type = std::filesystem::status(nearest, code).type();
   }
   if (type == std::filesystem::file_type::none)
-    detail::file_error(folder, "look at " + detail::path_text(nearest), code.value());
+    files::file_error(folder, "look at " + files::path_text(nearest), code.value());
   if (type != std::filesystem::file_type::directory)
-    throw Error(ErrorKind::failed, detail::path_text(folder) + ": cannot be used as an output folder, " +
-                                       detail::path_text(nearest) + " is not a folder");
-  auto const [file, temporary] = detail::create_temporary(nearest);
-  if (!file) detail::file_error(folder, "create files in " + detail::path_text(nearest), errno);
+    throw Error(ErrorKind::failed, files::path_text(folder) + ": cannot be used as an output folder, " +
+                                       files::path_text(nearest) + " is not a folder");
+  auto const [file, temporary] = files::create_temporary(nearest);
+  if (!file) files::file_error(folder, "create files in " + files::path_text(nearest), errno);
   ::unlink(temporary.c_str());
 }
 
@@ -218,8 +218,8 @@ TESSERA_INLINE void check_room(std::vector<PlannedFile> const& files) {
   };
   std::vector<Use> uses;
   for (PlannedFile const& file : files) {
-    detail::Destination const found = detail::inspect_destination(file.path);
-    std::filesystem::path const folder = detail::folder_of(found.path);
+    files::Destination const found = files::inspect_destination(file.path);
+    std::filesystem::path const folder = files::folder_of(found.path);
     struct stat status {
     }, old{};
     struct statvfs disk {};
@@ -236,12 +236,12 @@ TESSERA_INLINE void check_room(std::vector<PlannedFile> const& files) {
     for (Use const& use : uses)
       if (use.device == status.st_dev) {
         needed += use.bytes;
-        beside = ", with " + detail::path_text(use.path);
+        beside = ", with " + files::path_text(use.path);
       }
     if (static_cast<double>(needed) > free)
-      throw Error(ErrorKind::failed, detail::path_text(named) + ": needs " + detail::with_commas(needed) +
+      throw Error(ErrorKind::failed, files::path_text(named) + ": needs " + files::with_commas(needed) +
                                          " bytes" + beside + ", and " +
-                                         detail::with_commas(static_cast<std::int64_t>(free)) +
+                                         files::with_commas(static_cast<std::int64_t>(free)) +
                                          " are free on its disk; free some space or write elsewhere");
     uses.push_back({status.st_dev, file.bytes, named});
   }
@@ -251,20 +251,20 @@ TESSERA_INLINE void make_folder(std::filesystem::path const& folder) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
   if (!code && !std::filesystem::is_directory(folder, code)) code.assign(ENOTDIR, std::generic_category());
-  if (code) detail::file_error(folder, "create the folder", code.value());
+  if (code) files::file_error(folder, "create the folder", code.value());
 }
 
 TESSERA_INLINE AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)), destination_(detail::inspect_destination(path_)) {
+    : path_(std::move(path)), destination_(files::inspect_destination(path_)) {
   if (destination_.stream) {
-    file_ = detail::open_stream(path_);
-    if (!file_) detail::file_error(path_, "open for writing", errno);
+    file_ = files::open_stream(path_);
+    if (!file_) files::file_error(path_, "open for writing", errno);
   } else {
-    detail::sweep_temporaries(detail::folder_of(destination_.path));
-    std::tie(file_, temporary_) = detail::create_temporary(detail::folder_of(destination_.path));
+    files::sweep_temporaries(files::folder_of(destination_.path));
+    std::tie(file_, temporary_) = files::create_temporary(files::folder_of(destination_.path));
     if (!file_) {
       temporary_.clear();
-      detail::file_error(path_, "create a file in its folder", errno);
+      files::file_error(path_, "create a file in its folder", errno);
     }
     if (destination_.exists) ::fchmod(file_.get(), destination_.mode);
   }
@@ -286,37 +286,36 @@ TESSERA_INLINE void AtomicFile::write(void const* data, std::size_t size) {
   written_ += static_cast<std::int64_t>(size);
   if (buffer_.size() + size > buffer_bytes) flush();
   if (size >= buffer_bytes)
-    detail::write_all(file_.get(), data, size, path_);
+    files::write_all(file_.get(), data, size, path_);
   else
     buffer_.append(static_cast<char const*>(data), size);
 }
 
 TESSERA_INLINE void AtomicFile::commit() {
-  if (!file_) throw Error(ErrorKind::usage, detail::path_text(path_) + ": the file was already committed");
+  if (!file_) throw Error(ErrorKind::usage, files::path_text(path_) + ": the file was already committed");
   flush();
   if (destination_.stream) {
     close();
     return;
   }
-  if (::fsync(file_.get()) != 0) detail::file_error(path_, "sync", errno);
-  if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0)
-    detail::file_error(path_, "rename", errno);
+  if (::fsync(file_.get()) != 0) files::file_error(path_, "sync", errno);
+  if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0) files::file_error(path_, "rename", errno);
   temporary_.clear();
   close();  // after the renaming, until when the lock must hold
-  std::filesystem::path const folder = detail::folder_of(destination_.path);
-  detail::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  std::filesystem::path const folder = files::folder_of(destination_.path);
+  files::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder; the file is whole either way.
   if (directory && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
-    detail::file_error(folder, "sync the folder", errno);
+    files::file_error(folder, "sync the folder", errno);
 }
 
 TESSERA_INLINE void AtomicFile::flush() {
-  detail::write_all(file_.get(), buffer_.data(), buffer_.size(), path_);
+  files::write_all(file_.get(), buffer_.data(), buffer_.size(), path_);
   buffer_.clear();
 }
 
 TESSERA_INLINE void AtomicFile::close() {
-  if (::close(file_.release()) != 0 && errno != EINTR) detail::file_error(path_, "close", errno);
+  if (::close(file_.release()) != 0 && errno != EINTR) files::file_error(path_, "close", errno);
 }
 
 TESSERA_INLINE void write_file(std::filesystem::path const& path, std::string_view bytes) {

@@ -123,7 +123,7 @@ TESSERA_INLINE std::string hash_of(std::string_view bytes) {
 
 TESSERA_INLINE std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat,
                                         std::span<char> room) {
-  detail::FileReader const file(path, true);
+  files::FileReader const file(path, true);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
   std::vector<char> own(room.empty() ? std::min<std::size_t>(file.size(), std::size_t{1} << 20) : 0);

@@ -58,7 +58,7 @@ TESSERA_INLINE void HubConfig::support(std::string const& key, std::vector<HubVa
   if (value->kind == HubValue::Kind::null && supported.front() == HubValue(false)) return;
   for (HubValue const& one : supported)
     if (*value == one) return;
-  lack(key + " " + v0::detail::printable(value->json, 60) + " instead of " + supported.front().json);
+  lack(key + " " + files::printable(value->json, 60) + " instead of " + supported.front().json);
 }
 
 TESSERA_INLINE void HubConfig::lack(std::string feature) { lacking_.push_back(std::move(feature)); }
@@ -79,8 +79,8 @@ TESSERA_INLINE std::string HubConfig::not_applied() const { return list(not_appl
 
 TESSERA_INLINE void HubConfig::fail(std::string const& key, HubValue const& value,
                                     std::string const& needed) const {
-  throw Error(ErrorKind::data, name + ": " + key + " is " + v0::detail::printable(value.json, 60) + "; " +
-                                   needed + " is needed");
+  throw Error(ErrorKind::data,
+              name + ": " + key + " is " + files::printable(value.json, 60) + "; " + needed + " is needed");
 }
 
 TESSERA_INLINE std::string HubConfig::list(std::vector<std::string> const& items) {

@@ -21,7 +21,7 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace detail {
+namespace json_lines {
 
 /// Checks whether JSON has objects and arrays nested more than 64 deep. The JSON library copies and destroys
 /// such values by recursion, so a file of 100,000 brackets would overflow the stack.
@@ -181,7 +181,7 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      fail("has the key " + printable(parsed.get<std::string>()) + " twice; keep one of them");
+      fail("has the key " + files::printable(parsed.get<std::string>()) + " twice; keep one of them");
     return true;
   };
   Json json;
@@ -191,7 +191,7 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
     std::string_view what = error.what();
     if (std::size_t const end_of_id = what.find("] "); end_of_id != what.npos)
       what.remove_prefix(end_of_id + 2);
-    fail("is no JSON: " + printable(what) + "; the file is damaged, copy it again");
+    fail("is no JSON: " + files::printable(what) + "; the file is damaged, copy it again");
   }
   if (!json.is_object()) fail("is no JSON object; name the folder of a model");
   return json;
@@ -214,7 +214,7 @@ inline FieldReader read_line(std::string_view line, std::string const& field, bo
 /// A line's bytes as valid UTF-8 whose escapes are whole characters; `storage` may hold them.
 inline std::string_view mended_line(std::string_view line, std::string (&storage)[2],
                                     std::int64_t& replaced) {
-  line = repaired(line, storage[0], replaced);
+  line = utf8::repaired(line, storage[0], replaced);
   if (line.find("\\ud") != line.npos || line.find("\\uD") != line.npos)
     line = storage[1] = with_whole_pairs(line);
   return line;
@@ -230,6 +230,9 @@ inline bool is_object_line(std::string_view line) {
   return parsed && reader.object;
 }
 
+}  // namespace json_lines
+namespace detail {
+using namespace json_lines;
 }  // namespace detail
 
 /// The string in `field` of the JSON object on a line, as valid UTF-8; of equal fields the last. A surrogate
@@ -241,23 +244,22 @@ inline std::string field_of(std::string_view line, std::string const& field, std
   std::string storage[2];
   std::int64_t count = 0;
   bool parsed = false;
-  detail::FieldReader reader = detail::read_line(detail::mended_line(line, storage, count), field, parsed);
+  json_lines::FieldReader reader =
+      json_lines::read_line(json_lines::mended_line(line, storage, count), field, parsed);
   if (replaced != nullptr) *replaced += count;
   if (!parsed)
-    detail::throw_error(ErrorKind::data,
-                        {where, ": is no JSON, at byte ", reader.position, " of the line: ",
-                         detail::printable(detail::repaired(reader.message, storage[0]), 300),
-                         "; each line must be one object", otherwise});
+    throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", reader.position, " of the line: ",
+                                  files::printable(utf8::repaired(reader.message, storage[0]), 300),
+                                  "; each line must be one object", otherwise});
   if (!reader.object)
-    detail::throw_error(ErrorKind::data,
-                        {where, ": is JSON, but no object; each line must be one", otherwise});
+    throw_error(ErrorKind::data, {where, ": is JSON, but no object; each line must be one", otherwise});
   if (!reader.found)
-    detail::throw_error(ErrorKind::data, {where, ": has no field '", detail::printable(field), "', it has ",
-                                          reader.names.empty() ? "none" : detail::printable(reader.names),
-                                          "; give --field NAME"});
+    throw_error(ErrorKind::data,
+                {where, ": has no field '", files::printable(field), "', it has ",
+                 reader.names.empty() ? "none" : files::printable(reader.names), "; give --field NAME"});
   if (reader.wrong)
-    detail::throw_error(ErrorKind::data, {where, ": the field '", detail::printable(field),
-                                          "' is no text; give --field NAME"});
+    throw_error(ErrorKind::data,
+                {where, ": the field '", files::printable(field), "' is no text; give --field NAME"});
   return std::move(reader.text);
 }
 

@@ -78,7 +78,7 @@ class LlmcFile {
   struct Kept;  // the matrices that were turned last
 
   std::string name_;
-  detail::FileReader reader_;
+  files::FileReader reader_;
   Sizes sizes_;
   bool bf16_ = false;
   std::vector<Tensor> tensors_;

@@ -46,7 +46,7 @@ TESSERA_INLINE LlmcFile LlmcFile::open(std::filesystem::path const& path) {
 TESSERA_INLINE LlmcFile::Tensor const& LlmcFile::at(std::string_view tensor) const {
   for (Tensor const& each : tensors_)
     if (each.name == tensor) return each;
-  fail("has no tensor " + detail::printable(tensor));
+  fail("has no tensor " + files::printable(tensor));
 }
 
 TESSERA_INLINE void LlmcFile::read_as_float(std::string_view tensor, std::int64_t first,
@@ -58,7 +58,7 @@ TESSERA_INLINE void LlmcFile::read_as_float(std::string_view tensor, std::int64_
 }
 
 TESSERA_INLINE LlmcFile::LlmcFile(std::filesystem::path const& path)
-    : name_(detail::path_text(path)), reader_(path, true), kept_(std::make_shared<Kept>()) {}
+    : name_(files::path_text(path)), reader_(path, true), kept_(std::make_shared<Kept>()) {}
 
 TESSERA_INLINE void LlmcFile::fail(std::string const& text) const {
   throw Error(ErrorKind::data, name_ + ": " + text);
@@ -86,7 +86,7 @@ TESSERA_INLINE void LlmcFile::read_header() {
   if (kind != magic)
     fail("begins with " + std::to_string(kind) + ", weights of llm.c with " + std::to_string(magic));
   if (size < header.size())
-    fail("is cut short: " + detail::with_commas(static_cast<std::int64_t>(size)) +
+    fail("is cut short: " + files::with_commas(static_cast<std::int64_t>(size)) +
          " bytes, and llm.c's header takes 1,024; copy it again");
   if (format != 3 && format != 5)
     fail("has version " + std::to_string(format) +
@@ -140,9 +140,9 @@ TESSERA_INLINE void LlmcFile::list_tensors() {
   once("ln_f.bias", {channels}, channels);
   std::int64_t const bytes = header_bytes + end * (bf16_ ? 2 : 4);
   if (static_cast<std::int64_t>(reader_.size()) != bytes)
-    fail("holds " + detail::with_commas(static_cast<std::int64_t>(reader_.size())) +
+    fail("holds " + files::with_commas(static_cast<std::int64_t>(reader_.size())) +
          " bytes, and its header (" + text_of_sizes() + ", " + (bf16_ ? "bf16" : "fp32") + ") says " +
-         detail::with_commas(bytes) + "; copy it again");
+         files::with_commas(bytes) + "; copy it again");
 }
 
 TESSERA_INLINE void LlmcFile::read(std::int64_t first, std::span<float> out) const {

@@ -48,21 +48,21 @@ TESSERA_INLINE HubConfig parse_hub_config(std::string text, std::string name) {
   HubConfig config;
   config.name = std::move(name);
   config.source = std::move(text);
-  detail::add_values(config, detail::parse_object(config.source, config.name), "");
+  detail::add_values(config, json_lines::parse_object(config.source, config.name), "");
   return config;
 }
 
 TESSERA_INLINE HubConfig read_hub_config(std::filesystem::path const& folder) {
   std::filesystem::path const path = folder / "config.json";
-  std::string const name = detail::path_text(path);
+  std::string const name = files::path_text(path);
   constexpr std::size_t most = 1 << 20;
   std::error_code code;
   if (!std::filesystem::exists(path, code))
-    throw Error(ErrorKind::data, detail::path_text(folder) + ": " +
+    throw Error(ErrorKind::data, files::path_text(folder) + ": " +
                                      (std::filesystem::is_directory(folder, code)
                                           ? "the folder holds no config.json; name the folder of a model"
                                           : "no such folder; check the path"));
-  detail::FileReader const file(path, true);
+  files::FileReader const file(path, true);
   if (file.size() > most)
     throw Error(ErrorKind::data, name + ": holds " + std::to_string(file.size()) +
                                      " bytes, too many for a configuration; name the folder of a model");
@@ -73,7 +73,7 @@ TESSERA_INLINE HubConfig read_hub_config(std::filesystem::path const& folder) {
 
 TESSERA_INLINE std::string hub_config_text(std::string const& source, HubEntries const& values) {
   using Json = nlohmann::ordered_json;
-  Json json = source.empty() ? Json::object() : detail::parse_object(source, "config.json");
+  Json json = source.empty() ? Json::object() : json_lines::parse_object(source, "config.json");
   for (auto const& [key, value] : values) {
     std::size_t const point = key.find('.');
     Json& holder = point == key.npos ? json : json[key.substr(0, point)];
@@ -115,7 +115,7 @@ TESSERA_INLINE void ModelFolderWriter::check(std::filesystem::path const& folder
   for (char const* file : {weights_name, config_name}) check_writable(folder / file);
   for (char const* other : {"model.safetensors.index.json", "pytorch_model.bin"})
     if (std::filesystem::exists(folder / other, code))
-      throw Error(ErrorKind::failed, detail::path_text(folder) + ": holds " + other +
+      throw Error(ErrorKind::failed, files::path_text(folder) + ": holds " + other +
                                          ", other weights than would be written; give another folder");
 }
 

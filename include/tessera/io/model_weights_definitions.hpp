@@ -152,11 +152,11 @@ struct ModelWeights::State {
     for (auto const& [tensor, part] : map->items()) {
       std::string const file = part.is_string() ? part.get<std::string>() : std::string();
       if (!detail::stays_inside(file))
-        fail("weight_map gives " + detail::printable(tensor) + " no file in the folder of the index");
+        fail("weight_map gives " + files::printable(tensor) + " no file in the folder of the index");
       auto const [at, fresh] = parts.try_emplace(file, nullptr);
       if (fresh) at->second = &open_part(path.parent_path() / file);
       if (at->second->find(tensor) == nullptr)
-        fail("weight_map says that " + detail::printable(file) + " holds " + detail::printable(tensor) +
+        fail("weight_map says that " + files::printable(file) + " holds " + files::printable(tensor) +
              ", but it does not; the download is incomplete or mixed");
       tensors[tensor] = {at->second, nullptr, tensor};
     }
@@ -165,7 +165,7 @@ struct ModelWeights::State {
         if (auto const named = tensors.find(entry.name); named == tensors.end())
           unnamed.emplace(entry.name, file);
         else if (named->second.file != opened)
-          fail(detail::printable(file) + " holds " + detail::printable(entry.name) +
+          fail(files::printable(file) + " holds " + files::printable(entry.name) +
                ", which weight_map gives to another part; the parts are of different downloads");
   }
 
@@ -230,7 +230,7 @@ struct ModelWeights::State {
         if (found == tensors.end()) {
           for (std::string const& one : {name_in_file(parameter.name), parameter.name})
             if (auto const at = unnamed.find(one); at != unnamed.end())
-              fail(detail::printable(at->second) + " holds " + detail::printable(one) +
+              fail(files::printable(at->second) + " holds " + files::printable(one) +
                    ", which weight_map does not name; the parts are of another index");
           missing.push_back(name_in_file(parameter.name) + " " + to_string(parameter.shape));
           continue;
@@ -250,7 +250,7 @@ struct ModelWeights::State {
     for (auto const& [tensor, at] : tensors) {
       if (wanted.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
       if (!names.is_buffer(name_in_model(tensor)))
-        extra.push_back(detail::printable(tensor) + " " + detail::shape_text(at.shape()));
+        extra.push_back(files::printable(tensor) + " " + detail::shape_text(at.shape()));
     }
     if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {
       if (!wanted.count(head)) check_head();
@@ -298,7 +298,7 @@ struct ModelWeights::State {
           at.read(first, part);
           for (std::size_t i = 0; i < part.size(); ++i)
             if (!std::isfinite(part[i]))
-              fail("tensor " + at.tensor + " holds " + std::to_string(detail::plain(part[i])) +
+              fail("tensor " + at.tensor + " holds " + std::to_string(files::plain(part[i])) +
                    " at element " + std::to_string(first + static_cast<std::int64_t>(i)) +
                    "; these weights cannot be trained");
         }
@@ -310,7 +310,7 @@ TESSERA_INLINE ModelWeights ModelWeights::open(std::filesystem::path const& path
                                                std::vector<UnitSpec> const& units, WeightNames const& names) {
   auto state = std::make_shared<State>();
   state->names = names;
-  state->name = detail::path_text(path);
+  state->name = files::path_text(path);
   state->add(path);
   state->match(units);
   state->check_values();

@@ -207,6 +207,8 @@ class NvmeFile final : public StateFile {
     options_.depth = pattern.depth;
     engine_ = open_io_engine(options_.engine, options_.depth, engine_name_);
   }
+  /// Removes the files that runs which were killed have left in a folder.
+  static void sweep(std::string const& folder) { detail::ScratchFile::sweep(folder); }
   NvmeFile(NvmeFile const&) = delete;
   NvmeFile& operator=(NvmeFile const&) = delete;
 
@@ -256,10 +258,10 @@ class NvmeFile final : public StateFile {
     auto const misaligned =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(address)) | offset | bytes;
     if (misaligned % disk_block != 0 || offset < 0 || bytes < 0 || bytes > bytes_ - offset)
-      throw Error(ErrorKind::usage, detail::path_text(path()) + ": asked to " +
+      throw Error(ErrorKind::usage, files::path_text(path()) + ": asked to " +
                                         call_text(write, bytes, offset) + " at address " +
                                         std::to_string(reinterpret_cast<std::uintptr_t>(address)) +
-                                        " of a file of " + detail::with_commas(bytes_) +
+                                        " of a file of " + files::with_commas(bytes_) +
                                         "; all must be multiples of 4096 within the file");
     std::lock_guard const lock(mutex_);
     scratch_.check_size(bytes_);  // a file that was cut would give zeros where state was
@@ -293,14 +295,13 @@ class NvmeFile final : public StateFile {
   }
 
   static std::string call_text(bool write, std::int64_t bytes, std::int64_t offset) {
-    return (write ? "write " : "read ") + detail::with_commas(bytes) + " bytes at byte " +
-           detail::with_commas(offset);
+    return (write ? "write " : "read ") + files::with_commas(bytes) + " bytes at byte " +
+           files::with_commas(offset);
   }
 
   [[noreturn]] void fail(bool write, IoRequest const& request, int code) const {
-    std::string text = detail::path_text(path()) + ": cannot " +
-                       call_text(write, request.bytes, request.offset) + " (" + detail::errno_text(code) +
-                       ")";
+    std::string text = files::path_text(path()) + ": cannot " +
+                       call_text(write, request.bytes, request.offset) + " (" + files::errno_text(code) + ")";
     if (code == ENOSPC || code == EDQUOT)
       text += "; the disk is full, free some space or name another folder for state on NVMe";
     else if (code == EFBIG)

@@ -34,6 +34,12 @@ struct RecordOptions {
   RecordEncoder encode = {};    ///< none: bytes are tokens
 };
 
+/// The note about bytes that are not UTF-8, which follows the name of the text that holds them.
+inline std::string replaced_text(std::int64_t replaced) {
+  return replaced == 0 ? std::string()
+                       : sentence({" (", files::with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
+}
+
 namespace detail {
 
 /// Tokens first..first+tokens-1 of file `file`, on its line or in its document `number`, from 1.
@@ -86,12 +92,6 @@ struct RecordList {
   }
 };
 
-/// What settings say of bytes that are no UTF-8, behind the name of what holds them.
-inline std::string replaced_text(std::int64_t replaced) {
-  return replaced == 0 ? std::string()
-                       : sentence({" (", with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
-}
-
 /// Every line's text, encoded, in memory.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
@@ -136,10 +136,9 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
 inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions const& options = {}) {
   TokenSource source = TokenSource::open(paths, {.vocabulary = options.encode ? 0 : options.vocabulary});
   if (source.format() != TokenFormat::bytes)
-    detail::throw_error(
-        ErrorKind::usage,
-        {source.name(), ": holds ", name_of(source.format()),
-         " tokens, and lines are those of text; give --samples-are records for its documents"});
+    throw_error(ErrorKind::usage,
+                {source.name(), ": holds ", name_of(source.format()),
+                 " tokens, and lines are those of text; give --samples-are records for its documents"});
   if (options.encode) return detail::encoded_lines(source, false, options);
   detail::RecordList list;
   detail::for_each_stretch(source, '\n', false, [&](detail::Stretch const& line) {
@@ -159,7 +158,7 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
   TokenSource source = TokenSource::open(paths, {.vocabulary = text ? 0 : options.vocabulary});
   if (text) return detail::encoded_lines(source, true, options);
   if (options.encode)
-    detail::throw_error(
+    throw_error(
         ErrorKind::usage,
         {source.name(), ": holds tokens already, which no tokenizer reads; give text, or no tokenizer"});
   // <|endoftext|> of GPT-2, <|begin_of_text|> of LLaMA 3.
@@ -171,9 +170,8 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
       source, separator, true,
       [&](detail::Stretch const& document) { list.add(document.first, document.tokens); });
   if (ends == 0)
-    detail::throw_error(ErrorKind::data,
-                        {source.name(), ": no token is ", separator,
-                         ", which would end a document; name the token that does with --separator"});
+    throw_error(ErrorKind::data, {source.name(), ": no token is ", separator,
+                                  ", which would end a document; name the token that does with --separator"});
   source.divide(std::move(list.records), list.left_out);
   return source;
 }

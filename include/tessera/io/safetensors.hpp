@@ -68,7 +68,7 @@ class SafetensorsFile {
   [[noreturn]] void too_large(SafetensorsEntry const& entry, std::int64_t element, double value) const;
 
   std::string name_;
-  detail::FileReader reader_;
+  files::FileReader reader_;
   SafetensorsHeader header_;
 };
 

@@ -58,7 +58,7 @@ TESSERA_INLINE SafetensorsEntry const* SafetensorsFile::find(std::string_view te
 TESSERA_INLINE SafetensorsEntry const& SafetensorsFile::at(std::string_view tensor) const {
   SafetensorsEntry const* const entry = find(tensor);
   if (entry == nullptr)
-    throw Error(ErrorKind::data, name_ + ": has no tensor " + detail::printable(tensor) + " among its " +
+    throw Error(ErrorKind::data, name_ + ": has no tensor " + files::printable(tensor) + " among its " +
                                      std::to_string(header_.entries.size()));
   return *entry;
 }
@@ -71,7 +71,7 @@ TESSERA_INLINE void SafetensorsFile::read_as_float(std::string_view tensor, std:
 TESSERA_INLINE void SafetensorsFile::read_as_float(std::string_view tensor, std::span<float> out) const {
   SafetensorsEntry const& entry = at(tensor);
   if (static_cast<std::int64_t>(out.size()) != entry.elements())
-    throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(tensor) + " of shape " +
+    throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " of shape " +
                                      detail::shape_text(entry.shape) + " has " +
                                      std::to_string(entry.elements()) + " elements, " +
                                      std::to_string(out.size()) + " are wanted");
@@ -82,7 +82,7 @@ TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor,
                                                   std::span<std::int64_t const> wanted) const {
   SafetensorsEntry const& entry = at(tensor);
   if (!std::equal(wanted.begin(), wanted.end(), entry.shape.begin(), entry.shape.end()))
-    throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(tensor) + " has shape " +
+    throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " has shape " +
                                      detail::shape_text(entry.shape) + ", the model wants " +
                                      detail::shape_text(wanted));
 }
@@ -92,13 +92,13 @@ TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor, Shape
 }
 
 TESSERA_INLINE SafetensorsFile::SafetensorsFile(std::filesystem::path const& path, bool keep_open)
-    : name_(detail::path_text(path)), reader_(path, keep_open) {}
+    : name_(files::path_text(path)), reader_(path, keep_open) {}
 
 TESSERA_INLINE void SafetensorsFile::too_large(SafetensorsEntry const& entry, std::int64_t element,
                                                double value) const {
   char number[32];
   std::snprintf(number, sizeof number, "%g", value);
-  throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(entry.name) + " holds " + number +
+  throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(entry.name) + " holds " + number +
                                    " at element " + std::to_string(element) +
                                    ", which is beyond the numbers of fp32; these weights cannot be trained");
 }
@@ -133,7 +133,7 @@ void SafetensorsFile::read_converted(std::string_view tensor, std::int64_t first
   SafetensorsEntry const& entry = at(tensor);
   auto const count = static_cast<std::int64_t>(out.size());
   if (first < 0 || first > entry.elements() || count > entry.elements() - first)
-    throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(tensor) + " of shape " +
+    throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " of shape " +
                                      detail::shape_text(entry.shape) + " has " +
                                      std::to_string(entry.elements()) + " elements, " +
                                      std::to_string(first) + " to " + std::to_string(first + count) +
@@ -147,7 +147,7 @@ void SafetensorsFile::read_converted(std::string_view tensor, std::int64_t first
   } else if (entry.type == "BF16") {
     convert<bfloat16>(entry, first, out);
   } else {
-    throw Error(ErrorKind::data, name_ + ": tensor " + detail::printable(tensor) + " has dtype " +
+    throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " has dtype " +
                                      std::string(entry.type) +
                                      ", weights are read from F64, F32, F16 or BF16");
   }
@@ -167,7 +167,7 @@ TESSERA_INLINE SafetensorsLayout safetensors_layout(std::filesystem::path const&
                                                     std::map<std::string, std::string> metadata) {
   auto const fail = [&](std::string_view tensor, std::string const& text) {
     throw Error(ErrorKind::usage,
-                detail::path_text(path) + ": tensor " + detail::printable(tensor) + " " + text);
+                files::path_text(path) + ": tensor " + files::printable(tensor) + " " + text);
   };
   metadata.try_emplace("format", "pt");
   nlohmann::ordered_json header;
@@ -193,11 +193,11 @@ TESSERA_INLINE SafetensorsLayout safetensors_layout(std::filesystem::path const&
   try {
     text = header.dump();
   } catch (nlohmann::json::exception const&) {
-    throw Error(ErrorKind::usage, detail::path_text(path) + ": a tensor name or metadata is not UTF-8");
+    throw Error(ErrorKind::usage, files::path_text(path) + ": a tensor name or metadata is not UTF-8");
   }
   text.append((8 - text.size() % 8) % 8, ' ');
   if (text.size() > detail::safetensors_header_limit)
-    throw Error(ErrorKind::usage, detail::path_text(path) + ": the header would take " +
+    throw Error(ErrorKind::usage, files::path_text(path) + ": the header would take " +
                                       std::to_string(text.size()) + " bytes, the format allows 100000000");
   auto const length = static_cast<std::uint64_t>(text.size());
   layout.start.assign(reinterpret_cast<char const*>(&length), sizeof length);
@@ -223,7 +223,7 @@ TESSERA_INLINE void SafetensorsWriter::append(std::string_view tensor, std::span
   if (current_ == tensors_.size()) fail(tensor, "comes after the last tensor was complete");
   SafetensorsSpec const& expected = tensors_[current_];
   if (tensor != expected.name)
-    fail(tensor, "is out of order, " + detail::printable(expected.name) + " lacks " +
+    fail(tensor, "is out of order, " + files::printable(expected.name) + " lacks " +
                      std::to_string(missing_) + " of its elements");
   if (static_cast<std::int64_t>(values.size()) > missing_)
     fail(tensor,
@@ -245,7 +245,7 @@ TESSERA_INLINE void SafetensorsWriter::commit() {
 
 TESSERA_INLINE void SafetensorsWriter::fail(std::string_view tensor, std::string const& text) const {
   throw Error(ErrorKind::usage,
-              detail::path_text(file_.path()) + ": tensor " + detail::printable(tensor) + " " + text);
+              files::path_text(file_.path()) + ": tensor " + files::printable(tensor) + " " + text);
 }
 
 TESSERA_INLINE void SafetensorsWriter::skip_empty() {

@@ -43,13 +43,13 @@ class JsonlLog {
  public:
   /// Starts the file anew, or goes on after its lines with `append`.
   explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
-    bool const stream = detail::inspect_destination(path_).stream;
+    bool const stream = files::inspect_destination(path_).stream;
     int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-    file_ = stream ? detail::open_stream(path_) : detail::Descriptor(::open(path_.c_str(), flags, 0666));
-    if (!file_) detail::file_error(path_, "open the log", errno);
+    file_ = stream ? files::open_stream(path_) : files::Descriptor(::open(path_.c_str(), flags, 0666));
+    if (!file_) files::file_error(path_, "open the log", errno);
     if (stream) return;
-    detail::lock_for_run(file_.get(), path_);
-    if (!append && ::ftruncate(file_.get(), 0) != 0) detail::file_error(path_, "empty the log", errno);
+    files::lock_for_run(file_.get(), path_);
+    if (!append && ::ftruncate(file_.get(), 0) != 0) files::file_error(path_, "empty the log", errno);
   }
 
   std::filesystem::path const& path() const noexcept { return path_; }
@@ -73,7 +73,7 @@ class JsonlLog {
   /// A line of another kind: settings, a validation loss, an event. It is an object and has no field `step`.
   void note(nlohmann::ordered_json const& line) {
     if (!line.is_object() || line.contains("step"))
-      throw Error(ErrorKind::usage, detail::path_text(path_) +
+      throw Error(ErrorKind::usage, files::path_text(path_) +
                                         ": a note in the log must be a JSON object without the field step");
     put(line);
   }
@@ -81,7 +81,7 @@ class JsonlLog {
   /// Returns when every line is on the disk, of a file that is on one.
   void sync() {
     if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
-      detail::file_error(path_, "sync", errno);
+      files::file_error(path_, "sync", errno);
   }
 
  private:
@@ -91,7 +91,7 @@ class JsonlLog {
     struct stat before {};
     bool const known = ::fstat(file_.get(), &before) == 0 && S_ISREG(before.st_mode);
     try {
-      detail::write_all(file_.get(), text.data(), text.size(), path_);
+      files::write_all(file_.get(), text.data(), text.size(), path_);
     } catch (Error const&) {
       // What a device or a pipe has taken cannot be taken back.
       if (known) (void)!::ftruncate(file_.get(), before.st_size);
@@ -100,7 +100,7 @@ class JsonlLog {
   }
 
   std::filesystem::path path_;
-  detail::Descriptor file_;
+  files::Descriptor file_;
 };
 
 }  // namespace v0

@@ -27,7 +27,7 @@ class Uring final : public tessera::IoEngine {
       return ::io_uring_queue_init(static_cast<unsigned>(depth), &engine->ring_, 0);
     }();
     if (code != 0) {
-      why_not = "io_uring: " + tessera::detail::errno_text(-code);
+      why_not = "io_uring: " + tessera::files::errno_text(-code);
       return nullptr;
     }
     engine->open_ = true;

@@ -10,7 +10,7 @@
 
 namespace tessera {
 inline namespace v0 {
-namespace detail {
+namespace utf8 {
 
 /// How many bytes at `at` are a valid character (then `valid`), or the longest part of one, at least 1.
 inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid) {
@@ -76,6 +76,9 @@ inline std::string_view repaired(std::string_view bytes, std::string& storage) {
   return repaired(bytes, storage, replaced);
 }
 
+}  // namespace utf8
+namespace detail {
+using namespace utf8;
 }  // namespace detail
 }  // namespace v0
 }  // namespace tessera

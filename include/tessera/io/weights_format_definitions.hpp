@@ -70,7 +70,7 @@ TESSERA_INLINE WeightsFormat weights_format(std::filesystem::path const& path) {
   WeightsFormat const format = detail::weights_format(start);
   if (format == WeightsFormat::pickle)
     throw Error(ErrorKind::data,
-                detail::path_text(path) +
+                files::path_text(path) +
                     ": is a pickle of PyTorch, which may run code when it is read; convert it "
                     "with " +
                     detail::conversion_of(path, start));

@@ -33,12 +33,11 @@ inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
       if (example.empty() || unit.name == "h.0") example = parameter.name;
     }
   if (named == 0)
-    detail::throw_error(ErrorKind::config,
-                        {"freeze matches none of the ", count,
-                         " parameters of the model; their names are like '", example, "'"});
+    throw_error(ErrorKind::config, {"freeze matches none of the ", count,
+                                    " parameters of the model; their names are like '", example, "'"});
   if (trained == 0)
-    detail::throw_error(ErrorKind::config, {"freeze leaves none of the ", count,
-                                            " parameters of the model to train; let it match fewer names"});
+    throw_error(ErrorKind::config, {"freeze leaves none of the ", count,
+                                    " parameters of the model to train; let it match fewer names"});
   return units;
 }
 

@@ -144,10 +144,9 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
       LoraOptions::Layer const with = detail::lora_of(lora, layer);
       if (with.rank == 0) continue;
       if (unit.segments() > 1)
-        detail::throw_error(ErrorKind::unsupported,
-                            {"lora: layer '", layer,
-                             "' is in a unit of several segments, "
-                             "where adapters are not built; leave it out of the targets"});
+        throw_error(ErrorKind::unsupported, {"lora: layer '", layer,
+                                             "' is in a unit of several segments, "
+                                             "where adapters are not built; leave it out of the targets"});
       std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
       auto const add = [&](char const* name, Shape const& of, Init const& init) {
         unit.parameters.push_back({layer + name, of, init, true});

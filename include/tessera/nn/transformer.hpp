@@ -167,8 +167,8 @@ class Transformer {
     std::vector<UnitSpec> units;
     units.push_back(units_->embedding.at(shape, "embedding"));
     for (std::int64_t layer = 0; layer < layers_.sizes.layers; ++layer) {
-      std::string const name = detail::sentence({Layers::blocks, ".", layer});
-      units.push_back(units_->block.at(shape, name, detail::sentence({Layers::prefix, name, "."})));
+      std::string const name = sentence({Layers::blocks, ".", layer});
+      units.push_back(units_->block.at(shape, name, sentence({Layers::prefix, name, "."})));
     }
     units.push_back(units_->head.at(shape, "head"));
     return units;
@@ -207,8 +207,8 @@ class Transformer {
   }
 
   static Options checked(Options options) {
-    auto const fail = [](std::initializer_list<detail::Word> what) {
-      detail::throw_error(ErrorKind::config, {Layers::name, ": ", detail::sentence(what)});
+    auto const fail = [](std::initializer_list<Word> what) {
+      throw_error(ErrorKind::config, {Layers::name, ": ", sentence(what)});
     };
     auto const need = [&](char const* name, std::int64_t value, std::int64_t most = 2147483647) {
       if (value < 1 || value > most) fail({name, " is ", value, "; it must be from 1 to ", most});

@@ -17,13 +17,12 @@ namespace detail {
 /// Throws for heads that no form can run.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
-    v0::detail::throw_error(ErrorKind::unsupported, {name, ": a head of ", sizes.head,
-                                                     " channels; the largest is 32768: use more heads"});
+    throw_error(ErrorKind::unsupported,
+                {name, ": a head of ", sizes.head, " channels; the largest is 32768: use more heads"});
   if (sizes.group < 1 || sizes.heads % sizes.group != 0 || sizes.key_heads() * sizes.head != key_channels)
-    v0::detail::throw_error(
-        ErrorKind::usage,
-        {name, ": keys of ", key_channels, " channels for ", sizes.heads, " heads of ", sizes.head,
-         "; the heads of keys are as wide, and their number divides that of the queries' heads"});
+    throw_error(ErrorKind::usage,
+                {name, ": keys of ", key_channels, " channels for ", sizes.heads, " heads of ", sizes.head,
+                 "; the heads of keys are as wide, and their number divides that of the queries' heads"});
 }
 
 /// The sizes that the operands have; throws where they do not fit.
@@ -64,7 +63,7 @@ AttentionKind attention_to_run(AttentionKind asked) {
                   "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
                   "reference");
   }
-  v0::detail::throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
+  throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
 }
 
 /// The products of what queries see: of a whole sequence half of the full square's.

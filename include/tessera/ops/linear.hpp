@@ -23,9 +23,8 @@ namespace ops {
 namespace detail {
 
 [[noreturn]] inline void refuse_format(char const* name, DType format, bool scaled) {
-  v0::detail::throw_error(ErrorKind::unsupported,
-                          {name, ": weights in ", name_of(format), scaled ? " with scales" : "",
-                           " are not part of this build: give values of the type of x alone"});
+  throw_error(ErrorKind::unsupported, {name, ": weights in ", name_of(format), scaled ? " with scales" : "",
+                                       " are not part of this build: give values of the type of x alone"});
 }
 
 /// What products cannot multiply with yet.

@@ -32,18 +32,16 @@ namespace detail {
 
 inline void expect_known(char const* operation, Activation activation) {
   if (!is_known(activation))
-    v0::detail::throw_error(ErrorKind::usage, {operation, " got the activation ",
-                                               static_cast<int>(activation), ", which does not exist"});
+    throw_error(ErrorKind::usage,
+                {operation, " got the activation ", static_cast<int>(activation), ", which does not exist"});
 }
 
 /// Apart from the test, so that compilers write the sentence once and not for each operation.
 [[noreturn]] inline void misfit(char const* operation, char const* rule,
                                 std::initializer_list<Shape const*> shapes) {
-  using v0::detail::sentence;
   std::string got;
   for (Shape const* const shape : shapes) got += sentence({" ", to_string(*shape)});
-  v0::detail::throw_error(ErrorKind::usage,
-                          {operation, " got shapes", got, ", which do not fit: it takes ", rule});
+  throw_error(ErrorKind::usage, {operation, " got shapes", got, ", which do not fit: it takes ", rule});
 }
 
 /// Throws Error(usage) with the operation, its rule and the shapes it was given.

@@ -170,10 +170,9 @@ inline Shape local_shape(std::string const& name, Shape const& whole, Split cons
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
   std::int64_t const parts = whole[split.dim] / split.sections / split.grain;
   if (ranks < 1 || parts % ranks != 0)
-    detail::throw_error(ErrorKind::config,
-                        {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)], ", and ",
-                         ranks, " ranks cannot share ", parts,
-                         " of them evenly; choose a tensor group of a size that divides ", parts});
+    throw_error(ErrorKind::config, {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)],
+                                    ", and ", ranks, " ranks cannot share ", parts,
+                                    " of them evenly; choose a tensor group of a size that divides ", parts});
   return whole.with(split.dim, whole[split.dim] / ranks);
 }
 inline Shape local_shape(ParameterSpec const& spec, int ranks) {
@@ -187,9 +186,8 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
 /// positive, no tensor has more than 2^44 elements, splits divide their dims, and boundaries name matching
 /// tensors. Throws Error(config) with the name of the unit or parameter.
 inline void check_units(std::vector<UnitSpec> const& units) {
-  using detail::sentence;
-  auto const fail = [](UnitSpec const& unit, std::initializer_list<detail::Word> what) {
-    detail::throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
+  auto const fail = [](UnitSpec const& unit, std::initializer_list<Word> what) {
+    throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
   };
   if (units.empty())
     throw Error(ErrorKind::config, "model: it has no units; return at least one from units()");
@@ -201,7 +199,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       positive &= shape[dim] >= 1;
       elements *= static_cast<double>(shape[dim]);
     }
-    auto const misfit = [&](std::initializer_list<detail::Word> rule) {
+    auto const misfit = [&](std::initializer_list<Word> rule) {
       fail(unit, {"has ", what, " '", name, "' of shape ", to_string(shape), "; ", sentence(rule)});
     };
     if (!positive) misfit({"every extent must be at least 1"});
@@ -251,8 +249,8 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       detail::sorted_indices(all.size(), [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
   for (std::size_t next = 1; next < order.size(); ++next)
     if (name(order[next - 1]) == name(order[next]))
-      detail::throw_error(ErrorKind::config, {"model: parameter '", name(order[next]),
-                                              "' is declared twice; names must be unique"});
+      throw_error(ErrorKind::config,
+                  {"model: parameter '", name(order[next]), "' is declared twice; names must be unique"});
 }
 
 /// Checks the optimizer's states: the block of a state divides a shard, and a shard takes a multiple of 4
@@ -261,10 +259,10 @@ inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||
         shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)
-      detail::throw_error(ErrorKind::config,
-                          {"optimizer: state '", state.name, "' has a value of ", name_of(state.type),
-                           " for each block of ", state.block, " elements; a block must divide ",
-                           shard_alignment, ", which take a multiple of 4 bytes"});
+      throw_error(ErrorKind::config,
+                  {"optimizer: state '", state.name, "' has a value of ", name_of(state.type),
+                   " for each block of ", state.block, " elements; a block must divide ", shard_alignment,
+                   ", which take a multiple of 4 bytes"});
 }
 
 }  // namespace v0

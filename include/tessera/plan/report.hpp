@@ -206,7 +206,7 @@ struct Largest {
   bool exact = true;       ///< false: the search stopped early, and a larger value may fit
 
   /// "37" or "at least 65536".
-  std::string text() const { return detail::sentence({exact ? "" : "at least ", value}); }
+  std::string text() const { return sentence({exact ? "" : "at least ", value}); }
 };
 
 /// Returns the fraction of the available memory that a shape takes. A shape fits if this is at most 1. A
@@ -354,7 +354,6 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   MemoryReport const report = memory_report(plan);
   bool const on_device = wanted.device > limit.device, on_host = !on_device && wanted.host > limit.host;
   std::int64_t const bytes = on_device ? wanted.device : on_host ? wanted.host : wanted.nvme;
-  using detail::sentence;
   std::string const who = on_device
                               ? "a rank plans "
                               : sentence({shape.world, shape.world == 1 ? " rank plans " : " ranks plan "});

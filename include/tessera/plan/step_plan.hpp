@@ -117,9 +117,8 @@ struct Program {
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
-      v0::detail::throw_error(ErrorKind::failed,
-                              {"plan: a list wants two buffers of one name and other sizes: ",
-                               name_of(buffer.kind), " of unit ", buffer.unit});
+      throw_error(ErrorKind::failed, {"plan: a list wants two buffers of one name and other sizes: ",
+                                      name_of(buffer.kind), " of unit ", buffer.unit});
     if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);
     if (place >= of_unit_.size()) of_unit_.resize(place + 1);
@@ -270,7 +269,7 @@ struct StepPlan {
       case Group::tensor:
         break;
     }
-    detail::throw_error(ErrorKind::unsupported, {"a schedule has a group of ranks that no engine runs"});
+    throw_error(ErrorKind::unsupported, {"a schedule has a group of ranks that no engine runs"});
   }
   /// Whether ranks hold different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }

@@ -58,8 +58,6 @@ constexpr void for_each_slot(Visit&& visit) {
   detail::visit_each(visit, Slots{});
 }
 
-namespace detail {
-
 /// The number of single letters to insert, remove or change to turn one text into the other.
 inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
@@ -75,6 +73,8 @@ inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   }
   return row.back();
 }
+
+namespace detail {
 
 [[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
                                        std::span<std::string_view const> names) {
@@ -147,7 +147,7 @@ void choose(RecipeTable& recipe, std::string_view text) {
 inline std::string to_string(RecipeTable const& recipe) {
   std::string line;
   for_each_slot([&]<class Slot>(Slot) {
-    line += detail::sentence({line.empty() ? "" : ", ", Slot::title, " ", recipe.names.*Slot::field});
+    line += sentence({line.empty() ? "" : ", ", Slot::title, " ", recipe.names.*Slot::field});
   });
   return line;
 }

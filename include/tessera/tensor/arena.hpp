@@ -60,8 +60,8 @@ class Arena {
   /// The part [offset, offset + bytes). Asking beyond the end is a defect of the plan and throws.
   std::byte* view(std::int64_t offset, std::int64_t bytes) {
     if (offset < 0 || bytes < 0 || round_up(offset + bytes, arena_alignment) > bytes_)
-      detail::throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset,
-                                              " to ", offset + bytes, "; the memory plan is wrong"});
+      throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset, " to ",
+                                      offset + bytes, "; the memory plan is wrong"});
     high_water_ = std::max(high_water_, round_up(offset + bytes, arena_alignment));
     return base_ + offset;
   }
@@ -86,16 +86,15 @@ struct HostMemory {
     void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-      detail::throw_error(ErrorKind::out_of_memory,
-                          {"cannot map an arena of ", bytes, " bytes: ", std::strerror(errno),
-                           "; choose a smaller batch or model"});
+      throw_error(ErrorKind::out_of_memory, {"cannot map an arena of ", bytes, " bytes: ",
+                                             std::strerror(errno), "; choose a smaller batch or model"});
     if (bytes >= (std::int64_t{4} << 20)) ::madvise(address, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t bytes) noexcept {
     ::munmap(base, static_cast<std::size_t>(bytes));
   }
-  static std::int64_t available() { return detail::available_host_memory(); }
+  static std::int64_t available() { return host_memory::available_host_memory(); }
 };
 using HostArena = Arena<HostMemory>;
 
@@ -107,9 +106,9 @@ struct AddressSpace {
     void* const address = ::mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
-      detail::throw_error(ErrorKind::out_of_memory,
-                          {"cannot reserve ", bytes, " bytes of addresses: ", std::strerror(errno),
-                           "; allow this process more of them (ulimit -v)"});
+      throw_error(ErrorKind::out_of_memory,
+                  {"cannot reserve ", bytes, " bytes of addresses: ", std::strerror(errno),
+                   "; allow this process more of them (ulimit -v)"});
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t bytes) noexcept {

@@ -62,10 +62,10 @@ class Engine : public AnyTrainer, private StateAccess {
   /// Throws Error(unsupported) where the host cannot read a step's buffers.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
-      detail::throw_error(ErrorKind::unsupported,
-                          {"steps on device ", Place::name,
-                           " cannot be observed: their buffers are not the host's; observe the same recipe "
-                           "with On<Cpu>"});
+      throw_error(ErrorKind::unsupported,
+                  {"steps on device ", Place::name,
+                   " cannot be observed: their buffers are not the host's; observe the same recipe "
+                   "with On<Cpu>"});
     observer_ = std::move(observer);
   }
   /// A graph is captured anew for the first timed step.
@@ -263,21 +263,21 @@ template <class Place, class T>
 void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   StepShape const& shape = plan_.shape;
   auto const fail = [&](char const* what, std::int64_t has, std::int64_t wants) {
-    detail::throw_error(ErrorKind::usage,
-                        {"batch: ", what, " is ", has, ", but this trainer was planned for ", wants,
-                         "; make a trainer for each batch shape"},
-                        transport_.rank());
+    throw_error(ErrorKind::usage,
+                {"batch: ", what, " is ", has, ", but this trainer was planned for ", wants,
+                 "; make a trainer for each batch shape"},
+                transport_.rank());
   };
   if (batch.batch != shape.batch) fail("the micro-batch", batch.batch, shape.batch);
   if (batch.sequence != shape.sequence) fail("the sequence", batch.sequence, shape.sequence);
   if (batch.accumulation != accumulation) fail("the accumulation", batch.accumulation, accumulation);
   if (transport_.world() > 1 && batch.world > 0 &&
       (batch.world != transport_.world() || batch.rank != transport_.rank()))
-    detail::throw_error(ErrorKind::usage,
-                        {"batch: it is the share of rank ", batch.rank, " in a world of ", batch.world,
-                         ", but this is rank ", transport_.rank(), " in a world of ", transport_.world(),
-                         "; give the Loader .rank = comm.rank() and .world = comm.world()"},
-                        transport_.rank());
+    throw_error(ErrorKind::usage,
+                {"batch: it is the share of rank ", batch.rank, " in a world of ", batch.world,
+                 ", but this is rank ", transport_.rank(), " in a world of ", transport_.world(),
+                 "; give the Loader .rank = comm.rank() and .world = comm.world()"},
+                transport_.rank());
   std::int64_t const elements = batch.elements();
   if (static_cast<std::int64_t>(batch.tokens.size()) != elements)
     fail("the number of tokens", static_cast<std::int64_t>(batch.tokens.size()), elements);
@@ -285,10 +285,10 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
     fail("the number of targets", static_cast<std::int64_t>(batch.targets.size()), elements);
   std::int64_t const vocabulary = model_.vocabulary;
   auto const impossible = [&](char const* what, std::int64_t at, std::int32_t value) {
-    detail::throw_error(ErrorKind::data,
-                        {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ",
-                         vocabulary, "; choose a larger vocabulary or other data"},
-                        transport_.rank());
+    throw_error(ErrorKind::data,
+                {"batch: ", what, " ", at, " is ", value, ", but the model's vocabulary is ", vocabulary,
+                 "; choose a larger vocabulary or other data"},
+                transport_.rank());
   };
   for (std::int64_t at = 0; at < elements; ++at) {
     std::int32_t const token = batch.tokens[static_cast<std::size_t>(at)];
@@ -339,18 +339,17 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
 template <class Place, class T>
 void Engine<Place, T>::diverge(StepReport const& report, StepState const& state) const {
   if (rule_.loss_scale == LossScaleKind::none)
-    detail::throw_error(
-        ErrorKind::diverged,
-        {"the gradient is not finite in step ", state.stopped_at, ", first in ", report.overflow,
-         "; the weights are as they were before that step; lower the learning rate or set clip"},
-        transport_.rank(), report.overflow);
+    throw_error(ErrorKind::diverged,
+                {"the gradient is not finite in step ", state.stopped_at, ", first in ", report.overflow,
+                 "; the weights are as they were before that step; lower the learning rate or set clip"},
+                transport_.rank(), report.overflow);
   char scale[32];
   std::snprintf(scale, sizeof scale, "%g", report.scale);
-  detail::throw_error(ErrorKind::diverged,
-                      {"the gradient overflowed ", state.skips_in_row, " steps in a row, the last time in ",
-                       report.overflow, " at loss scale ", scale, " in step ", state.stopped_at,
-                       "; lower the learning rate or use Precision<bfloat16>"},
-                      transport_.rank(), report.overflow);
+  throw_error(ErrorKind::diverged,
+              {"the gradient overflowed ", state.skips_in_row, " steps in a row, the last time in ",
+               report.overflow, " at loss scale ", scale, " in step ", state.stopped_at,
+               "; lower the learning rate or use Precision<bfloat16>"},
+              transport_.rank(), report.overflow);
 }
 
 /// Keeps what is being handled for every later step. The others wait for this rank, which may read the ticket

@@ -212,8 +212,7 @@ class Executor {
       function(model_, entry.unit, entry.segment, pass);
     } catch (Error const& error) {
       std::string const& unit = plan_.unit(entry.unit).name;
-      v0::detail::throw_error(error.kind(), {unit, ", ", name_of(entry.verb), ": ", error.what()},
-                              error.rank(), unit);
+      throw_error(error.kind(), {unit, ", ", name_of(entry.verb), ": ", error.what()}, error.rank(), unit);
     }
   }
   std::int64_t samples() const { return plan_.shape.batch * plan_.shape.sequence; }

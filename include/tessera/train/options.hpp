@@ -95,8 +95,8 @@ struct StepReport {
 inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
   char line[256];
   std::snprintf(line, sizeof line, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.1f ms | %.0f tok/s",
-                static_cast<long long>(report.step), detail::plain(report.loss),
-                detail::plain(report.grad_norm), report.learning_rate, report.seconds * 1e3,
+                static_cast<long long>(report.step), files::plain(report.loss),
+                files::plain(report.grad_norm), report.learning_rate, report.seconds * 1e3,
                 report.tokens_per_second());
   out << line;
   if (report.scale != 1.0) out << " | scale " << report.scale;

@@ -64,7 +64,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
 inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
-  std::int64_t const free = options.nvme_directory.empty() ? -1 : detail::free_bytes(options.nvme_directory);
+  std::int64_t const free =
+      options.nvme_directory.empty() ? -1 : host_memory::free_bytes(options.nvme_directory);
   if (free >= 0) found.nvme = free;
   return found;
 }

@@ -20,6 +20,7 @@
 namespace {
 
 using namespace tessera;
+using namespace programs;
 
 /// The last flag of a slot's spellings, so that each is a flag somewhere.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }

@@ -11,13 +11,13 @@
 #include "workload/data.hpp"
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
-namespace compare = tessera::compare;
+namespace cli = programs::cli;
+namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
   cli::EpochSums sums(5, 2, 8);  // an epoch of three steps
-  std::vector<ts::results::EpochLogRow> epochs;
+  std::vector<programs::results::EpochLogRow> epochs;
   for (int step = 1; step <= 6; ++step) {
     ts::StepReport report;
     report.step = step;
@@ -53,7 +53,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
   CHECK_FALSE(whole.add(report(1)));
   cli::EpochSums resumed(5, 2, 8, 1, whole.part()), unknown(5, 2, 8, 1);
   CHECK_FALSE(unknown.part());
-  std::optional<ts::results::EpochLogRow> ended[3];
+  std::optional<programs::results::EpochLogRow> ended[3];
   for (int step = 2; step <= 3; ++step) {
     ended[0] = whole.add(report(step));
     ended[1] = resumed.add(report(step));
@@ -90,10 +90,10 @@ TEST_CASE("a row of epochs has medians over repeats as times and the losses of t
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row.at("epochs") == 2);
   CHECK(row.at("samples") == 8);
-  CHECK(row.at("epoch_times_s") == ts::results::Row({2.0, 4.0}));
-  CHECK(row.at("epoch_samples_per_sec") == ts::results::Row({4.0, 2.0}));
+  CHECK(row.at("epoch_times_s") == programs::results::Row({2.0, 4.0}));
+  CHECK(row.at("epoch_samples_per_sec") == programs::results::Row({4.0, 2.0}));
   CHECK(row.at("avg_epoch_time_s") == 3.0);
-  CHECK(row.at("epoch_losses") == ts::results::Row({4.0, 3.0}));
+  CHECK(row.at("epoch_losses") == programs::results::Row({4.0, 3.0}));
   CHECK(row.at("final_epoch_loss") == 3.0);
   CHECK(row.at("padding_pct") == 25.0);
   CHECK(has(squeezed(table(rows, settings)), " s/epoch "));

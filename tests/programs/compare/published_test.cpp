@@ -10,6 +10,7 @@
 namespace {
 
 using namespace tessera;
+using namespace programs;
 using results::Row;
 
 /// The row of a comparison of stages, gpt2 on one GPU.

@@ -15,8 +15,8 @@
 #include "row_support.hpp"
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
-namespace compare = tessera::compare;
+namespace cli = programs::cli;
+namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("power and energy of GPUs stand in a row where every repeat knows them") {

@@ -14,8 +14,8 @@
 
 namespace row_support {
 
-namespace cli = tessera::cli;
-namespace compare = tessera::compare;
+namespace cli = programs::cli;
+namespace compare = programs::compare;
 
 /// Returns the settings of a comparison with these lists.
 inline compare::Settings asked(cli::MatrixFlags matrix) {

@@ -14,8 +14,8 @@
 #include "row_support.hpp"
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
-namespace compare = tessera::compare;
+namespace cli = programs::cli;
+namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("lists that vary are columns of one table") {

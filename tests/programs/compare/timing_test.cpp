@@ -12,8 +12,8 @@
 #include "results/statistics.hpp"
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
-namespace compare = tessera::compare;
+namespace cli = programs::cli;
+namespace compare = programs::compare;
 
 namespace {
 

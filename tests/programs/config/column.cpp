@@ -6,7 +6,7 @@
 #include "results/results.hpp"
 
 int main() {
-  namespace results = tessera::results;
+  namespace results = programs::results;
   results::Row row = results::empty_row();
   results::Measurements measured;
   measured.trial = 1.5;

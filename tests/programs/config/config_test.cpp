@@ -31,6 +31,7 @@
 namespace {
 
 using namespace tessera;
+using namespace programs;
 using cli::KeyUse;
 using Flags = std::map<std::string, std::string>;
 

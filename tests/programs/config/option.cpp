@@ -8,20 +8,20 @@
 #include "cli/option_flags.hpp"
 #include "machine/build_facts.hpp"
 
-char const* const tessera::cli::git_hash = "";  // the build makes it for programs
+char const* const programs::cli::git_hash = "";  // the build makes it for programs
 
 int main(int argc, char** argv) {
   namespace ts = tessera;
   try {
     ts::TrainerOptions options;
     options.batch = options.sequence = 1;
-    ts::cli::CommandLine line("option", "Prints the settings of the optimizer.", "");
+    programs::cli::CommandLine line("option", "Prints the settings of the optimizer.", "");
     line.group("Optimizer");
-    ts::cli::add_option_flags(line, ts::OptionGroup::optimizer, options);
+    programs::cli::add_option_flags(line, ts::OptionGroup::optimizer, options);
     if (!line.parse(argc, argv)) return 0;
     ts::detail::check_options(options, 1);
-    ts::cli::Json settings = ts::cli::Json::object();
-    ts::cli::add_option_values(settings, ts::OptionGroup::optimizer, options);
+    programs::cli::Json settings = programs::cli::Json::object();
+    programs::cli::add_option_values(settings, ts::OptionGroup::optimizer, options);
     std::cout << settings.dump() << "\n";
   } catch (std::exception const& error) {
     std::cout << error.what() << "\n";

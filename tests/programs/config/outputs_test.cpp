@@ -16,8 +16,8 @@
 #include "results/results.hpp"
 
 namespace fs = std::filesystem;
-namespace cli = tessera::cli;
-namespace results = tessera::results;
+namespace cli = programs::cli;
+namespace results = programs::results;
 using tessera::Error;
 using tessera::ErrorKind;
 

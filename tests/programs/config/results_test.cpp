@@ -15,7 +15,7 @@
 #include "support/file_support.hpp"
 
 namespace ts = tessera;
-namespace results = tessera::results;
+namespace results = programs::results;
 using file_support::read;
 using file_support::TemporaryFolder;
 using file_support::write;

@@ -22,6 +22,7 @@
 namespace {
 
 using namespace tessera;
+using namespace programs;
 using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;

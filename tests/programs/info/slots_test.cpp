@@ -13,7 +13,7 @@
 #include "tessera/plan/support.hpp"
 
 namespace ts = tessera;
-namespace info = tessera::info;
+namespace info = programs::info;
 
 namespace {
 

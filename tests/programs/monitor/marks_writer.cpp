@@ -8,7 +8,7 @@
 
 #include "trace/step_times.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;

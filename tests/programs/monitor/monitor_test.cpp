@@ -14,7 +14,7 @@
 #include "monitor/sampler.hpp"
 
 namespace fs = std::filesystem;
-namespace monitor = tessera::monitor;
+namespace monitor = programs::monitor;
 
 namespace {
 
@@ -153,7 +153,7 @@ TEST_CASE("shares of all cores between two readings") {
 TEST_CASE("readings of the cores do not drift") {
   Proc const proc;
   proc.process(50, 1, 100, 10);
-  tessera::nvml::Library const none("libno-such-nvml.so.1");
+  programs::nvml::Library const none("libno-such-nvml.so.1");
   constexpr std::size_t memory = 4;  // the column that every reading has
   monitor::Sampler same(none, monitor::CpuUse(50, proc.folder.string()), 100, 100);
   for (std::int64_t at = 0; at < 100; ++at)

@@ -17,8 +17,8 @@
 #include "machine/gpus.hpp"
 #include "monitor/sampler.hpp"
 
-namespace cli = tessera::cli;
-namespace nvml = tessera::nvml;
+namespace cli = programs::cli;
+namespace nvml = programs::nvml;
 using cli::Json;
 
 namespace {
@@ -185,7 +185,7 @@ TEST_CASE("an idle GPU is not held down, and a reason without a name is other ev
   Json environment = Json::object();
   cli::add_gpus(environment, cli::state_of(library), {});
   CHECK(environment["gpus"][0]["throttle_reasons"] == Json::array({"gpu_idle", "other"}));
-  tessera::monitor::Sampler sampler(library, tessera::monitor::CpuUse(0), 10, 100);
+  programs::monitor::Sampler sampler(library, programs::monitor::CpuUse(0), 10, 100);
   CHECK(sampler.take(0, 0.0).dump().find("\"gpu_idle|other\"") != std::string::npos);
   Json const shares = sampler.gpu_summary()[0]["throttle_reasons_pct"];
   CHECK(shares == Json({{"gpu_idle", 100.0}, {"other", 100.0}}));

@@ -17,9 +17,9 @@
 
 #include "trace/marks.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 namespace fs = std::filesystem;
-namespace monitor = tessera::monitor;
+namespace monitor = programs::monitor;
 
 namespace {
 

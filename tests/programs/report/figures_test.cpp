@@ -14,8 +14,8 @@
 #include "report/svg.hpp"
 #include "report/tables.hpp"
 
-namespace reporting = tessera::reporting;
-using namespace tessera::reporting;
+namespace reporting = programs::reporting;
+using namespace programs::reporting;
 
 namespace {
 

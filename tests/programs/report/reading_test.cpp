@@ -15,7 +15,7 @@
 #include "report/judge.hpp"
 
 namespace fs = std::filesystem;
-using namespace tessera::reporting;
+using namespace programs::reporting;
 
 namespace {
 

@@ -23,7 +23,7 @@
 #include "support/file_support.hpp"
 #include "support/runs.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 namespace ts = tessera;
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 namespace {
 

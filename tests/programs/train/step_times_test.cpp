@@ -25,7 +25,7 @@
 #include "support/runs.hpp"
 #include "trace/marks.hpp"
 
-namespace cli = tessera::cli;
+namespace cli = programs::cli;
 
 namespace {
 

@@ -42,10 +42,10 @@ class Context<Cpu> : public MathChannel {
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
     if (workspace.size() < workspace_bytes(pool_.threads()))
-      detail::throw_error(ErrorKind::usage,
-                          {"the CPU context has ", workspace.size(), " bytes of workspace for ",
-                           pool_.threads(), " threads, which need ", workspace_bytes(pool_.threads()),
-                           ": size it with workspace_bytes(threads)"});
+      throw_error(ErrorKind::usage,
+                  {"the CPU context has ", workspace.size(), " bytes of workspace for ", pool_.threads(),
+                   " threads, which need ", workspace_bytes(pool_.threads()),
+                   ": size it with workspace_bytes(threads)"});
     auto const address = reinterpret_cast<std::uintptr_t>(workspace.data());
     scratch_ = workspace.data() + (alignment - address % alignment) % alignment;
   }

@@ -74,10 +74,9 @@ class ThreadPool {
       for (int worker = 1; worker < threads_; ++worker)
         workers_.push_back(std::thread([this, worker] { serve(worker); }));
     } catch (std::system_error const& error) {
-      v0::detail::throw_error(
-          ErrorKind::failed,
-          {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1, " (",
-           error.code().message(), "); lower --threads, or raise ulimit -u"});
+      throw_error(ErrorKind::failed,
+                  {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1,
+                   " (", error.code().message(), "); lower --threads, or raise ulimit -u"});
     }
   }
 

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -DROOT=<source folder> -P programs.cmake
+# Programs use public names of the library and add nothing to its namespace. Fails with file and line otherwise.
+cmake_minimum_required(VERSION 3.25)
+file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/examples/programs/*.hpp" "${ROOT}/examples/programs/*.cpp")
+if(NOT files)
+  message(FATAL_ERROR "no programs below ${ROOT}/examples/programs")
+endif()
+set(opens "^(inline )?namespace (tessera|v0)[ :]")
+set(internal "(^|[^A-Za-z_])(tessera|ts|v0)::(v0::)?detail")
+set(violations "")
+foreach(file IN LISTS files)
+  file(STRINGS "${ROOT}/${file}" lines REGEX "${opens}|${internal}")
+  foreach(line IN LISTS lines)
+    string(APPEND violations "\n  ${file}: ${line}")
+  endforeach()
+endforeach()
+if(violations)
+  message(FATAL_ERROR "programs that open the library's namespace or use its details:${violations}")
+endif()
