@@ -1,39 +1,99 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every experiment of this folder, for tests and benchmarks that go through all of them.
+// The recipes of the .flags files of this folder as types. CMake writes the flags of each file into
+// experiment_flags.hpp (cmake/TesseraExperiments.cmake), as a struct with its name and its flags:
+//   experiments::recipes<tessera::Cpu, experiments::zero2_two_h100>
 #pragma once
 
-#include "experiments/cpu-recipes.hpp"
-#include "experiments/cpu-sizes.hpp"
-#include "experiments/large-models.hpp"
-#include "experiments/offload-sweep.hpp"
-#include "experiments/scaling-gpt2.hpp"
-#include "experiments/stage-sweep-7b.hpp"
-#include "experiments/stage-sweep.hpp"
-#include "experiments/zero-medium.hpp"
-#include "experiments/zero-stages-gpt2.hpp"
-#include "experiments/zero-stages-shapes.hpp"
-#include "experiments/zero2-two-h100.hpp"
-#include "experiments/zero3-large-offload.hpp"
-#include "experiments/zero3-wished.hpp"
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <tessera/nvme.hpp>
+
+#include "experiment_flags.hpp"
 
 namespace experiments {
 
-/// Calls visit("zero-medium", RecipeList) with the name and the recipes of each, on a device.
+using namespace tessera;
+
+template <class... Trainers>
+struct RecipeList {
+  /// Calls visit(std::type_identity<Trainer>{}) for each, in order.
+  template <class Visit>
+  static void for_each(Visit&& visit) {
+    (visit(std::type_identity<Trainers>{}), ...);
+  }
+};
+
+/// The value of a flag, or `otherwise` if the flag is not among `flags`.
+constexpr std::string_view value_of(std::string_view flags, std::string_view flag,
+                                    std::string_view otherwise) {
+  std::size_t const at = flags.find(flag);
+  if (at == flags.npos) return otherwise;
+  std::string_view const rest = flags.substr(at + flag.size() + 1);
+  return rest.substr(0, rest.find(' '));
+}
+
+/// The values of an experiment's flag, separated by commas, as policies of a slot.
+template <class Slot>
+struct Values {
+  std::string_view text;
+
+  constexpr std::size_t count() const {
+    return static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
+  }
+  /// The index of a value among the choices of the slot.
+  constexpr std::size_t choice(std::size_t index) const {
+    std::string_view rest = text;
+    for (; index > 0; --index) rest = rest.substr(rest.find(',') + 1);
+    return choice_of<Slot>(rest.substr(0, rest.find(',')));
+  }
+};
+
+template <class Experiment>
+inline constexpr Values<slot::sharding> shardings_of{
+    value_of(Experiment::flags, "--stages", value_of(Experiment::flags, "--strategies", "zs0"))};
+template <class Experiment>
+inline constexpr Values<slot::precision> precisions_of{value_of(Experiment::flags, "--precisions", "fp32")};
+template <class Experiment>
+inline constexpr Values<slot::offload> offloads_of{value_of(Experiment::flags, "--offloads", "none")};
+template <class Experiment>
+inline constexpr Values<slot::recompute> recomputes_of{value_of(Experiment::flags, "--recompute", "none")};
+
+namespace detail {
+
+/// The trainer of one row: precisions change slowest, shardings fastest.
+template <class Device, class Experiment, std::size_t row>
+struct TrainerOf {
+  static constexpr std::size_t shardings = shardings_of<Experiment>.count(),
+                               offloads = offloads_of<Experiment>.count();
+  static_assert(recomputes_of<Experiment>.count() == 1, "an experiment has one recomputation");
+  using type =
+      Trainer<Gpt2, On<Device>, choice_t<slot::sharding, shardings_of<Experiment>.choice(row % shardings)>,
+              choice_t<slot::precision, precisions_of<Experiment>.choice(row / shardings / offloads)>,
+              choice_t<slot::offload, offloads_of<Experiment>.choice(row / shardings % offloads)>,
+              choice_t<slot::recompute, recomputes_of<Experiment>.choice(0)>>;
+};
+template <class Device, class Experiment, std::size_t... rows>
+RecipeList<typename TrainerOf<Device, Experiment, rows>::type...> list_of(std::index_sequence<rows...>);
+
+}  // namespace detail
+
+/// The trainers of an experiment on a device, in the order of its rows. Models and shapes are values, so they
+/// repeat no recipe.
+template <class Device, class Experiment>
+using recipes = decltype(detail::list_of<Device, Experiment>(
+    std::make_index_sequence<shardings_of<Experiment>.count() * precisions_of<Experiment>.count() *
+                             offloads_of<Experiment>.count()>()));
+
+/// Calls visit("zero-medium", RecipeList) with the name and the recipes of each experiment, on a device.
 template <class Device, class Visit>
 void for_each_experiment(Visit&& visit) {
-  visit("cpu-recipes", cpu_recipes::recipes<Device>{});
-  visit("cpu-sizes", cpu_sizes::recipes<Device>{});
-  visit("large-models", large_models::recipes<Device>{});
-  visit("offload-sweep", offload_sweep::recipes<Device>{});
-  visit("scaling-gpt2", scaling_gpt2::recipes<Device>{});
-  visit("stage-sweep", stage_sweep::recipes<Device>{});
-  visit("stage-sweep-7b", stage_sweep_7b::recipes<Device>{});
-  visit("zero-medium", zero_medium::recipes<Device>{});
-  visit("zero-stages-gpt2", zero_stages_gpt2::recipes<Device>{});
-  visit("zero-stages-shapes", zero_stages_shapes::recipes<Device>{});
-  visit("zero2-two-h100", zero2_two_h100::recipes<Device>{});
-  visit("zero3-large-offload", zero3_large_offload::recipes<Device>{});
-  visit("zero3-wished", zero3_wished::recipes<Device>{});
+  all::for_each([&]<class Experiment>(std::type_identity<Experiment>) {
+    visit(Experiment::name, recipes<Device, Experiment>{});
+  });
 }
 
 }  // namespace experiments

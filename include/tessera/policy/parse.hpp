@@ -25,6 +25,16 @@ constexpr auto const& choice_names() {
   return detail::choice_names<typename Slot::choices>;
 }
 
+/// The index of the choice that a text names, in any spelling; the number of choices if it names none.
+template <class Slot>
+constexpr std::size_t choice_of(std::string_view text) {
+  if constexpr (requires { Slot::spelled(text); }) text = Slot::spelled(text);
+  return detail::choice_index<Slot>(text);
+}
+/// The policy of a slot at this index of its choices.
+template <class Slot, std::size_t index>
+using choice_t = typename detail::type_at<index, typename Slot::choices>::type;
+
 namespace detail {
 
 template <class Slot, class... All>
@@ -95,10 +105,8 @@ namespace detail {
 /// names.
 template <class Slot>
 std::size_t parse_choice(std::string_view text) {
-  std::string_view name = text;
-  if constexpr (requires { Slot::spelled(text); }) name = Slot::spelled(text);
   auto const& names = choice_names<typename Slot::choices>;
-  std::size_t const index = choice_index<Slot>(name);
+  std::size_t const index = choice_of<Slot>(text);
   if (index >= names.size()) refuse_choice(Slot::title, text, names);
   return index;
 }
