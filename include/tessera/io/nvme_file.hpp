@@ -323,5 +323,11 @@ class NvmeFile final : public StateFile {
   std::atomic<std::int64_t> moved_[2] = {0, 0}, high_water_{0};
 };
 
+template <>
+inline constexpr OpenStateFile open_state_file<Nvme> =
+    [](std::string const& folder, int rank, std::int64_t bytes) -> std::unique_ptr<StateFile> {
+  return std::make_unique<NvmeFile>(NvmeOptions{.directory = folder}, rank, bytes);
+};
+
 }  // namespace v0
 }  // namespace tessera

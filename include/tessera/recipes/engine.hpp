@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "tessera/lora.hpp"
-#include "tessera/nvme.hpp"
+#include "tessera/io/nvme_file.hpp"
+#include "tessera/nn/lora.hpp"
 #include "tessera/recipes/devices.hpp"
 #include "tessera/train/check_options.hpp"
 #include "tessera/train/compiled_model.hpp"
