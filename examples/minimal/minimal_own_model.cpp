@@ -47,7 +47,7 @@ class Bigram {
   static constexpr ts::Init wide = ts::Init::normal(0.1);
 
   ts::nn::Unit table_unit_, head_unit_;
-  ts::nn::Embedding table_{table_unit_, {"table.weight", {v, c}, wide, true}, {}, /*lent=*/false};
+  ts::nn::Embedding table_{table_unit_, {"table.weight", {v, c}, wide, true}, {}, /*tied=*/false};
   ts::nn::Linear fc_{head_unit_, "fc", c, h, {.init = wide}};
   ts::nn::Saved pre_ = head_unit_.saved("pre", ts::nn::per_token(h));
   ts::nn::Saved hidden_ = head_unit_.saved("hidden", ts::nn::per_token(h));

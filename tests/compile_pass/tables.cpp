@@ -69,7 +69,7 @@ constexpr int owners_at(int world, int owners) {
 static_assert(placement<ts::RootOptimizer>.owners == 1 && owners_at(4, 1) == 1 && owners_at(4, 3) == 3);
 static_assert(owners_at(4, 0) == 4 && owners_at(4, 9) == 4 && owners_at(1, 3) == 1);
 
-// Precision: parameter, activation, contribution, wire; accumulator, master.
+// Precision: parameter, activation, micro-batch gradient, wire; accumulator, master.
 template <class T>
 constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::On<ts::Cuda>, ts::Attention<ts::Reference>, ts::Precision<T>>;

@@ -19,7 +19,8 @@ static_assert(Run::recipe.placement.gradients.over == ts::Sharding::sharded);
 
 using Wide = ts::Trainer<ts::Gpt2, ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<float>>;
 static_assert(Wide::recipe.names.reduction == "wide32");
-static_assert(Wide::recipe.types.wire == ts::DType::f32 && Wide::recipe.types.contribution == ts::DType::f16);
+static_assert(Wide::recipe.types.wire == ts::DType::f32 &&
+              Wide::recipe.types.micro_gradient == ts::DType::f16);
 
 // Rules read the table, so they hold for policies that their author never saw.
 using Cudnn = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<float>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot reduction: ordered sums whose contributions travel in a format of
-// their own. It takes an argument, so it says which are right and refuses the rest in a sentence.
+// A policy of a user's own, for the slot reduction: ordered sums whose micro-batch gradients travel in a
+// format of their own. It takes an argument, so it says which are right and refuses the rest in a sentence.
 #pragma once
 
 #include "tessera/policy/reduction.hpp"
@@ -11,10 +11,10 @@ struct WideWire {
   static constexpr bool valid = std::is_same_v<T, float> || std::is_same_v<T, double>;
   template <bool Ok>
   struct refusal {
-    static_assert(
-        Ok,
-        "WideWire<T> carries contributions in T, which must not be narrower than fp32. Write WideWire<float> "
-        "or WideWire<double>.");
+    static_assert(Ok,
+                  "WideWire<T> carries micro-batch gradients in T, which must not be narrower than fp32. "
+                  "Write WideWire<float> "
+                  "or WideWire<double>.");
   };
   static constexpr std::string_view name = std::is_same_v<T, double> ? "wide64" : "wide32";
   static constexpr void describe(tessera::RecipeTable& recipe) {

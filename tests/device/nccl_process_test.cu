@@ -37,11 +37,11 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     OnDevice const device(cases, comm.rank(), comm.world(), 7);
     for (int const channel : {0, 1}) {
       INFO("channel ", channel);
-      Peers const way = transport.over({.channel = channel});
+      Peers const peers = transport.over({.channel = channel});
       device.reset();
       transport.on_stream(sum.stream.get());
       for (std::size_t index = 0; index < cases.size(); ++index)
-        perform(transport, cases[index], device.send(index), device.recv(index), way);
+        perform(transport, cases[index], device.send(index), device.recv(index), peers);
       transport.on_stream(nullptr);
       finish(transport, sum.stream.get());
       for (std::size_t index = 0; index < cases.size(); ++index) {

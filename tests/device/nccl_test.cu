@@ -45,7 +45,7 @@ TEST_CASE("rows and columns of four GPUs do what those of threads do") {
   }
 }
 
-TEST_CASE("a group of ranks without a way of its own is refused") {
+TEST_CASE("a group of ranks without a communicator is refused") {
   TESSERA_NEEDS_GPUS(4);
   Outcome const outcome = outcome_of(
       4,
@@ -68,7 +68,7 @@ TEST_CASE("two channels of one graph run beside each other") {
   ts::run_gpus(2, [&](Comm& comm) {
     Transport& transport = comm.transport();
     Peers const second = transport.over({.channel = 1});
-    if (second.way == 0 || transport.over({.channel = 1}).way != second.way)
+    if (second.communicator == 0 || transport.over({.channel = 1}).communicator != second.communicator)
       differences.add(comm.rank(), "ways");
     DeviceBytes const mine(bytes), all(2 * bytes);
     Sum const sum(count);

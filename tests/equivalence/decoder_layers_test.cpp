@@ -109,7 +109,7 @@ class TwoBlocks {
   nn::Embedding embedding_{units_[0],
                            {"embed_tokens.weight", {words, channels}, wide, true},
                            ParameterSpec{"embed_positions.weight", {length + 2, channels}, wide, true},
-                           /*lent=*/false,
+                           /*tied=*/false,
                            {.first_position = 2}};
   nn::TransformerBlock<Plain> plain_{units_[1], {}};
   nn::TransformerBlock<Gated> gated_{units_[2], {}};

@@ -75,7 +75,7 @@ struct Faulty : TiedModel {
     forgotten_gradient,
     wrong_index,
     added_gradient,
-    forgotten_lent,
+    forgotten_tied_gradient,
     fresh_despite_borrowers,
     stale_scratch,
     forgotten_input_gradient,
@@ -123,12 +123,12 @@ struct Faulty : TiedModel {
     if (fault == forgotten_gradient && unit == plain) return with(pass.gradients[up_bias], {}, run);
     if (fault == wrong_index && unit == plain)
       return with(pass.gradients[norm_weight], pass.gradients[norm_bias], run);
-    if (fault == forgotten_lent && unit == memory) return lost(pass.lent[0], run);
+    if (fault == forgotten_tied_gradient && unit == memory) return lost(pass.tied_gradients[0], run);
     if (fault == stale_scratch && unit == embedding)
-      return with(pass.partials[token_table], pass.backward_statistic(0), run);
+      return with(pass.tied_sums[token_table], pass.backward_statistic(0), run);
     if (fault == fresh_despite_borrowers && unit == embedding)
       return ops::embedding_backward(pass.context(), pass.tokens, pass.output_gradient,
-                                     pass.partials[token_table], true, pass.gradient(token_table),
+                                     pass.tied_sums[token_table], true, pass.gradient(token_table),
                                      pass.gradient(position_table));
     Tensor<T, Place> const bias = unit == plain ? pass.gradient(down_bias) : Tensor<T, Place>{};
     std::vector<T> const before(bias.data(), bias.data() + bias.elements());
@@ -204,15 +204,15 @@ TEST_CASE("a gradient that is added to what was there is named") {
         "written; is it added to what was there, or fresh false without a borrower?");
 }
 
-TEST_CASE("a forgotten lent gradient and a wrong fresh are named") {
-  Found const lent = found(Faulty::forgotten_lent);
+TEST_CASE("a forgotten tied gradient and a wrong fresh are named") {
+  Found const lent = found(Faulty::forgotten_tied_gradient);
   CHECK(joined(lent.faults) ==
-        "unit 'memory', backward_weight: nobody wrote lent 0, the gradient of table for its owner");
+        "unit 'memory', backward_weight: nobody wrote tied gradient 0, the gradient of table for its owner");
   CHECK(joined(lent.wrong) == "table");
   Found const fresh = found(Faulty::fresh_despite_borrowers);
   CHECK(joined(fresh.faults) ==
-        "unit 'embedding', backward_weight: the gradient of table leaves out what its "
-        "borrowers lent; is pass.partials read, or fresh true?");
+        "unit 'embedding', backward_weight: the gradient of table leaves out the "
+        "gradients of its borrowers; is pass.tied_sums read, or fresh true?");
   CHECK(joined(fresh.wrong) == "table");
   Found const stale = found(Faulty::stale_scratch);
   REQUIRE(stale.faults.size() == 2);

@@ -362,15 +362,15 @@ TEST_CASE("the trace names the first tensor that differs") {
   std::string const rate = first_divergence(alone, other_rate).value_or("");
   CHECK(rate.find("step 1, weights after the update, wte.weight, element 0: ") == 0);
 
-  Run masked = run;  // parts in the first contribution of backward
+  Run masked = run;  // parts in the first micro-batch gradient of backward
   masked.mask_every = 0;
   traced(other_data, masked, recipe("zs0"));
   std::string const data = first_divergence(alone, other_data).value_or("");
-  CHECK(data.find("step 1, contribution of micro-batch 0, ln_f.weight, element 0: ") == 0);
+  CHECK(data.find("step 1, gradient of micro-batch 0, ln_f.weight, element 0: ") == 0);
 
   StepTrace shorter;
   run.steps = 1;
   traced(shorter, run, recipe("zs0"));
   CHECK(first_divergence(alone, shorter).value_or("") ==
-        "only the first run has step 2, contribution of micro-batch 0, ln_f.weight, element 0");
+        "only the first run has step 2, gradient of micro-batch 0, ln_f.weight, element 0");
 }

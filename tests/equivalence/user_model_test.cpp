@@ -69,7 +69,7 @@ TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
 }
 
 TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
-  // fp32 borrowers write into the owner's contribution, 16-bit ones into buffers of their own.
+  // fp32 borrowers write into the owner's micro-batch gradient, 16-bit ones into buffers of their own.
   auto const table_gradient = []<class Format>(Format) {
     Run run = usual_tied_run();
     run.split = {1, 2};

@@ -74,7 +74,7 @@ TEST_CASE("a user's offload of the accumulator changes no bit") {
   }
 }
 
-TEST_CASE("a user's wire in the format of the contributions is the ordered reduction") {
+TEST_CASE("a user's wire in the format of the micro-batch gradients is the ordered reduction") {
   CHECK(train_tied<WideWire<float>, ZeroStage<1>>(tied_run({2, 2})) == train_tied<>(tied_run({1, 4})));
 }
 
@@ -82,7 +82,7 @@ TEST_CASE("a user's policy that no engine runs is refused with the format that d
   CHECK_THROWS_WITH_AS(
       (train_tied<WideWire<float>, Precision<half>>(tied_run({1, 1}))),
       doctest::Contains("precision fp16 with reduction wide32 gives formats that no engine runs together: "
-                        "activations are fp16, parameters fp16, contributions fp16, the wire fp32"),
+                        "activations are fp16, parameters fp16, micro-batch gradients fp16, the wire fp32"),
       Error);
 }
 

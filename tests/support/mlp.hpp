@@ -23,7 +23,7 @@ class MlpModel {
       : sizes_(sizes),
         embedding_(embedding_unit_, {"embed.weight", {sizes.vocabulary, sizes.channels}, wide, true},
                    tessera::ParameterSpec{"places.weight", {sizes.positions, sizes.channels}, wide, true},
-                   /*lent=*/false),
+                   /*tied=*/false),
         block_(block_unit_, sizes),
         head_(head_unit_,
               tessera::nn::Linear(head_unit_, "lm_head", sizes.channels, sizes.vocabulary,

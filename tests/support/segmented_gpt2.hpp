@@ -25,7 +25,7 @@ class SegmentedGpt2 {
             embedding_unit_,
             {"wte.weight", {sizes.vocabulary, sizes.channels}, Init::normal(0.02), true, true, {}, columns_},
             ParameterSpec{"wpe.weight", {sizes.positions, sizes.channels}, Init::normal(0.02), true},
-            /*lent=*/true),
+            /*tied=*/true),
         block_(block_unit_, sizes, before, after),
         head_(head_unit_, sizes, columns_, embedding_) {}
 

@@ -29,7 +29,7 @@ class TiedModel {
   TiedModel() : TiedModel(37) {}
   explicit TiedModel(std::int64_t hidden)
       : places_(units_[embedding].parameter({"places", {length, channels}, wide, true})),
-        embedding_(units_[embedding], {"table", {words, channels}, wide, true}, std::nullopt, /*lent=*/true),
+        embedding_(units_[embedding], {"table", {words, channels}, wide, true}, std::nullopt, /*tied=*/true),
         feeds_{Feed(units_[memory], words, &embedding_.tokens), Feed(units_[plain], hidden),
                Feed(units_[frozen], hidden)},
         head_(units_[head], nn::Linear(units_[head].borrow(embedding, embedding_.tokens)), words, words) {
@@ -105,12 +105,12 @@ class TiedModel {
                    : nn::Linear(unit, "up", channels, hidden, {.init = wide})),
           down(unit, "down", hidden, channels, {.init = wide, .bias = !table}),
           before(unit.saved("before", nn::per_token(hidden))),
-          after(unit.saved("after", nn::per_token(hidden), /*cheap=*/true)),
+          after(unit.saved("after", nn::per_token(hidden), /*recomputable=*/true)),
           d_before(unit.backward("d_before", nn::per_token(hidden))),
           d_normed(unit.backward("d_normed", nn::per_token(channels))) {
       unit.output = nn::per_token(channels);
-      unit.serves(norm.y, {up.weight});
-      unit.serves(after, {down.weight});
+      unit.needed_for(norm.y, {up.weight});
+      unit.needed_for(after, {down.weight});
     }
   };
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }

@@ -534,15 +534,15 @@ TEST_CASE("what is sent and received must agree, and a rank that is missing is n
       "the other rank must be one of the 2 of its group");
 }
 
-TEST_CASE("a way is opened once and goes among its group") {
+TEST_CASE("a communicator is opened once for its group") {
   ts::run(4, [](Comm handle) {
     Transport& transport = handle.transport();
     int const rank = transport.rank();
     ts::comm::Peers const row = transport.over({rank - rank % 2, 1, 2}), again = transport.over(row);
-    CHECK((again.way == row.way && again.first == row.first && again.count == 2));
+    CHECK((again.communicator == row.communicator && again.first == row.first && again.count == 2));
     CHECK(transport.over({.channel = 1}).count == 4);
     CHECK(transport.over({.channel = 1}).channel == 1);
-    CHECK(transport.over({}).way == 0);
+    CHECK(transport.over({}).communicator == 0);
     double const own = 10.0 + rank;
     double gathered[2] = {}, value = own;
     transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the second of each row

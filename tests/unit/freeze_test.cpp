@@ -209,7 +209,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
         }
       }
       for (UnitSpec& unit : units)
-        for (ActivationSpec& kept : unit.saved) kept.serves.clear();
+        for (ActivationSpec& kept : unit.saved) kept.needed_for.clear();
       std::int64_t const saved = bytes(make_plan(units, table, shape), "activations") -
                                  bytes(plan, "activations"),
                          tokens = shape.batch * shape.sequence;
@@ -233,7 +233,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
     CHECK(operands.count("ln_2") == 0);
   }
   auto units = Gpt2(deep).units({1, 8});
-  units[1].saved[0].serves = {nn::Weight{12}};
+  units[1].saved[0].needed_for = {nn::Weight{12}};
   CHECK_THROWS_WITH_AS(
       make_plan(units, recipe("zs0"), shape_of(1)),
       "model: unit 'h.0' has activation 'ln_1' that serves a parameter which the unit does not have", Error);

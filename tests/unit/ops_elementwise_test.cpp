@@ -129,7 +129,7 @@ TEST_CASE("a context refuses a workspace that is too small") {
   CHECK_THROWS_AS(Context<Cpu>(1, small), Error);
 }
 
-TEST_CASE_TEMPLATE("fold adds contributions in order", T, float, double, half, bfloat16) {
+TEST_CASE_TEMPLATE("fold adds gradients in order", T, float, double, half, bfloat16) {
   using S = compute_t<T>;
   Machine machine(2);
   for (std::int64_t n : lengths)

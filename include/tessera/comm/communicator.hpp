@@ -62,9 +62,9 @@ class Transport {
   /// memory. Later calls only look the communicator up.
   Peers over(Peers group) {
     if (group.count <= 0) group.count = world_;
-    group.way = 0;
+    group.communicator = 0;
     if (group.count == 1 || (group.count == world_ && group.channel == 0)) return group;
-    for (Peers const& open : ways_)
+    for (Peers const& open : communicators_)
       if (open.first == group.first && open.stride == group.stride && open.count == group.count &&
           open.channel == group.channel)
         return open;
@@ -231,7 +231,7 @@ class Transport {
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
   /// Opens the communicator of a group and a channel. Returns its number (Peers::way).
-  virtual int open_way(Peers const& /*group*/) { return 0; }
+  virtual int open_communicator(Peers const& /*group*/) { return 0; }
 
   /// Runs the collectives that `exchange` has deferred because a group was open.
   virtual void flush() {}
@@ -248,8 +248,8 @@ class Transport {
 
  private:
   Peers opened(Peers group) {
-    group.way = open_way(group);
-    ways_.push_back(group);
+    group.communicator = open_communicator(group);
+    communicators_.push_back(group);
     return group;
   }
 
@@ -312,7 +312,7 @@ class Transport {
   std::uint64_t sequence_ = 0;
   void* stream_ = nullptr;
   bool grouped_ = false;
-  std::vector<Peers> ways_;
+  std::vector<Peers> communicators_;
   Traffic traffic_;
 };
 

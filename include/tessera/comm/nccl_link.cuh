@@ -104,7 +104,7 @@ class NcclLink {
         if (status == ncclSuccess) status = ncclInProgress;
       }
     }
-    settle(status, "all ranks to open a way");
+    settle(status, "all ranks to open a communicator");
     check();
     return number;
   }

@@ -172,7 +172,7 @@ class Nccl final : public Transport {
     auto const count = static_cast<std::size_t>(request.bytes);
     auto* const stream = static_cast<cudaStream_t>(request.stream);
     if (request.peers.count == 1) return copy(to, from, count, stream);
-    if (request.peers.count < world() && request.peers.way == 0)
+    if (request.peers.count < world() && request.peers.communicator == 0)
       throw Error(ErrorKind::usage,
                   describe(request) + " goes among some of the ranks, which needs a communicator of their " +
                       "own; open it before with Transport::over",
@@ -187,11 +187,11 @@ class Nccl final : public Transport {
   }
 
   /// A communicator of its own, whose first collectives connect it: that must not be in a capture.
-  int open_way(Peers const& group) override {
+  int open_communicator(Peers const& group) override {
     Request first;
     first.stream = stream_.get();
     first.peers = group;
-    first.peers.way = link_->split(group.first, group.index_of(rank()));
+    first.peers.communicator = link_->split(group.first, group.index_of(rank()));
     auto* const memory = static_cast<std::byte*>(small_.get());
     for (Move const move : {Move::barrier, Move::all_gather, Move::reduce_scatter}) {
       first.move = move;
@@ -200,8 +200,8 @@ class Nccl final : public Transport {
       enqueue(first, memory + (sums ? 512 : 256), memory + (sums ? 256 : 512));
     }
     cuda::require(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
-    await([&] { return arrived(); }, "all ranks to open a way");
-    return first.peers.way;
+    await([&] { return arrived(); }, "all ranks to open a communicator");
+    return first.peers.communicator;
   }
 
   /// One NCCL group, whose collectives travel together.
@@ -209,8 +209,8 @@ class Nccl final : public Transport {
     if (calls_.empty()) return;
     link_->enqueue([&](auto const& communicators) {
       for (Call const& call : calls_) {
-        auto const way = static_cast<std::size_t>(call.request.peers.way);
-        ncclResult_t const status = ask(call, communicators[way]);
+        auto const index = static_cast<std::size_t>(call.request.peers.communicator);
+        ncclResult_t const status = ask(call, communicators[index]);
         if (status != ncclSuccess && status != ncclInProgress) return status;
       }
       return ncclSuccess;

@@ -57,7 +57,7 @@ struct Peers {
   int stride = 1;
   int count = 0;
   int channel = 0;
-  int way = 0;  ///< the transport's number of the communicator; 0: all ranks, on channel 0
+  int communicator = 0;  ///< the transport's number of the communicator; 0: all ranks, on channel 0
 
   TESSERA_HOST_DEVICE constexpr int rank(int index) const { return first + index * stride; }
   constexpr int index_of(int rank) const { return (rank - first) / stride; }

@@ -35,7 +35,7 @@ struct RmsNorm {
                                     [channels](MicroBatch of) {
                                       return Shape{1, ops::layer_norm_partial_rows(of.tokens()), channels};
                                     },
-                                    /*roomy=*/true, {gamma})) {}
+                                    /*upper_bound=*/true, {gamma})) {}
 
   template <class Place, class T>
   Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
@@ -82,7 +82,7 @@ struct ProjectedAttention {
   ProjectedAttention(Unit& unit, std::string const& name, AttentionSpec const& with)
       : ProjectedAttention(unit, name + ".", with, (with.head ? with.head : with.channels / with.heads)) {}
 
-  void reads(Unit& unit, Saved x) const { unit.serves(x, {query.weight, key.weight, value.weight}); }
+  void reads(Unit& unit, Saved x) const { unit.needed_for(x, {query.weight, key.weight, value.weight}); }
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> residual,
                ops::Out<T, Place> y) const {
@@ -177,13 +177,13 @@ struct GatedMlp {
              {.init = residual_init, .bias = false, .transposed = true, .split = {Split::Kind::hidden, 1}}),
         gates(unit.saved("gate", per_token(hidden), false, {Split::Kind::hidden, 2})),
         ups(unit.saved("up", per_token(hidden), false, {Split::Kind::hidden, 2})),
-        post(unit.saved("activation", per_token(hidden), /*cheap=*/true, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*recomputable=*/true, {Split::Kind::hidden, 2})),
         d_gates(unit.backward("d_gate", per_token(hidden), {Split::Kind::hidden, 2})),
         d_ups(unit.backward("d_up", per_token(hidden), {Split::Kind::hidden, 2})) {
-    unit.serves(post, {down.weight});
+    unit.needed_for(post, {down.weight});
   }
 
-  void reads(Unit& unit, Saved x) const { unit.serves(x, {gate.weight, up.weight}); }
+  void reads(Unit& unit, Saved x) const { unit.needed_for(x, {gate.weight, up.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     gate.forward(pass, x, pass[gates]);
     up.forward(pass, x, pass[ups]);

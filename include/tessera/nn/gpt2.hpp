@@ -27,7 +27,7 @@ struct Gpt2Layers {
   Embedding embedding(Unit& unit) const {
     return {unit, token_table("wte.weight", sizes.vocabulary, sizes.channels, normal()),
             ParameterSpec{"wpe.weight", {sizes.positions, sizes.channels}, normal(), true},
-            /*lent=*/true};
+            /*tied=*/true};
   }
   Norm norm_1(Unit& unit) const { return {unit, "ln_1", sizes.channels}; }
   Attention attention(Unit& unit) const {

@@ -42,7 +42,7 @@ struct LayerNorm {
                                     [channels](MicroBatch of) {
                                       return Shape{2, ops::layer_norm_partial_rows(of.tokens()), channels};
                                     },
-                                    /*roomy=*/true, {gamma, beta})) {}
+                                    /*upper_bound=*/true, {gamma, beta})) {}
 
   template <class Place, class T>
   Tensor<T, Place> const& forward(Pass<Place, T>& pass, ops::In<T, Place> x) const {
@@ -159,7 +159,7 @@ struct CausalAttention {
             [channels](MicroBatch of) {
               return Shape{ops::attention_partial_rows(of.batch, of.sequence), 3 * channels};
             },
-            /*roomy=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
+            /*upper_bound=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
 
   /// Along a dim that holds `sections` of `extent` elements of so many heads.
   static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
@@ -167,7 +167,7 @@ struct CausalAttention {
   }
 
   /// Its input is kept in x for its own gradients alone.
-  void reads(Unit& unit, Saved x) const { unit.serves(x, {qkv.weight}); }
+  void reads(Unit& unit, Saved x) const { unit.needed_for(x, {qkv.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
     ops::attention_forward(pass.context(), pass[packed], heads, pass[mixed], pass[logsumexp]);
@@ -211,18 +211,18 @@ struct Mlp {
              {.init = residual_init,
               .transposed = transposed,
               .split = {Split::Kind::hidden, transposed ? 1 : 0}}),
-        pre(unit.saved("fc", per_token(hidden), /*cheap=*/false, {Split::Kind::hidden, 2})),
-        post(unit.saved("activation", per_token(hidden), /*cheap=*/true, {Split::Kind::hidden, 2})),
+        pre(unit.saved("fc", per_token(hidden), /*recomputable=*/false, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*recomputable=*/true, {Split::Kind::hidden, 2})),
         d_pre(unit.backward("d_fc", per_token(hidden), {Split::Kind::hidden, 2})),
         partials(unit.backward_statistic("d_fc.partials",
                                          [hidden](MicroBatch of) {
                                            return Shape{ops::linear_partial_rows(of.tokens()), hidden};
                                          },
-                                         /*roomy=*/true, {fc.bias}, {Split::Kind::hidden, 1})) {
-    unit.serves(post, {proj.weight});
+                                         /*upper_bound=*/true, {fc.bias}, {Split::Kind::hidden, 1})) {
+    unit.needed_for(post, {proj.weight});
   }
 
-  void reads(Unit& unit, Saved x) const { unit.serves(x, {fc.weight}); }
+  void reads(Unit& unit, Saved x) const { unit.needed_for(x, {fc.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     fc.forward(pass, x, pass[post], {.activation = activation, .pre = pass[pre]});
     proj.forward(pass, pass[post], y, {.residual = residual});
@@ -250,14 +250,14 @@ struct Embedding {
 
   /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
-            bool lent, ops::EmbeddingOptions const& with = {})
+            bool tied, ops::EmbeddingOptions const& with = {})
       : options(with),
         tokens(unit.parameter(token_table)),
         positions(position_table ? unit.parameter(*position_table) : Weight{}),
-        sums(lent ? BackwardStatistic{}
+        sums(tied ? BackwardStatistic{}
                   : unit.backward_statistic(
                         "sums", [shape = token_table.in_memory()](MicroBatch) { return shape; },
-                        /*roomy=*/false, {tokens}, token_table.split)) {
+                        /*upper_bound=*/false, {tokens}, token_table.split)) {
     unit.output = per_token(token_table.shape.columns());
     unit.input_gradient = unit.backward_reads_weights = unit.recomputable = false;
   }

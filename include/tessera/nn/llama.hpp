@@ -29,7 +29,7 @@ struct LlamaLayers {
     return {unit,
             token_table("model.embed_tokens.weight", sizes.vocabulary, sizes.channels, normal),
             std::nullopt,
-            /*lent=*/sizes.tied,
+            /*tied=*/sizes.tied,
             {.padding_token = sizes.padding_token}};
   }
   Norm norm_1(Unit& unit) const { return {unit, "input_layernorm", sizes.channels, sizes.norm_epsilon}; }

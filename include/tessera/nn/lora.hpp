@@ -160,14 +160,14 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
       for (ActivationSpec& kept : unit.saved)  // what the weight's gradient read, that of a reads now
-        for (std::size_t at = 0, count = kept.serves.size(); at < count; ++at)
-          if (!kept.serves[at].borrowed && kept.serves[at].index == adapter.weight.index)
-            kept.serves.push_back(adapter.a);
+        for (std::size_t at = 0, count = kept.needed_for.size(); at < count; ++at)
+          if (!kept.needed_for[at].borrowed && kept.needed_for[at].index == adapter.weight.index)
+            kept.needed_for.push_back(adapter.a);
       ActivationSpec inner{.name = layer + ".lora", .shape = {shape.batch, shape.sequence, with.rank}};
       adapter.d_inner = {static_cast<int>(unit.backward.size())};
       unit.backward.push_back(inner);
       adapter.inner = {static_cast<int>(unit.saved.size())};
-      inner.serves = {adapter.b};
+      inner.needed_for = {adapter.b};
       unit.saved.push_back(inner);
       unit.adapters.push_back(adapter);
     }

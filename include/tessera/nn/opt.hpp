@@ -30,7 +30,7 @@ struct OptLayers {
             token_table("model.decoder.embed_tokens.weight", sizes.vocabulary, sizes.channels, normal),
             ParameterSpec{
                 "model.decoder.embed_positions.weight", {sizes.positions + 2, sizes.channels}, normal, true},
-            /*lent=*/true,
+            /*tied=*/true,
             {.first_position = 2, .padding_token = sizes.padding_token}};
   }
   Norm norm_1(Unit& unit) const { return {unit, "self_attn_layer_norm", sizes.channels}; }

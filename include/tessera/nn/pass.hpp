@@ -92,9 +92,11 @@ struct Pass {
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
   std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
   // Gradients: empty where a parameter is frozen, and then nothing is to be computed for it.
-  std::vector<Tensor<T, Place>> gradients;     // of owned parameters: overwritten, rounded once
-  std::vector<Tensor<Stat, Place>> lent;       // of borrowed parameters: overwritten by the borrower
-  std::vector<Tensor<Stat, Place>> partials;   // of owned parameters that were lent: what the borrower left
+  std::vector<Tensor<T, Place>> gradients;  // of owned parameters: overwritten, rounded once
+  std::vector<Tensor<Stat, Place>>
+      tied_gradients;  // of borrowed parameters: overwritten by this unit, which borrows them
+  std::vector<Tensor<Stat, Place>>
+      tied_sums;  // of owned parameters that other units borrow: the sum of their gradients
   std::vector<Tensor<T, Place>> saved_values;  // entry i is empty where saved[i] is a statistic
   std::vector<Tensor<Stat, Place>> saved_statistics;
   std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
@@ -131,10 +133,10 @@ struct Pass {
   /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
   Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const {
-    return entry(lent, of.index, "lent gradient");
+    return entry(tied_gradients, of.index, "tied gradient");
   }
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
-    return entry(partials, of.index, "partial gradient");
+    return entry(tied_sums, of.index, "tied gradient");
   }
   /// What stands beside a weight, or null.
   nn::Adapter const* adapter(nn::Weight of) const {

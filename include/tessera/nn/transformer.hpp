@@ -104,7 +104,7 @@ struct TransformerBlock {
                                    [channels](MicroBatch of) {
                                      return Shape{ops::layer_norm_partial_rows(of.tokens()), channels};
                                    },
-                                   /*roomy=*/true, {bias});
+                                   /*upper_bound=*/true, {bias});
   }
 };
 
@@ -120,7 +120,7 @@ struct TransformerHead {
         classifier(unit, layers.head(unit, embedding), layers.sizes.vocabulary,
                    padded_vocabulary(layers.sizes.vocabulary)),
         d_norm(unit.backward("d_ln", per_token(layers.sizes.channels))) {
-    unit.serves(norm.y, {classifier.projection.weight});
+    unit.needed_for(norm.y, {classifier.projection.weight});
   }
 
   void forward(auto& pass) const { classifier.forward(pass, norm.forward(pass, pass.input)); }

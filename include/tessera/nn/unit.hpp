@@ -47,27 +47,29 @@ class Unit {
   }
   /// The parameter has no gradient, no optimizer state and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
-  /// What forward leaves for backward; `cheap` as in ActivationSpec.
-  Saved saved(std::string_view name, ShapeOf const& shape, bool cheap = false, Split const& split = {}) {
-    return {saved_.add(name, shape, segment(), false, split, cheap)};
+  /// What forward leaves for backward; `recomputable` as in ActivationSpec.
+  Saved saved(std::string_view name, ShapeOf const& shape, bool recomputable = false,
+              Split const& split = {}) {
+    return {saved_.add(name, shape, segment(), false, split, recomputable)};
   }
   SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {saved_.add(name, shape, segment(), true, split)};
   }
   /// Backward reads it for the gradients of these parameters alone, and nothing cheap is rebuilt from it.
-  void serves(Saved kept, std::initializer_list<Weight> parameters) {
-    saved_.specs[static_cast<std::size_t>(kept.index)].serves = parameters;
+  void needed_for(Saved kept, std::initializer_list<Weight> parameters) {
+    saved_.specs[static_cast<std::size_t>(kept.index)].needed_for = parameters;
   }
   /// What backward_input leaves for backward_weight.
   Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {backward_.add(name, shape, segment(), false, split)};
   }
-  /// `roomy`: some places fill a part of it alone. `serves`: the parameters whose gradients alone it is for;
-  /// none: for all.
-  BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool roomy = false,
-                                       std::initializer_list<Weight> serves = {}, Split const& split = {}) {
-    int const index = backward_.add(name, shape, segment(), true, split, false, roomy);
-    backward_.specs.back().serves = serves;
+  /// `upper_bound`: some places fill a part of it alone. `needed_for`: the parameters whose gradients alone
+  /// it is for; none: for all.
+  BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool upper_bound = false,
+                                       std::initializer_list<Weight> needed_for = {},
+                                       Split const& split = {}) {
+    int const index = backward_.add(name, shape, segment(), true, split, false, upper_bound);
+    backward_.specs.back().needed_for = needed_for;
     return {index};
   }
   /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
@@ -104,8 +106,8 @@ class Unit {
     std::vector<ShapeOf> shapes;
 
     int add(std::string_view name, ShapeOf const& shape, int segment, bool statistic, Split const& split,
-            bool cheap = false, bool roomy = false) {
-      specs.push_back({std::string(name), {}, statistic, cheap, roomy, segment, {}, split});
+            bool recomputable = false, bool upper_bound = false) {
+      specs.push_back({std::string(name), {}, statistic, recomputable, upper_bound, segment, {}, split});
       shapes.push_back(shape);
       return static_cast<int>(specs.size()) - 1;
     }

@@ -123,9 +123,9 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
     };
     ActivationSpec const* const value = find(unit.saved, at.activation, segment);
     ActivationSpec const* const gradient = find(unit.backward, at.gradient, segment + 1);
-    if (!value || value->cheap)
+    if (!value || value->recomputable)
       return mistake(
-          {" without an activation; name one that segment ", segment, " saves and that is not cheap"});
+          {" without an activation; name one that segment ", segment, " saves and that is not recomputable"});
     if (!gradient || gradient->shape != value->shape || gradient->statistic != value->statistic)
       return mistake({" without a gradient of '", value->name,
                       "'; name a backward tensor like it of segment ", segment + 1});
@@ -149,7 +149,7 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   }
   for (auto const* list : {&unit.saved, &unit.backward})
     for (ActivationSpec const& kept : *list) {
-      for (nn::Weight const of : kept.serves)
+      for (nn::Weight const of : kept.needed_for)
         if (of.index < 0 ||
             of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
           return sentence(

@@ -63,7 +63,7 @@ class StepBuffers {
   }
   /// The micro-batch gradient of a flat group. It is also the gradient if nothing is accumulated.
   int micro_gradient(Flat of) {
-    return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.contribution, {});
+    return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.micro_gradient, {});
   }
 
   // ---- scalars, statistics, inputs and workspaces ---------------------------------------------------------
@@ -146,7 +146,7 @@ class StepBuffers {
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
   /// Whether borrowers can add to the owner's micro-batch gradient.
-  bool in_place() const { return plan_.recipe.types.contribution == plan_.recipe.types.accumulator; }
+  bool in_place() const { return plan_.recipe.types.micro_gradient == plan_.recipe.types.accumulator; }
   int tied(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     std::int64_t const elements =

@@ -209,11 +209,11 @@ struct StepPlan {
   }
   /// Whether backward needs a tensor. It does not need one that serves only frozen parameters.
   bool wanted(int unit, ActivationSpec const& kept) const {
-    for (nn::Weight const of : kept.serves)
+    for (nn::Weight const of : kept.needed_for)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
                              : Borrow{unit, of.index}))
         return true;
-    return kept.serves.empty();
+    return kept.needed_for.empty();
   }
   /// The name of an entry's unit, or of its first item's unit; empty if there is none.
   std::string_view unit_name(Entry const& entry) const {

@@ -84,15 +84,15 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   table.gathered_weights = {Kind::weights, whole, types.parameter,
                             rest.parameters == whole ? Copy{} : Copy{Verb::gather, 0}};
   Sharding const made = world > 1 ? Sharding::partial : Sharding::replicated;
-  table.micro_gradient = {Kind::micro_gradient, {made, Tier::device}, types.contribution};
+  table.micro_gradient = {Kind::micro_gradient, {made, Tier::device}, types.micro_gradient};
 
-  bool const mixed = types.contribution != types.accumulator;
+  bool const mixed = types.micro_gradient != types.accumulator;
   bool const accumulates_apart =
       recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
   table.accumulates = accumulation > 1 || rest.gradients.over == Sharding::sharded ||
                       rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_apart);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
-  DType const type = table.accumulates ? types.accumulator : types.contribution;
+  DType const type = table.accumulates ? types.accumulator : types.micro_gradient;
   // If the gradient is replicated and sums may have any order, each rank sums its own micro-batches, and
   // ranks reduce the sums after the last one. Ordered sums are reduced to shards in each micro-batch.
   Placement sum = rest.gradients;

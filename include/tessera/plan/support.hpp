@@ -25,23 +25,24 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
          " keeps the accumulated gradient on a disk, to which every micro-batch would write it; keep "
          "it in host memory"});
   if (recipe.placement.uses(Sharding::partial))
-    return sentence({"sharding ", names.sharding,
-                     " keeps a state as one summand on each rank, and only a contribution is; keep it "
-                     "replicated, sharded or owned"});
+    return sentence(
+        {"sharding ", names.sharding,
+         " keeps a state as one summand on each rank, and only a micro-batch gradient is; keep it "
+         "replicated, sharded or owned"});
   if (recipe.attention == AttentionKind::cudnn && !cuda::has_cudnn_attention())
     return sentence({"attention ", names.attention,
                      " is not part of this build; use auto or fused, or build with -DTESSERA_CUDNN=ON"});
   if (recipe.axes.tensor || recipe.axes.pipeline)
     return sentence({"parallel ", names.parallel, " is not part of this build; use data parallelism only"});
   DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;
-  if (types.parameter != types.activation || types.contribution != types.activation ||
-      types.wire != types.contribution || types.accumulator != sums || types.master != sums)
-    return sentence({"precision ", names.precision, " with reduction ", names.reduction,
-                     " gives formats that no engine runs together: activations are ",
-                     name_of(types.activation), ", parameters ", name_of(types.parameter), ", contributions ",
-                     name_of(types.contribution), ", the wire ", name_of(types.wire), ", sums ",
-                     name_of(types.accumulator), ", master weights ", name_of(types.master),
-                     "; the first four must be one format, and the last two ", name_of(sums)});
+  if (types.parameter != types.activation || types.micro_gradient != types.activation ||
+      types.wire != types.micro_gradient || types.accumulator != sums || types.master != sums)
+    return sentence(
+        {"precision ", names.precision, " with reduction ", names.reduction,
+         " gives formats that no engine runs together: activations are ", name_of(types.activation),
+         ", parameters ", name_of(types.parameter), ", micro-batch gradients ", name_of(types.micro_gradient),
+         ", the wire ", name_of(types.wire), ", sums ", name_of(types.accumulator), ", master weights ",
+         name_of(types.master), "; the first four must be one format, and the last two ", name_of(sums)});
   return std::nullopt;
 }
 

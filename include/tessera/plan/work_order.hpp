@@ -52,7 +52,7 @@ class WorkOrder {
   /// Whether forward does not keep a saved tensor of a unit.
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
-    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap;
+    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].recomputable;
   }
   /// The first of the units that are rebuilt together with `unit`. At most `recompute_every` units are
   /// rebuilt together.
@@ -101,8 +101,8 @@ class WorkOrder {
     auto const own = plan_.flats(work.unit);
     std::vector<Flat> list(own.begin(), own.end());
     for (Borrow const& borrow : plan_.unit(work.unit).borrows) {
-      Flat const lent = plan_.flat_of(borrow.unit, borrow.parameter);
-      if (!contains(list, lent)) list.push_back(lent);
+      Flat const owner = plan_.flat_of(borrow.unit, borrow.parameter);
+      if (!contains(list, owner)) list.push_back(owner);
     }
     return list;
   }

@@ -187,7 +187,7 @@ concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forge
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
 
-/// What a policy says that is not acceptable. Its own sentence is named here and not yet spoken.
+/// What a policy says that is not acceptable. This names its sentence, which is not printed yet.
 template <class P>
 struct fault_of : Refused<incomplete_policy<P>> {};
 template <Unlisted P>

@@ -13,8 +13,8 @@ struct precision;
 }
 
 /// Precision<T> resolves to six formats. float: all fp32. half and bfloat16: parameters, activations,
-/// contributions and wire in 16 bits, sums and master weights in fp32. tf32, bf16x6 and bf16x3: stored as
-/// fp32, products on tensor cores, CUDA only. double: all fp64, for gradient checks. Default:
+/// micro-batch gradients and wire in 16 bits, sums and master weights in fp32. tf32, bf16x6 and bf16x3:
+/// stored as fp32, products on tensor cores, CUDA only. double: all fp64, for gradient checks. Default:
 /// Precision<float>.
 template <class T>
 struct Precision {
@@ -36,7 +36,7 @@ struct Precision {
     recipe.precision = dtype_of<T>;
     recipe.types = {.parameter = stored,
                     .activation = stored,
-                    .contribution = stored,
+                    .micro_gradient = stored,
                     .wire = stored,
                     .accumulator = summed,
                     .master = summed};

@@ -170,11 +170,11 @@ inline constexpr bool is_legal<Refused<Mistake>> = false;
 namespace detail {
 
 template <class Recipe>
-struct spoken {
+struct checked_rules {
   using type = verdict_t<Recipe>;
 };
 template <class Mistake>
-struct spoken<Refused<Mistake>> {
+struct checked_rules<Refused<Mistake>> {
   using type = Mistake;
 };
 
@@ -184,7 +184,7 @@ struct spoken<Refused<Mistake>> {
 /// Refused<Mistake>, is one error with one sentence; the trainer stays usable, so nothing else fails. An
 /// alias, because each class between the trainer and the assert would cost lines of compiler output.
 template <class Recipe>
-using rules = typename detail::spoken<Recipe>::type;
+using rules = typename detail::checked_rules<Recipe>::type;
 
 }  // namespace v0
 }  // namespace tessera

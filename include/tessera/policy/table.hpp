@@ -14,7 +14,7 @@ namespace tessera {
 inline namespace v0 {
 
 /// How values lie over the ranks: whole on each, a shard on each, each flat group whole on the one rank that
-/// owns it, or as one summand on each. Only a contribution is partial; no state is kept so.
+/// owns it, or as one summand on each. Only a micro-batch gradient is partial; no state is kept so.
 enum class Sharding : std::uint8_t { replicated, sharded, owned, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
 /// What the backward pass computes again instead of keeping it.
@@ -123,12 +123,12 @@ constexpr bool is_deterministic(AttentionKind kind) {
   return false;
 }
 
-/// The six formats of a recipe. `contribution` is a unit's finished gradient, `wire` what travels between
+/// The six formats of a recipe. `micro_gradient` is a unit's finished gradient, `wire` what travels between
 /// ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.
 struct DTypes {
   DType parameter = DType::f32;
   DType activation = DType::f32;
-  DType contribution = DType::f32;
+  DType micro_gradient = DType::f32;
   DType wire = DType::f32;
   DType accumulator = DType::f32;
   DType master = DType::f32;
@@ -233,7 +233,7 @@ constexpr bool has_separate_master(RecipeTable const& recipe) {
 
 namespace detail {
 
-/// The table after these policies have spoken, in order. The policies are valid and stand in slot order.
+/// The recipe table after applying these policies in order. The policies are valid and in slot order.
 template <class... Policies>
 constexpr RecipeTable describe_all() {
   RecipeTable recipe;

@@ -183,21 +183,22 @@ class Probed {
     std::string const where = at(unit, "backward_weight"), reads = spoilt_tensors(unit, pass);
     bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
     if (segment + 1 == spec.segments()) {  // the first to run
-      for (auto const& view : pass.lent) probe_->spoil(view);
+      for (auto const& view : pass.tied_gradients) probe_->spoil(view);
       if (!probe_->gradients_spoilt[static_cast<std::size_t>(unit)]) spoil_gradients(unit, pass);
       if (lost_partials)
-        for (auto const& left : pass.partials)
+        for (auto const& left : pass.tied_sums)
           std::fill_n(left.data(), left.elements(), std::numeric_limits<compute_t<T>>::quiet_NaN());
     }
     detail::backward_weight(model_, unit, segment, pass);
     if (segment > 0) return;
     probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = false;
-    for (std::size_t index = 0; index < pass.lent.size(); ++index) {
+    for (std::size_t index = 0; index < pass.tied_gradients.size(); ++index) {
       ParameterSpec const& owned = probe_->unit(spec.borrows[index].unit)
                                        .parameters[static_cast<std::size_t>(spec.borrows[index].parameter)];
-      probe_->inspect(pass.lent[index], owned.shape.elements(), where,
-                      "lent " + std::to_string(index) + ", the gradient of " + owned.name + " for its owner",
-                      reads, [](std::int64_t) { return true; });
+      probe_->inspect(
+          pass.tied_gradients[index], owned.shape.elements(), where,
+          "tied gradient " + std::to_string(index) + ", the gradient of " + owned.name + " for its owner",
+          reads, [](std::int64_t) { return true; });
     }
     auto& sums = probe_->gradients[static_cast<std::size_t>(unit)];
     sums.resize(spec.parameters.size());
@@ -259,7 +260,7 @@ class Probed {
     };
     auto const list = [&](auto const& specs, auto const& values, auto const& statistics, char const* what) {
       for (std::size_t index = 0; index < values.size(); ++index)
-        if (!specs[index].roomy && (any(values[index]) || any(statistics[index])))
+        if (!specs[index].upper_bound && (any(values[index]) || any(statistics[index])))
           names += (names.empty() ? "" : ", ") + std::string(what) + " " + specs[index].name;
     };
     list(probe_->unit(unit).saved, pass.saved_values, pass.saved_statistics, "saved");
@@ -338,7 +339,7 @@ namespace testing {
 /// Trains nothing. Takes the gradients of one step of `Trainer<M, Precision<double>>` over two micro-batches
 /// of this shape, at weights of its own, and compares every trained parameter with central differences of
 /// `evaluate`: along a direction that touches all its elements, and at three elements alone. Then the step
-/// runs again with NaN in every output, gradient, lent gradient, saved and backward tensor before its unit
+/// runs again with NaN in every output, gradient, tied gradient, saved and backward tensor before its unit
 /// runs: what is NaN afterwards was not written, or came from what was not. Evaluates the loss eight times a
 /// parameter: for the smallest sizes that a model has.
 template <Model M>
@@ -396,8 +397,9 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
   probe->start(Mode::lost_partials);
   (void)trainer.step(batch).get();
   for (auto const& finding : probe->findings)
-    report.faults.push_back(finding.where + ": " + finding.what +
-                            " leaves out what its borrowers lent; is pass.partials read, or fresh true?");
+    report.faults.push_back(
+        finding.where + ": " + finding.what +
+        " leaves out the gradients of its borrowers; is pass.tied_sums read, or fresh true?");
   if (report.faults.empty() && !(std::fabs(loss - report.step.loss) <= 1e-12 * loss))
     report.faults.push_back("forward gives a loss of " + std::to_string(report.step.loss) +
                             " in training and " + std::to_string(loss) +

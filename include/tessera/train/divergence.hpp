@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where two runs part: a recording of every contribution, gradient and weight, and the first that differs.
+// Where two runs part: a recording of every micro-batch gradient, gradient and weight, and the first that
+// differs.
 #pragma once
 
 #include <bit>
@@ -42,7 +43,7 @@ class StepTrace {
           if (!plan.flat(of).trainable || !complete) continue;
           int const buffer = plan.train.find(BufferKind::micro_gradient, of);
           Range const whole{0, plan.flat(of).padded};
-          record(plan, {step, contribution, micro, -plan.flat(of).number}, of, whole,
+          record(plan, {step, micro_gradient, micro, -plan.flat(of).number}, of, whole,
                  plan.train.at(buffer).type, data(buffer, whole));
         }
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
@@ -81,7 +82,7 @@ class StepTrace {
   }
 
  private:
-  enum Phase : int { contribution, gradient, weights };
+  enum Phase : int { micro_gradient, gradient, weights };
   /// step, phase, micro-batch of the global batch, flat group in the order of the phase.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
   using Block =
@@ -124,14 +125,14 @@ class StepTrace {
     return std::nullopt;
   }
 
-  /// "step 2, contribution of micro-batch 3, h.0.ln_1.weight, element 17".
+  /// "step 2, gradient of micro-batch 3, h.0.ln_1.weight, element 17".
   std::string name(Block const& key, std::int64_t element) const {
     auto const [step, phase, micro, order, block] = key;
     auto const& [group, unit, layout] = flats_[static_cast<std::size_t>(order < 0 ? -order : order)];
     std::string text = "step " + std::to_string(step + 1) + ", ";
-    text += phase == contribution ? "contribution of micro-batch " + std::to_string(micro)
-            : phase == gradient   ? "gradient"
-                                  : "weights after the update";
+    text += phase == micro_gradient ? "gradient of micro-batch " + std::to_string(micro)
+            : phase == gradient     ? "gradient"
+                                    : "weights after the update";
     for (Piece const& piece : pieces(layout, group, {element, element + 1}))
       return text + ", " + unit.parameters[static_cast<std::size_t>(piece.parameter)].name + ", element " +
              std::to_string(piece.logical.begin);

@@ -98,8 +98,8 @@ class Executor {
     pass.borrowed.resize(borrows);
     if (entry.verb == Verb::backward_weight) {
       pass.gradients.resize(parameters);
-      pass.partials.resize(parameters);
-      pass.lent.resize(borrows);
+      pass.tied_sums.resize(parameters);
+      pass.tied_gradients.resize(borrows);
     }
     pass.saved_values.resize(spec.saved.size());
     pass.saved_statistics.resize(spec.saved.size());
@@ -122,9 +122,9 @@ class Executor {
         return bind_flat(pass.gradients, unit, operand);
       case Role::tied_gradient:
         if (operand.writes())
-          pass.lent[index] = view<S>(buffer, operand.begin, spec.borrows[index]);
+          pass.tied_gradients[index] = view<S>(buffer, operand.begin, spec.borrows[index]);
         else
-          pass.partials[index] = view<S>(buffer, operand.begin, {unit, operand.index});
+          pass.tied_sums[index] = view<S>(buffer, operand.begin, {unit, operand.index});
         return;
       case Role::input:
         pass.input = tensor<T const>(buffer, plan_.unit(unit - 1).output);
