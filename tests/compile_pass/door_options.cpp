@@ -29,7 +29,8 @@ ts::Gpt2Options gpt2() { return {.layers = 2}; }
 ts::OptOptions opt() { return {.heads = 2}; }
 ts::LlamaOptions llama() { return {.channels = 64}; }
 ts::UnitSpec unit() {
-  return {.parameters = {{.shape = {2, 3}, .decay = true}}, .saved = {{.name = "y", .recomputable = true}}};
+  return {.parameters = {{.shape = {2, 3}, .decay = true}},
+          .saved = {{.name = "y", .cheap_to_recompute = true}}};
 }
 ts::nn::AttentionSpec attention() { return {.heads = 2}; }
 ts::AdamWOptions adamw() { return {.beta1 = 0.8}; }

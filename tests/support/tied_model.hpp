@@ -105,7 +105,7 @@ class TiedModel {
                    : nn::Linear(unit, "up", channels, hidden, {.init = wide})),
           down(unit, "down", hidden, channels, {.init = wide, .bias = !table}),
           before(unit.saved("before", nn::per_token(hidden))),
-          after(unit.saved("after", nn::per_token(hidden), /*recomputable=*/true)),
+          after(unit.saved("after", nn::per_token(hidden), /*cheap_to_recompute=*/true)),
           d_before(unit.backward("d_before", nn::per_token(hidden))),
           d_normed(unit.backward("d_normed", nn::per_token(channels))) {
       unit.output = nn::per_token(channels);

@@ -109,7 +109,7 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   CHECK(units[1].output == Shape{2, 5, 12});
   CHECK_NOTHROW(check_units(units));
   int cheap = 0;
-  for (ActivationSpec const& saved : units[1].saved) cheap += saved.recomputable;
+  for (ActivationSpec const& saved : units[1].saved) cheap += saved.cheap_to_recompute;
   CHECK(cheap == 1);
 }
 

@@ -147,7 +147,7 @@ TEST_CASE("a boundary that contradicts itself is refused with the way out") {
   CHECK(
       with([](UnitSpec&, Boundary& at) { at.activation = 99; }) ==
       "model: unit 'h.0' has boundary 0 without an activation; name one that segment 0 saves and that is not "
-      "recomputable");
+      "cheap to recompute");
   CHECK(with([](UnitSpec& unit, Boundary& at) {
           at.activation = static_cast<int>(unit.saved.size()) - 1;  // of segment 1
         }) == with([](UnitSpec&, Boundary& at) { at.activation = -1; }));

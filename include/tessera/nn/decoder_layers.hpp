@@ -177,7 +177,8 @@ struct GatedMlp {
              {.init = residual_init, .bias = false, .transposed = true, .split = {Split::Kind::hidden, 1}}),
         gates(unit.saved("gate", per_token(hidden), false, {Split::Kind::hidden, 2})),
         ups(unit.saved("up", per_token(hidden), false, {Split::Kind::hidden, 2})),
-        post(unit.saved("activation", per_token(hidden), /*recomputable=*/true, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*cheap_to_recompute=*/true,
+                        {Split::Kind::hidden, 2})),
         d_gates(unit.backward("d_gate", per_token(hidden), {Split::Kind::hidden, 2})),
         d_ups(unit.backward("d_up", per_token(hidden), {Split::Kind::hidden, 2})) {
     unit.needed_for(post, {down.weight});

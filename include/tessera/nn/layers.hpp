@@ -211,8 +211,9 @@ struct Mlp {
              {.init = residual_init,
               .transposed = transposed,
               .split = {Split::Kind::hidden, transposed ? 1 : 0}}),
-        pre(unit.saved("fc", per_token(hidden), /*recomputable=*/false, {Split::Kind::hidden, 2})),
-        post(unit.saved("activation", per_token(hidden), /*recomputable=*/true, {Split::Kind::hidden, 2})),
+        pre(unit.saved("fc", per_token(hidden), /*cheap_to_recompute=*/false, {Split::Kind::hidden, 2})),
+        post(unit.saved("activation", per_token(hidden), /*cheap_to_recompute=*/true,
+                        {Split::Kind::hidden, 2})),
         d_pre(unit.backward("d_fc", per_token(hidden), {Split::Kind::hidden, 2})),
         partials(unit.backward_statistic("d_fc.partials",
                                          [hidden](MicroBatch of) {

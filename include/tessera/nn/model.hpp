@@ -74,13 +74,14 @@ struct Borrow {
   int parameter = 0;
 };
 
-/// One tensor that a unit keeps. `statistic` tensors hold compute_t<T>, the others T. `recomputable` tensors
-/// can be rebuilt by the unit's `recompute` from its other saved tensors (Recompute<Gelu> drops them).
+/// One tensor that a unit keeps. `statistic` tensors hold compute_t<T>, the others T. `cheap_to_recompute`
+/// tensors can be rebuilt by the unit's `recompute` from its other saved tensors (Recompute<Gelu> drops
+/// them).
 struct ActivationSpec {
   std::string name{};
   Shape shape{};
   bool statistic = false;
-  bool recomputable = false;
+  bool cheap_to_recompute = false;
   bool upper_bound = false;  ///< some places fill a part of it alone
   int segment = 0;           ///< the one that writes it
   /// The parameters for whose gradients alone backward reads it, own or borrowed. Where all of them are

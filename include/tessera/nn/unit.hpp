@@ -47,10 +47,10 @@ class Unit {
   }
   /// The parameter has no gradient, no optimizer state and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
-  /// What forward leaves for backward; `recomputable` as in ActivationSpec.
-  Saved saved(std::string_view name, ShapeOf const& shape, bool recomputable = false,
+  /// What forward leaves for backward; `cheap_to_recompute` as in ActivationSpec.
+  Saved saved(std::string_view name, ShapeOf const& shape, bool cheap_to_recompute = false,
               Split const& split = {}) {
-    return {saved_.add(name, shape, segment(), false, split, recomputable)};
+    return {saved_.add(name, shape, segment(), false, split, cheap_to_recompute)};
   }
   SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {saved_.add(name, shape, segment(), true, split)};
@@ -106,8 +106,9 @@ class Unit {
     std::vector<ShapeOf> shapes;
 
     int add(std::string_view name, ShapeOf const& shape, int segment, bool statistic, Split const& split,
-            bool recomputable = false, bool upper_bound = false) {
-      specs.push_back({std::string(name), {}, statistic, recomputable, upper_bound, segment, {}, split});
+            bool cheap_to_recompute = false, bool upper_bound = false) {
+      specs.push_back(
+          {std::string(name), {}, statistic, cheap_to_recompute, upper_bound, segment, {}, split});
       shapes.push_back(shape);
       return static_cast<int>(specs.size()) - 1;
     }

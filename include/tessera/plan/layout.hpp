@@ -123,9 +123,9 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
     };
     ActivationSpec const* const value = find(unit.saved, at.activation, segment);
     ActivationSpec const* const gradient = find(unit.backward, at.gradient, segment + 1);
-    if (!value || value->recomputable)
-      return mistake(
-          {" without an activation; name one that segment ", segment, " saves and that is not recomputable"});
+    if (!value || value->cheap_to_recompute)
+      return mistake({" without an activation; name one that segment ", segment,
+                      " saves and that is not cheap to recompute"});
     if (!gradient || gradient->shape != value->shape || gradient->statistic != value->statistic)
       return mistake({" without a gradient of '", value->name,
                       "'; name a backward tensor like it of segment ", segment + 1});

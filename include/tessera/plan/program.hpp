@@ -285,7 +285,7 @@ class Generator {
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
       ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
       int const by = kept.segment;
-      bool const uses = backward || (work.verb == Verb::restore && !kept.recomputable);
+      bool const uses = backward || (work.verb == Verb::restore && !kept.cheap_to_recompute);
       if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));

@@ -52,7 +52,7 @@ class WorkOrder {
   /// Whether forward does not keep a saved tensor of a unit.
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
-    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].recomputable;
+    return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap_to_recompute;
   }
   /// The first of the units that are rebuilt together with `unit`. At most `recompute_every` units are
   /// rebuilt together.
