@@ -3,7 +3,6 @@
 #pragma once
 
 namespace programs {
-using namespace tessera;
 namespace info {
 
 /// `info --fitness`, which has a line of its own. Returns 0; throws Error(out_of_memory) after the report

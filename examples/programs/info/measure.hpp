@@ -3,7 +3,6 @@
 #pragma once
 
 namespace programs {
-using namespace tessera;
 namespace info {
 
 /// `info --measure FILE`, which has a line of its own: runs steps of small models under recipes that have

@@ -9,7 +9,6 @@
 #include <string_view>
 
 namespace programs {
-using namespace tessera;
 namespace monitor {
 
 /// A line of /proc/PID/stat.

@@ -5,7 +5,6 @@
 #include <span>
 
 namespace programs {
-using namespace tessera;
 namespace cli {
 
 struct MachineFile {

@@ -7,7 +7,6 @@
 #include "report/charts.hpp"
 
 namespace programs {
-using namespace tessera;
 namespace reporting {
 
 namespace {

@@ -4,7 +4,6 @@
 #pragma once
 
 namespace programs {
-using namespace tessera;
 namespace reporting {
 
 inline constexpr char colours[] = R"css(

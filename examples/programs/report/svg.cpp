@@ -8,7 +8,6 @@
 #include <cstdio>
 
 namespace programs {
-using namespace tessera;
 namespace reporting {
 
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace programs {
-using namespace tessera;
 namespace cli {
 
 inline double median(std::vector<double> values) {

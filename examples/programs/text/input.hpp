@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace programs {
-using namespace tessera;
 namespace text {
 
 /// The bytes of one input, unpacked where its first bytes say that it is packed. Takes a fixed amount of

@@ -15,7 +15,6 @@
 #include "text/tokenizer.hpp"
 
 namespace programs {
-using namespace tessera;
 namespace text {
 
 /// A place between two blocks.

@@ -14,7 +14,6 @@
 #include "text/tokenizer.hpp"
 
 namespace programs {
-using namespace tessera;
 namespace text {
 
 /// Throws Error(data) that starts with `name` for a model whose bytes libsentencepiece would end the program

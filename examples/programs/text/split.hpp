@@ -10,7 +10,6 @@
 #include <vector>
 
 namespace programs {
-using namespace tessera;
 namespace text {
 
 using Pieces = std::vector<std::string_view>;

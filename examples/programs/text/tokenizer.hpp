@@ -14,7 +14,6 @@
 #include "text/bpe.hpp"
 
 namespace programs {
-using namespace tessera;
 namespace text {
 
 /// What stands for a space in SentencePiece's alphabet: U+2581.

@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace programs {
-using namespace tessera;
 namespace cli {
 
 /// What the traces that this build writes and reads say of themselves.
