@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of thread ranks. Time is one rank's wall time a call; algorithm_bytes_per_second is the size in
-// the name over that time, sent_bytes_per_second what one rank hands to others over it (the mean over ranks).
+// Measures collectives between thread ranks. Time is one rank's wall time per call.
+// algorithm_bytes_per_second is the size in the name over that time. sent_bytes_per_second is the bytes that
+// one rank sends over that time, as a mean over ranks.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace ts = tessera;
 using ts::Move;
 using ts::comm::Transport;
 
-/// One call on `bytes` in all: the buffer of a broadcast or an all-reduce, the W pieces of the others.
+/// Runs one call on `bytes` in total: the buffer of a broadcast or an all-reduce, the W pieces of the others.
 void call(Transport& transport, Move collective, std::byte* send, std::byte* recv, std::int64_t bytes) {
   std::int64_t const piece = bytes / transport.world();
   switch (collective) {
@@ -36,7 +37,7 @@ void call(Transport& transport, Move collective, std::byte* send, std::byte* rec
       return transport.reduce_scatter(ts::DType::f32, send, recv, piece / 4, {"bench"});
     case Move::barrier:
       return transport.barrier({"bench"});
-    case Move::send:  // of two ranks alone, and not measured
+    case Move::send:  // between two ranks only, and not measured
     case Move::receive:
     case Move::none:
     case Move::copy:
@@ -44,8 +45,8 @@ void call(Transport& transport, Move collective, std::byte* send, std::byte* rec
   }
 }
 
-/// All iterations are calls inside one run, timed from barrier to barrier: starting threads and touching
-/// memory stay outside.
+/// Runs all iterations inside one run, timed from barrier to barrier. Thread start and first memory access
+/// are not timed.
 void collective(benchmark::State& state, Move which) {
   int const ranks = static_cast<int>(state.range(0));
   std::int64_t const bytes = state.range(1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an include and a recipe cost the compiler: each iteration runs the compiler that built this program
-// once. Headers are the door and, of each folder, those that a user includes alone. Names read
-// include/<header>, program/<what>. Recipes are measured as the difference between a program with one and a
-// program with four.
+// Measures the compile time of includes and recipes. Each iteration runs the compiler that built this program
+// once. Headers are tessera.hpp and, of each folder, the ones that a user includes separately. Names read
+// include/<header>, program/<what>. Recipe cost is the difference between a program with one recipe and one
+// with four.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Including this header puts the machine and the build into a benchmark's report: CPU, compiler, flags,
-// instruction set, Eigen and Tessera.
+// Adds the machine and the build to a benchmark's report: CPU, compiler, flags, instruction set, Eigen and
+// Tessera.
 #pragma once
 
 #include <algorithm>
 #include <fstream>
 #include <string>
 
-// The version alone: all of Eigen would cost a second a source.
+// Only the version, since all of Eigen would cost a second per source file.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks on a GPU share: time by the device's own clock, data that no cache keeps, what this GPU
-// does without the library, and a main that leaves a machine without a GPU with one sentence.
+// Provides the shared parts of the GPU benchmarks: timing by the device's clock, data too large for the
+// cache, the GPU's rates without the library, and a main that prints one sentence on a machine without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ namespace ts = tessera;
 using Context = ts::Context<ts::Cuda>;
 using ts::cuda::require;
 
-/// Floating-point operations of a call, and the bytes that it reads and writes at least once.
+/// The floating-point operations of a call, and the bytes that it reads and writes at least once.
 struct Work {
   double flops = 0, bytes = 0;
 };
@@ -55,8 +55,7 @@ class Machine {
         begin_(ts::cuda::make_event(cudaEventDefault)),
         end_(ts::cuda::make_event(cudaEventDefault)) {}
 
-  /// Seconds on the device's clock from the first to the last of what `work` enqueues on the context's
-  /// stream.
+  /// Returns the seconds on the device's clock for everything that `work` enqueues on the context's stream.
   template <class F>
   double seconds(F const& work) {
     require(cudaEventRecord(begin_.get(), context.stream()), "cudaEventRecord");
@@ -81,7 +80,8 @@ class Machine {
   ts::cuda::Event begin_, end_;
 };
 
-/// Made by the first caller. It is never destroyed: CUDA may end before statics do.
+/// Returns the machine, created by the first call. It is never destroyed, since CUDA may end before statics
+/// do.
 inline Machine& machine() {
   static Machine& only = *new Machine;
   return only;
@@ -89,7 +89,7 @@ inline Machine& machine() {
 
 // ---- data ----------------------------------------------------------------------------------------------
 
-/// Numbers in [-1, 1), so that products draw the power that they draw in training.
+/// Fills with numbers in [-1, 1), so that products draw as much power as in training.
 template <class T>
 __global__ void fill_evenly(T* to, std::int64_t count, std::uint32_t seed) {
   std::int64_t const step = std::int64_t{gridDim.x} * blockDim.x;
@@ -104,7 +104,7 @@ __global__ void fill_evenly(T* to, std::int64_t count, std::uint32_t seed) {
 /// Device memory of one benchmark.
 class Pool {
  public:
-  /// An array of random numbers.
+  /// Returns an array of random numbers.
   template <class T>
   ts::Tensor<T, ts::Cuda> array(ts::Shape const& shape) {
     T* const to = take<T>(shape.elements());
@@ -113,12 +113,12 @@ class Pool {
     settle();
     return {to, shape};
   }
-  /// An array of zeros.
+  /// Returns an array of zeros.
   template <class T>
   ts::Tensor<T, ts::Cuda> zeros(ts::Shape const& shape) {
     return {take<T>(shape.elements()), shape};
   }
-  /// An array of these values.
+  /// Returns an array of the given values.
   template <class T>
   ts::Tensor<T, ts::Cuda> copy_of(std::vector<T> const& values, ts::Shape const& shape) {
     T* const to = take<T>(shape.elements());
@@ -136,7 +136,7 @@ class Pool {
     return reinterpret_cast<T*>(arenas_.emplace_back(std::max<std::int64_t>(bytes, 1)).base());
   }
 
-  /// No lane waits for the default stream.
+  /// Waits for the device, since lanes do not wait for the default stream.
   static void settle() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   std::vector<ts::DeviceArena<ts::Cuda>> arenas_;
@@ -145,7 +145,7 @@ class Pool {
 
 // ---- what this GPU does without the library ------------------------------------------------------------
 
-/// The best of 8 rounds, after one to warm up.
+/// Returns the best of 8 rounds after a warm-up round.
 template <class F>
 double best_seconds(F const& work) {
   double best = std::numeric_limits<double>::infinity();
@@ -161,8 +161,8 @@ static __global__ void copy_packs(uint4* to, uint4 const* from, std::int64_t cou
   if (i < count) to[i] = from[i];
 }
 
-/// Bytes read and written a second by a copy of 1 GiB on the device: cudaMemcpyAsync's or a plain kernel's,
-/// whichever is faster.
+/// Returns the bytes per second that a device copy of 1 GiB reads and writes, by cudaMemcpyAsync or a plain
+/// kernel, whichever is faster.
 inline double copy_rate() {
   static double const rate = [] {
     constexpr std::int64_t bytes = std::int64_t{1} << 30, packs = bytes / 16;
@@ -182,7 +182,8 @@ inline double copy_rate() {
   return rate;
 }
 
-/// flop/s of cuBLASLt's product of two square matrices of T: the fastest of four layouts, 4 products each.
+/// Returns the flop/s of cuBLASLt's product of two square matrices of T: the fastest of four layouts, 4
+/// products each.
 template <class T>
 double product_rate() {
   static double const rate = [] {
@@ -231,12 +232,11 @@ void guarded(benchmark::State& state, F const& body) {
   }
 }
 
-/// Times calls of one operation. `make(pool)` gives a call on arrays of its own: as many of them are made and
-/// taken in turn as it takes until all arrays together have four times the bytes of the GPU's cache, so that
-/// what a call reads has left it. A window of `count` calls, at most 2000, between two events lasts 5 ms,
-/// 10000 times what the events' clock resolves; a `count` of 0 is set to the number that does. Repetitions
-/// share it, since Google Benchmark requires the same number of iterations of them, and its debug build ends
-/// the program otherwise.
+/// Times calls of one operation. `make(pool)` returns a call on separate arrays. Calls are made, at most 64,
+/// until all arrays together have four times the bytes of the GPU's cache, and take turns, so that no input
+/// is still cached. A window of `count` calls, at most 2000, between two events lasts 5 ms, 10000 times the
+/// resolution of events. A `count` of 0 is set to the number that does. Repetitions share it, since Google
+/// Benchmark requires equal iterations and its debug build aborts otherwise.
 template <class T, class Make>
 void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {
@@ -257,7 +257,7 @@ void measure(benchmark::State& state, Work const& work, Make const& make, std::i
       });
     };
     auto const all = static_cast<std::int64_t>(calls.size());
-    window(all);  // plans are made and code is loaded
+    window(all);  // creates plans and loads code
     double const one = window(all) / static_cast<double>(all);
     if (count == 0) count = std::clamp<std::int64_t>(std::llround(5e-3 / one), 1, 2000);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(window(count));
@@ -281,7 +281,7 @@ void add(std::string const& name, std::string const& detail, Work const& work, M
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// The row that says what of_product and of_copy are shares of.
+/// Adds the row that reports the rates behind of_product and of_copy.
 template <class... T>
 void add_rates() {
   benchmark::RegisterBenchmark(
@@ -319,7 +319,7 @@ inline void add_gpu_context() {
   benchmark::AddCustomContext("warpgroups", ts::cuda::has_warpgroups() ? "yes" : "no");
 }
 
-/// Runs the benchmarks on GPU 0. Where it cannot be used, says why and ends with 0, without a report.
+/// Runs the benchmarks on GPU 0. If it cannot be used, prints why and returns 0 without a report.
 inline int run(int argc, char** argv) {
   bool const lists = std::any_of(argv, argv + argc, [](std::string_view argument) {
     return argument == "--benchmark_list_tests" || argument == "--benchmark_list_tests=true";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers on a GPU, forward and both ways backward, with what they fuse, and the column sums that are
-// the gradient of a bias. of_product 1 is cuBLASLt's fastest square product in the same format, of_copy 1 a
-// copy of 1 GiB, both measured by this program. Names read operation/format/rows x channels.
+// Measures linear layers on a GPU, forward and both backward products, with their fused work, and the column
+// sums that are a bias's gradient. of_product 1 is cuBLASLt's fastest square product in the same format.
+// of_copy 1 is a copy of 1 GiB. Both are measured by this program. Names read operation/format/rows x
+// channels.
 #include <cstdint>
 #include <string>
 
@@ -17,7 +18,7 @@ using gpu::Context;
 using gpu::Pool;
 using gpu::Work;
 
-/// Layers of `c` channels, `w` = 4c inside, on `m` rows; `v` words, padded as models pad them, or 0.
+/// Layers of `c` channels, `w` = 4c inside, on `m` rows. The vocabulary is `v`, padded as in models, or 0.
 struct Size {
   std::int64_t m, c, v;
 };
@@ -29,8 +30,8 @@ void add_all(Size const& z) {
   auto const m = z.m, c = z.c, v = z.v, w = 4 * c;
   constexpr double t = sizeof(T), s = sizeof(S);
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // Of x (m,c), a weight (c,w), y (m,w), in whatever roles: 2 operations for each of m c w products, each
-  // matrix read or written once.
+  // x (m,c), a weight (c,w) and y (m,w), in any roles: 2 operations for each of m c w products, each matrix
+  // read or written once.
   double const flops = 2 * real(m) * real(c) * real(w), narrow = real(m * c), wide = real(m * w);
   double const bytes = (narrow + real(c * w) + wide) * t;
   auto const add = [&](char const* name, Work const& work, auto const& make) {
@@ -43,7 +44,7 @@ void add_all(Size const& z) {
                y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias}); };
   });
-  // + what goes into GELU, written too, and 8 operations an element
+  // + the input of GELU, also written, and 8 operations per element
   add("linear_gelu_forward", {flops + 8 * wide, bytes + (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                pre = pool.zeros<T>({m, w}), y = pool.zeros<T>({m, w});
@@ -61,7 +62,7 @@ void add_all(Size const& z) {
     auto const dy = pool.array<T>({m, w}), k = pool.array<T>({c, w}), dx = pool.zeros<T>({m, c});
     return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx); };
   });
-  // + what went into GELU, read, and about 16 operations an element
+  // + the input of GELU, read, and about 16 operations per element
   add("linear_gelu_backward_input", {flops + 16 * wide, bytes + wide * t}, [=](Pool& pool) {
     auto const dy = pool.array<T>({m, c}), k = pool.array<T>({w, c}), pre = pool.array<T>({m, w}),
                dpre = pool.zeros<T>({m, w});
@@ -73,13 +74,13 @@ void add_all(Size const& z) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk); };
   });
-  // + an addition for each element of dy, which is counted as read once, and the bias's gradient
+  // + one addition per element of dy, which counts as read once, and the bias's gradient
   add("linear_backward_weight_and_bias", {flops + wide, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w}),
                dbias = pool.zeros<T>({w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk, {.dbias = dbias}); };
   });
-  // dy (m,w), read, and the sums (w), written
+  // Reads dy (m,w), writes the sums (w).
   add("column_sums", {wide, (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, 1}), dy = pool.array<T>({m, w}), dbias = pool.zeros<T>({w});
     return [=](Context& on) {
@@ -88,7 +89,7 @@ void add_all(Size const& z) {
   });
   if (v == 0) return;
 
-  // The head: x (m,c), the table (v,c), y (m,v), counted alike; the table's gradient is kept in S.
+  // The head: x (m,c), the table (v,c), y (m,v), counted the same way. The table's gradient has type S.
   double const head_flops = 2 * real(m) * real(c) * real(v), table = real(v * c);
   double const ends = (narrow + real(m) * real(v)) * t;
   add("head_forward", {head_flops, ends + table * t}, [=](Pool& pool) {

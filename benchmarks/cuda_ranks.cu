@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of one process against ranks as processes: one GPT-2 124M step in bfloat16, timed alike.
+// Compares ranks as threads of one process with ranks as processes: one GPT-2 124M step in bfloat16, timed
+// the same way.
 //
 //   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
-//   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes, RANKS is the
-//   launcher's
+//   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes
 //
-// Prints the middle and the spread of the tokens/s of all ranks over windows of steps, and the seconds from
-// main to the end of the first step, and the loss at the end.
+// With torchrun, the launcher sets the number of ranks, and RANKS is ignored.
+//
+// Prints the median and spread of the tokens/s of all ranks over windows of steps, the seconds from main to
+// the end of the first step, and the final loss.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -57,7 +59,7 @@ ts::RecipeTable recipe_of(std::string const& sharding) {
   return ts::parse_recipe(names);
 }
 
-/// The middle, lowest and highest of the values.
+/// Returns the median, lowest and highest value.
 std::array<double, 3> spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return {values[values.size() / 2], values.front(), values.back()};

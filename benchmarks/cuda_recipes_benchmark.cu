@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark for every registered recipe on GPUs: an optimizer step of a GPT-2 of 35 million parameters on
-// 1, 2 and 4 GPUs, as far as there are so many. The names read
-// step/<sharding>/<precision>/<offload>/gpus:<n>; what fp32 is for is measured in tf32 and by pieces too.
-// Time is the first GPU's, by its events, from batch to report; tok/s are of all GPUs; device_bytes,
-// host_bytes and comm_bytes are what one of them plans.
+// Measures an optimizer step of a GPT-2 with 35 million parameters on 1, 2 and 4 GPUs, if present, for every
+// registered recipe. Names read step/<sharding>/<precision>/<offload>/gpus:<n>. Where fp32 is registered,
+// tf32 and the split formats are measured too. Time is the first GPU's, by its events, from batch to report.
+// tok/s is over all GPUs. device_bytes, host_bytes and comm_bytes are the plan of one GPU.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +21,7 @@ namespace {
 
 namespace ts = tessera;
 
-/// Two thousand tokens a GPU and as many channels as GPT-2 124M: kernels do the work, not their launches.
+/// 2048 tokens per GPU and as many channels as GPT-2 124M, so that kernels take the time, not their launches.
 constexpr steps::Load load{
     4, 512, {.layers = 4, .heads = 12, .channels = 768, .positions = 1024, .vocabulary = 8192}};
 
@@ -41,7 +40,7 @@ void register_all() {
     for (ts::RecipeTable const& registered : ts::registered_recipes()) {
       ts::SlotNames const& names = registered.names;
       std::vector<std::string_view> precisions = {names.precision};
-      if (names.precision == "fp32")  // whose products a GPU has in these formats too
+      if (names.precision == "fp32")  // a GPU also has these formats for fp32 products
         precisions.insert(precisions.end(), {"tf32", "bf16x6", "bf16x3"});
       for (std::string_view const precision : precisions) {
         ts::RecipeTable const recipe = ts::parse_recipe({.device = ts::Cuda::name,

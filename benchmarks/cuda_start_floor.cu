@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every program on a GPU pays before its first product, however little it does: the floor under the time
-// from start to first step. One process measures it once, so this is no Google Benchmark; run it several
+// Measures what every GPU program pays before its first product: the lower bound of the time from start to
+// first step. A process can measure it only once, so this does not use Google Benchmark. Run it several
 // times.
 //
-//   cuda_start_floor [GIBIBYTES]   memory to take and zero, 8 unless told
+// Usage: cuda_start_floor [GIBIBYTES], the memory to allocate and zero, 8 by default.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

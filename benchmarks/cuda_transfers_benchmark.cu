@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between the GPU and pinned host memory, each way and both at once, and on the GPU itself. bytes/s
-// counts what crosses the link, both ways together; on the GPU it counts reads and writes, of_copy of them.
+// Measures copies between the GPU and pinned host memory, each way and both at once, and on the GPU itself.
+// bytes/s counts what crosses the link in both directions. On the GPU it counts reads and writes, and so does
+// of_copy.
 #include <cstdint>
 #include <string>
 
@@ -13,7 +14,7 @@ using gpu::require;
 
 enum class Way { up, down, both };
 
-/// Time is the GPU's, from the first copy's start to the end of the last one.
+/// Time is the GPU's, from the start of the first copy to the end of the last.
 void link(benchmark::State& state, Way way, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();
@@ -45,7 +46,7 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
       });
     };
     copies(1);
-    // Windows of 64 MiB or more: 1 ms or more of today's links.
+    // Windows of 64 MiB or more take 1 ms or more on current links.
     std::int64_t const count = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / bytes);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(copies(count));
     using benchmark::Counter;
@@ -55,7 +56,7 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
   });
 }
 
-/// Of half the bytes that it reads and writes.
+/// Copies half of `bytes`, which counts reads and writes.
 void on_device(benchmark::State& state, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark for every recipe of examples/experiments, as a type: an optimizer
-// step of the tiny GPT-2 on 2 ranks. The names read
-// experiment/<file>/<sharding>/<precision>/<offload>/ranks:2, so
-// --benchmark_filter=/zero-medium/ measures one experiment. What no engine runs is left out.
+// Measures one optimizer step of the tiny GPT-2 on 2 ranks for every recipe of examples/experiments, as a
+// type. Names read experiment/<file>/<sharding>/<precision>/<offload>/ranks:2, so
+// --benchmark_filter=/zero-medium/ measures one experiment. Recipes that no engine runs are left out.
 #include <memory>
 #include <string>
 #include <type_traits>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scratch file against the disk it lies on: pieces of state are read and written through NvmeFile and, turn
-// by turn with it, by a plain loop of pread and pwrite with O_DIRECT on a file of its own. Time is
-// NvmeFile's. bytes_per_second and raw_bytes_per_second are of the median turn, since disks of virtual
-// machines pause for a second when their credit is spent; of_raw is their quotient. The folder is TMPDIR, or
-// /tmp.
+// Compares NvmeFile with its disk. Pieces of state are read and written through NvmeFile and, in alternating
+// turns, by a plain loop of pread and pwrite with O_DIRECT on a separate file. Time is NvmeFile's.
+// bytes_per_second and raw_bytes_per_second are from the median turn, since disks of virtual machines pause
+// for a second when their credit is spent. of_raw is their quotient. The folder is TMPDIR, or /tmp.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -64,8 +63,7 @@ void piece(benchmark::State& state, bool write, ts::OpenIoEngine open) {
       done += moved;
     }
   };
-  for (std::int64_t at = 0; at < file_bytes;
-       at += bytes) {  // blocks that were never written behave otherwise
+  for (std::int64_t at = 0; at < file_bytes; at += bytes) {  // unwritten blocks behave differently
     file.write(at, buffer.get(), bytes);
     plain(true, at);
   }

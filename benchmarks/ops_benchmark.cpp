@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark for each operation, format and model width, on all cores. Counters: flop/s and bytes/s of
-// what the operation declares, and both as shares of what this machine does without the library. of_product 1
-// is the rate of Eigen's own float product, one of 512 x 3072 by 3072 x 768 on each core at once, whatever
-// the operation's format; better kernels exceed it. of_copy 1 is that of memcpy of 128 MiB, each core a part,
-// read and written bytes together; operations whose data stays in a cache exceed it. Both rates are the best
-// of 8 rounds at the start of the program, and the row machine/rates has them. Names read
+// Measures each operation in each format and model width on all cores. Counters are flop/s and bytes/s as
+// declared by the operation, and both as fractions of what this machine reaches without the library.
+// of_product 1 is the rate of Eigen's float product, 512 x 3072 by 3072 x 768 on each core at once, whatever
+// the operation's format. Better kernels exceed it. of_copy 1 is the rate of a memcpy of 128 MiB, divided
+// among the cores, read and written bytes together. Operations whose data stays in a cache exceed it. Both
+// rates are the best of 8 rounds at program start, and the row machine/rates reports them. Names read
 // operation/format/rows x channels.
 #include <algorithm>
 #include <array>
@@ -64,7 +64,7 @@ struct Machine {
   ts::Context<ts::Cpu> context;
 };
 
-/// Values with a shape.
+/// A tensor that owns its values.
 template <class T>
 struct Array {
   explicit Array(ts::Shape const& array_shape)
@@ -81,7 +81,7 @@ struct Array {
   std::vector<T> values;
 };
 
-/// Sums what operations declare.
+/// Sums the costs that operations declare.
 struct Declared : ts::Recorder {
   void operation(ts::Operation const& operation) override {
     flops += operation.flops;
@@ -91,13 +91,13 @@ struct Declared : ts::Recorder {
   double flops = 0, bytes = 0;
 };
 
-/// Seconds that `work(thread)` takes on all threads at once, from the moment when all are ready to the end of
-/// the last: the best of 8 rounds after a first one.
+/// Returns the seconds of `work(thread)` on all threads at once, from when all are ready to the end of the
+/// last: the best of 8 rounds after a warm-up round.
 double seconds_on_all(int threads, auto const& work) {
   constexpr int rounds = 9;
   std::vector<std::chrono::steady_clock::time_point> marks;
   marks.reserve(2 * rounds);
-  // The last to arrive takes the time, before anyone goes on.
+  // The last thread to arrive takes the time before any thread continues.
   std::barrier line(threads, [&marks]() noexcept { marks.push_back(std::chrono::steady_clock::now()); });
   auto const run = [&](int thread) {
     for (int round = 0; round < rounds; ++round) {
@@ -116,7 +116,8 @@ double seconds_on_all(int threads, auto const& work) {
   return best;
 }
 
-/// flop/s of Eigen's product: every thread has its own operands and Eigen's single-threaded kernel.
+/// Returns the flop/s of Eigen's product. Each thread has its own operands and runs Eigen's single-threaded
+/// kernel.
 double product_rate(int threads) {
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   static constexpr int rows = 512, depth = 3072, columns = 768;
@@ -133,7 +134,7 @@ double product_rate(int threads) {
   return 2.0 * rows * depth * columns * threads / seconds;
 }
 
-/// Bytes read and written a second by memcpy, every thread a part of 128 MiB.
+/// Returns the bytes per second that memcpy reads and writes, each thread a part of 128 MiB.
 double copy_rate(int threads) {
   std::size_t const part = (std::size_t{128} << 20) / static_cast<std::size_t>(threads);
   std::vector<std::byte> from(part * static_cast<std::size_t>(threads), std::byte{1}), to(from.size());
@@ -145,12 +146,12 @@ double copy_rate(int threads) {
   return 2.0 * static_cast<double>(from.size()) / seconds;
 }
 
-/// What this machine does without the library.
+/// The rates of this machine without the library.
 struct Rates {
   double product, copy;
 };
 
-/// Measured by the first caller.
+/// Returns the rates. The first call measures them.
 Rates const& rates() {
   static Rates const measured{product_rate(core_count()), copy_rate(core_count())};
   return measured;
@@ -184,7 +185,7 @@ void measure(benchmark::State& state, F const& call) {
   state.counters["of_copy"] = Counter(declared.bytes * count / limit.copy, Counter::kIsRate);
 }
 
-/// Everything that the operations of one block, the two ends of a model and the optimizer's passes work on.
+/// Holds the data for the operations of one block, the two ends of a model and the optimizer's passes.
 template <class T>
 class Suite {
   using S = ts::compute_t<T>;
@@ -235,7 +236,7 @@ class Suite {
     one("convert", &convert);
     one("fill", &fill);
     one("copy", &copy);
-    if constexpr (std::is_same_v<T, float>) {  // these know no format
+    if constexpr (std::is_same_v<T, float>) {  // these have no format
       one("begin_step", &begin_step);
       one("finish_step", &finish_step);
     }
@@ -401,7 +402,7 @@ class Suite {
                                       &unmasked);
     });
   }
-  /// The weights of one block.
+  /// The number of weights in one block.
   static std::int64_t block_of(Size z) { return 12 * z.channels * z.channels; }
   static std::int64_t partials_of(std::int64_t n) { return (n + 4095) / 4096; }
   static void fold(benchmark::State& state, Size z) {
@@ -423,7 +424,7 @@ class Suite {
     std::int64_t index = 0;
     measure(state, [&](C& c) { ts::ops::first_non_finite<T, ts::Cpu>(c, values, &index); });
   }
-  /// The gradient has the format, the master and both moments are float; 16-bit weights are stored too.
+  /// The gradient has the format; the master and both moments are float. 16-bit weights are stored too.
   static void adamw(benchmark::State& state, Size z) {
     std::int64_t const n = block_of(z);
     Values gradient({n}), weights({std::is_same_v<T, S> ? 1 : n});
@@ -437,7 +438,7 @@ class Suite {
                      first.values.data(), second.values.data(), stored, &factors, &skip);
     });
   }
-  /// Clips, so that the norm is formed and used.
+  /// Returns a rule with clipping, so that the norm is computed and used.
   static ts::StepRule rule_of(Size z) {
     ts::StepRule rule;
     rule.clip = 1.0;
@@ -450,7 +451,7 @@ class Suite {
     ts::RankNotes notes;
     measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &notes, rule, 1e-4); });
   }
-  /// What 4 ranks found in 12 blocks.
+  /// Finishes the step from the results of 4 ranks in 12 blocks.
   static void finish_step(benchmark::State& state, Size z) {
     constexpr int ranks = 4, units = 12;
     std::int64_t const blocks = partials_of(block_of(z) / ranks), bytes = ts::share_bytes(units * blocks, 1);
@@ -493,7 +494,7 @@ class Suite {
   Size z_;
 };
 
-/// The three widths of the CPU's targets; the widest has GPT-2's vocabulary.
+/// The three model widths of the CPU targets. The widest has GPT-2's vocabulary.
 [[maybe_unused]] bool const registered = [] {
   for (Size size : {Size{8, 128, 128, 4, 256}, Size{4, 256, 384, 6, 256}, Size{4, 128, 768, 12, 50257}}) {
     Suite<float>(size).add("float");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One benchmark for every registered recipe: an optimizer step of the tiny GPT-2 on 1 and 4 ranks. The names
-// read step/<sharding>/<precision>/<offload>/ranks:<n>; time is the root's, from batch to report.
+// Measures one optimizer step of the tiny GPT-2 on 1 and 4 ranks for every registered recipe. Names read
+// step/<sharding>/<precision>/<offload>/ranks:<n>. Time is the root's, from batch to report.
 #include <string>
 
 #include <benchmark/benchmark.h>

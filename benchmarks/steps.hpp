@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of recipes share: the time of an optimizer step, whatever trainer takes it.
+// Times optimizer steps of any trainer, shared by the benchmarks of recipes.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace steps {
 
 namespace ts = tessera;
 
-/// What a step trains.
+/// The model and batch of a step.
 struct Load {
   std::int64_t batch, sequence;
   ts::Gpt2Options model;
@@ -28,7 +28,7 @@ struct Load {
 inline constexpr Load tiny{
     4, 128, {.layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = 256}};
 
-/// Tokens of a fixed linear congruence: the time of a step does not depend on the text.
+/// Makes tokens by a fixed linear congruence. The time of a step does not depend on the text.
 inline ts::Batch make_batch(Load const& load, int rank) {
   ts::Batch batch;
   batch.batch = load.batch;
@@ -44,8 +44,8 @@ inline ts::Batch make_batch(Load const& load, int rank) {
   return batch;
 }
 
-/// Times steps of ranks that `run(ranks, fn)` starts: the report's seconds at the root, from its batch to its
-/// report, on a GPU by the GPU's events. `make(comm, options)` gives a pointer to a trainer on each rank.
+/// Times steps of ranks that `run(ranks, fn)` starts. Time is the root's, from its batch to its report, or by
+/// the GPU's events on a GPU. `make(comm, options)` returns a pointer to a trainer on each rank.
 template <class Run, class Make>
 void measure(benchmark::State& state, Load const& load, int ranks, Run const& run, Make const& make) {
   double comm_bytes = 0.0, device_bytes = 0.0, host_bytes = 0.0;
@@ -59,7 +59,8 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
     auto const trainer = make(comm, options);
     ts::Batch const batch = make_batch(load, comm.rank());
     trainer->step(batch).get();
-    // The root asks Google Benchmark whether to go on, and ranks meet before and after the others look.
+    // The root asks Google Benchmark whether to continue. Barriers before and after let the other ranks read
+    // the answer.
     while (true) {
       if (comm.is_root()) go_on = state.KeepRunning();
       comm.transport().barrier();
@@ -72,7 +73,7 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
       comm_bytes = static_cast<double>(report.comm_bytes);
     }
     if (!comm.is_root()) return;
-    auto const planned = [&](ts::Tier tier) {  // and used, to the byte
+    auto const planned = [&](ts::Tier tier) {  // equals the used bytes exactly
       return static_cast<double>(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
     };
     device_bytes = planned(ts::Tier::device);

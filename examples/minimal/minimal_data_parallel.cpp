@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Old data parallelism, where rank 0 owns the update, held against ZeRO stage 1: the losses must be the same
-// to the bit. Run it as minimal_data_parallel [FILE OR FOLDER].
+// Compares classic data parallelism, where rank 0 performs the update, with ZeRO stage 1: the losses must be
+// the same to the bit. Run it as minimal_data_parallel [FILE OR FOLDER].
 #include <exception>
 #include <iostream>
 #include <vector>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest trainer: one rank, every policy at its default. Run it as minimal_fp32 [FILE OR FOLDER].
+// Provides the smallest trainer: one rank, every policy at its default. Run it as minimal_fp32 [FILE OR
+// FOLDER].
 #include <exception>
 #include <iostream>
 

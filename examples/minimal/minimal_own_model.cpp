@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of one's own, its gradients checked, trained under two recipes: the next byte from the last one,
-// through one hidden layer. A model lists the layers of its units and says what each unit computes; policies
-// never touch it. Run it as minimal_own_model [PATH].
+// Defines a custom model, checks its gradients and trains it under two recipes. It predicts the next byte
+// from the last one through one hidden layer. A model lists the layers of its units and defines what each
+// unit computes; policies never affect it. Run it as minimal_own_model [PATH].
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -15,7 +15,7 @@ namespace ts = tessera;
 class Bigram {
  public:
   std::int64_t vocabulary() const { return 256; }
-  std::int64_t positions() const { return 1 << 20; }  // it looks at one token at a time
+  std::int64_t positions() const { return 1 << 20; }  // the model sees one token at a time
 
   std::vector<ts::UnitSpec> units(ts::MicroBatch shape) const {
     return {table_unit_.at(shape, "table"), head_unit_.at(shape, "head")};
@@ -25,7 +25,7 @@ class Bigram {
   void forward(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0) return table_.forward(pass);
     fc_.forward(pass, pass.input, pass[hidden_], {.activation = ts::Activation::gelu, .pre = pass[pre_]});
-    out_.forward(pass, pass[hidden_]);  // the loss; logits become their gradient
+    out_.forward(pass, pass[hidden_]);  // computes the loss; logits become their gradient
   }
   template <class Place, class T>
   void recompute(int, ts::Pass<Place, T>&) const {}

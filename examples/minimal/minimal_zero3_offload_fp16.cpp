@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO stage 3 in half precision, optimizer on the host, blocks recomputed, two ranks, two micro-batches a
-// step. Run it as minimal_zero3_offload_fp16 [FILE OR FOLDER].
+// Trains with ZeRO stage 3 in half precision: optimizer on the host, blocks recomputed, two ranks, two
+// micro-batches per step. Run it as minimal_zero3_offload_fp16 [FILE OR FOLDER].
 #include <exception>
 #include <iostream>
 
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
     for (int index = 0; index < 50; ++index) {
       ts::StepReport step = trainer.step(loader.load(index));
       if (!comm.is_root()) continue;
-      if (index % 10 == 0) std::cout << step << '\n';  // says which tensor overflowed when a step is skipped
+      if (index % 10 == 0) std::cout << step << '\n';  // names the overflowing tensor if a step is skipped
       (index == 0 ? first : last) = step.loss;
     }
   });

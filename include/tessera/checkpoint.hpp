@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door for checkpoints: everything of tessera.hpp, and what saves and resumes a trainer. Needs
+// Provides checkpoints: includes all of tessera.hpp and the code that saves and resumes a trainer. Needs
 // nlohmann-json and xxHash unless tessera::recipes is linked.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only header that asks which compiler this is. Nothing here changes the meaning of a type.
+// Detects the compiler and its target instruction set. Nothing here changes the meaning of a type.
 #pragma once
 
 #if defined(_MSVC_LANG)
@@ -22,23 +22,25 @@
 #define TESSERA_HOST_DEVICE
 #endif
 
-// Products of bfloat16 on the CPU use vdpbf16ps: the target has it, and Eigen's vectors are the widest.
+// Matrix products of bfloat16 on the CPU use vdpbf16ps if the target has it and Eigen uses its widest
+// vectors.
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     !defined(EIGEN_DONT_VECTORIZE) && !defined(__CUDA_ARCH__)
 #define TESSERA_AVX512_BF16
 #endif
 
-// And tdpbf16ps instead where the target has tiles and the kernel grants them (backend/cpu/tiles.hpp).
+// They use tdpbf16ps instead if the target has AMX tiles and the kernel grants them (backend/cpu/tiles.hpp).
 #if defined(TESSERA_AVX512_BF16) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
 #define TESSERA_AMX_BF16
 #endif
 
-// Every translation unit of a program must agree on the instruction set, and on whether Eigen uses it, or one
-// definition of an inline function would silently stand for two. Each unit gives the weak symbol
-// `tessera_isa` a number for its settings, the linker keeps one, and each unit stores the difference to its
-// own in a field that is too small for any but 0: a unit with other settings does not link, and the linker's
-// error names the section, `tessera_isa_<its settings>`. Link-time optimisation joins units before they are
-// assembled; then the assembler compares. What is stored is debugging data: no program loads it.
+// Every translation unit of a program must use the same instruction set, and agree on whether Eigen uses it.
+// Otherwise the linker would silently merge different versions of an inline function. So each unit sets the
+// weak symbol `tessera_isa` to a number for its settings, and the linker keeps one of them. Each unit also
+// stores the difference between that number and its own in a field that can hold only 0. A unit with other
+// settings therefore does not link, and the linker's error names the section, `tessera_isa_<its settings>`.
+// Link-time optimization joins units before they are assembled, so there the assembler compares. The stored
+// bytes are debugging data, which no program loads.
 #if defined(__ELF__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && \
     !defined(__CUDA_ARCH__)
 #if defined(__AVX512F__)
@@ -87,12 +89,12 @@
 #endif
 #define TESSERA_ISA TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_BF16 TESSERA_ISA_EIGEN
 #define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA
-// Never 0, for which g++'s assembler drops the symbol.
+// Never 0, because g++'s assembler would drop the symbol.
 #define TESSERA_ISA_DIGITS                                                                    \
   TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_BF16_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT \
       TESSERA_ISA_SIMD_DIGIT
 #define TESSERA_ISA_NUMBER "0x" TESSERA_ISA_DIGITS "00000000"
-// Clang's assembler computes a difference of numbers by itself, unless this says that the linker does.
+// Clang's assembler would compute the difference itself; this relocation leaves it to the linker.
 #if defined(__clang__)
 #define TESSERA_ISA_FIELD ".byte tessera_isa@ABS8"
 #else
@@ -114,14 +116,14 @@ __asm__(
     ".endif\n");
 // clang-format on
 #endif
-// The target tessera::recipes says that it is linked, and whether it has engines of GPUs. A source that nvcc
-// compiles takes engines from it only if it has those.
+// The target tessera::recipes defines macros that say that it is linked and whether it has GPU engines. A
+// source compiled by nvcc takes engines from it only if it has GPU engines.
 #if defined(TESSERA_RECIPES_LINKED) && (defined(TESSERA_RECIPES_CUDA) || !defined(__CUDACC__))
 #define TESSERA_LINKED_ENGINES
 #endif
-// Functions of checkpoints and of files of weights are declared in their header, and defined in the header of
-// the same name with _definitions. The first includes the second, whose functions are inline, unless
-// tessera::recipes is linked: it has them compiled.
+// Functions for checkpoints and weight files are declared in one header and defined in the header of the same
+// name with _definitions. The first includes the second, whose functions are inline. If tessera::recipes is
+// linked, it does not, because that library contains them compiled.
 #if defined(TESSERA_RECIPES_LINKED)
 #define TESSERA_INLINE
 #else

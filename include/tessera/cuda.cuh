@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door for On<Cuda>: everything of tessera.hpp, and the GPU's backend. Needs nvcc, cuBLASLt, and a link
-// with the CMake target tessera::cuda.
+// Provides On<Cuda>: includes all of tessera.hpp and the GPU backend. Needs nvcc, cuBLASLt, and a link with
+// the CMake target tessera::cuda.
 #pragma once
 
 #include "tessera/backend/cuda/attention/attention.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every public type declared, for code that only names them. Aliases and concepts (Trainer, Model) are in
+// Declares every public type, for code that only names them. Aliases and concepts (Trainer, Model) are in
 // their own headers.
 #pragma once
 

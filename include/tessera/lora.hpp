@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door for the policy Lora: everything of tessera.hpp, and what makes and computes adapters.
+// Provides the policy Lora: includes all of tessera.hpp and the code that creates and computes adapters.
 #pragma once
 
 #include "tessera/nn/lora.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door for Offload<Nvme>: everything of tessera.hpp, and the code that reads and writes files of state.
+// Provides Offload<Nvme>: includes all of tessera.hpp and the code that reads and writes state files.
 #pragma once
 
 #include "tessera/io/nvme_file.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The door: everything that a training program needs, with Eigen and threads alone. Included by name are the
-// headers of io/, which bring JSON and hashing unless tessera::recipes is linked, train/any_trainer.hpp and
-// those of its models, which need tessera::recipes, and train/divergence.hpp, which compares two runs tensor
-// by tensor.
+// Provides everything that a training program needs, with only Eigen and threads as dependencies. These
+// headers must be included by name: the headers of io/, which need JSON and hashing unless tessera::recipes
+// is linked; train/any_trainer.hpp and the headers of its models, which need tessera::recipes; and
+// train/divergence.hpp, which compares two runs tensor by tensor.
 #pragma once
 
 #include "tessera/comm/communicator.hpp"

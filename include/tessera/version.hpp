@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The version. CMake reads the three numbers from here.
+// Defines the version. CMake reads the three numbers from here.
 #pragma once
 
 #define TESSERA_VERSION_MAJOR 0

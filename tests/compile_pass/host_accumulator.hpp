@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot offload: parameters stay on the device, optimizer and accumulator
-// live in host memory. This header is all there is to it.
+// Defines a user's policy for the slot offload: parameters stay on the device, and optimizer and accumulator
+// live in host memory. The policy consists of this header only.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

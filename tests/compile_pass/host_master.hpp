@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot offload: master weights wait in host memory and come to the moments
-// on the device for each update.
+// Defines a user's policy for the slot offload: master weights live in host memory and are copied to the
+// moments on the device for each update.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Legality is complete: over all combinations of the slots that rules read, a recipe is refused exactly when
-// the manual says so, and every legal one makes a trainer. The other slots are swept at run time
-// (unit/policy_test.cpp).
+// Tests the rules over all combinations of the slots that they read: a recipe is refused exactly when the
+// manual says so, and every legal recipe makes a trainer. unit/policy_test.cpp sweeps the other slots at run
+// time.
 #include "support.hpp"
 
 namespace ts = tessera;
 
 namespace {
 
-/// The manual's list, in its own words, from policies instead of tables.
+/// The manual's list of illegal recipes, written with policies instead of tables.
 template <class Device, class Type, class Scale, class Reduction, class Capture, class Attention>
 constexpr bool manual_allows() {
   using std::is_same_v;
@@ -75,9 +75,9 @@ constexpr Count sweep() {
 constexpr Count swept = sweep();
 static_assert(swept.all == 2 * 7 * 3 * 2 * 2 * 4);
 static_assert(swept.wrong == 0);
-// CPU: fp32, bf16, fp64 with 1 scale and fp16 with 2, 2 reductions, 3 attentions. CUDA: fp32, tf32 and the
-// two of pieces with 3 attentions and 2 reductions; fp16 twice and bf16 once with 3 ordered and 4 fast
-// attentions; fp64 with 1; all with 2 captures.
+// CPU: fp32, bf16, fp64 with 1 loss scale and fp16 with 2, times 2 reductions and 3 attentions. CUDA: fp32,
+// tf32 and the two formats of pieces with 3 attentions and 2 reductions; fp16 twice and bf16 once with 3
+// ordered and 4 fast attentions; fp64 with 1; all with 2 captures.
 static_assert(swept.legal == 5 * 2 * 3 + 2 * (4 * 2 * 3 + 3 * (3 + 4) + 2));
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the refusals of models compile against: the smallest trainer that judges its model, and a model that
-// is right. A case derives from it and hides one member.
+// Provides the code that refusals of models compile against: the smallest trainer that checks its model, and
+// a correct model. A test case derives from it and hides one member.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct BasicTrainer : rules<Recipe> {
   explicit BasicTrainer(int) {}
 };
 
-/// A wrong model is a mistake like any other; the refused trainer then acts as one of WholeModel.
+/// A wrong model is reported like any other mistake. The refused trainer then acts as one of WholeModel.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, WholeModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;

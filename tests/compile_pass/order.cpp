@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One set of policies is one type: order does not matter, nor whether a default is spelled out, nor which
-// spelling of the same meaning is chosen.
+// Tests that equal sets of policies give one type. The order of policies, spelled-out defaults and equivalent
+// spellings make no difference.
 #include "support.hpp"
 
 namespace ts = tessera;
@@ -24,7 +24,7 @@ static_assert(
                          ts::ZeroStage<0>, ts::On<ts::Cpu>>>);
 static_assert(std::same_as<ts::DefaultConfig, ts::Resolved<ts::On<ts::Cpu>>::config>);
 
-// Defaults that follow from slots above.
+// Defaults that follow from slots named before.
 static_assert(std::same_as<Trainer<Gpt2, ts::On<ts::Cuda>>,
                            Trainer<Gpt2, ts::On<ts::Cuda>, ts::Reduction<ts::Fast>, ts::Capture<ts::Graph>>>);
 static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
@@ -32,7 +32,7 @@ static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
 static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::bfloat16>>,
                            Trainer<Gpt2, ts::LossScale<ts::None>, ts::Precision<ts::bfloat16>>>);
 
-// Spellings.
+// Equivalent spellings.
 static_assert(
     std::same_as<Trainer<Gpt2, ts::Offload<ts::Cpu>>, Trainer<Gpt2, ts::Offload<ts::Optimizer<ts::Cpu>>>>);
 static_assert(
@@ -46,14 +46,14 @@ static_assert(
     std::same_as<Trainer<Gpt2, ts::Parallel<ts::axis::Pipeline, ts::axis::Tensor>>,
                  Trainer<Gpt2, ts::Parallel<ts::axis::Data, ts::axis::Tensor, ts::axis::Pipeline>>>);
 
-// What means something else is another type.
+// Recipes with a different meaning are different types.
 static_assert(!std::same_as<Trainer<Gpt2>, Trainer<Gpt2, ts::RootOptimizer>>);
 static_assert(
     !std::same_as<Trainer<Gpt2, ts::Offload<ts::Cpu>>, Trainer<Gpt2, ts::Offload<ts::Cpu, ts::AllState>>>);
 static_assert(!std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
                             Trainer<Gpt2, ts::LossScale<ts::Static>, ts::Precision<ts::half>>>);
 
-// Each policy answers its own slot and no other.
+// Each policy belongs to its own slot only.
 static_assert(ts::DevicePolicy<ts::On<ts::Cpu>> && !ts::DevicePolicy<ts::ZeroStage<0>>);
 static_assert(ts::ShardingPolicy<ts::RootOptimizer> && ts::ShardingPolicy<ts::ZeroStage<3>>);
 static_assert(ts::PrecisionPolicy<ts::Precision<float>> && ts::LossScalePolicy<ts::LossScale<ts::None>>);
@@ -63,12 +63,12 @@ static_assert(ts::CommunicationPolicy<ts::Communication<ts::Tuned>>);
 static_assert(ts::AttentionPolicy<ts::Attention<ts::Auto>> && ts::ParallelPolicy<ts::Parallel<>>);
 static_assert(!ts::Policy<int> && !ts::Policy<ts::Cpu> && !ts::Policy<ts::half> && !ts::Policy<ts::tf32>);
 
-// A wrong pack resolves to Refused without an error, and acts as the default recipe.
+// A wrong pack resolves to Refused without an error and acts as the default recipe.
 using Wrong = ts::Resolved<ts::ZeroStage<7>, ts::Precision<ts::half>>::config;
 static_assert(!ts::is_legal<Wrong> && std::same_as<ts::effective_t<Wrong>, ts::DefaultConfig>);
 static_assert(ts::recipe_table<Wrong> == ts::recipe_table<ts::DefaultConfig>);
 
-// The types that engines are instantiated for.
+// Engines are instantiated for these types.
 using Half = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>>::config;
 static_assert(std::same_as<ts::device_t<Half>, ts::Cuda> && std::same_as<ts::precision_t<Half>, ts::half>);
 static_assert(std::same_as<ts::device_t<Wrong>, ts::Cpu> && std::same_as<ts::precision_t<Wrong>, float>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot sharding: gradients are summed a shard each, and every rank updates
-// everything, for which they are gathered unit by unit.
+// Defines a user's policy for the slot sharding: each rank sums one shard of the gradients. Every rank
+// updates all parameters, so gradients are gathered unit by unit.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

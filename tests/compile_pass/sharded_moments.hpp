@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot sharding: the moments alone are sharded. Each rank updates a part of
-// its whole master weights and of its whole parameters, and the others' parts come back to it.
+// Defines a user's policy for the slot sharding that shards only the moments. Each rank updates one part of
+// its full master weights and parameters, and receives the other parts from the other ranks.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot sharding: each flat group has an owner, which alone holds its
-// gradient and its optimizer state, whole, as an optimizer of whole matrices wants them. All ranks take
-// turns.
+// Defines a user's policy for the slot sharding: each flat group has one owner, which holds the group's full
+// gradient and optimizer state. Optimizers of whole matrices need this. Ownership rotates over all ranks.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

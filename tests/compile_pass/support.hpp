@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the refusal tests and the type tests compile against: the policy layer and the smallest trainer over
-// it.
+// Provides the code that the refusal tests and the type tests compile against: the policy layer and a minimal
+// trainer over it.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The placement table of every stage and offload, written out, against what the policies say.
+// Compares the placement table of every stage and offload, written out here, with the policies.
 #include "support.hpp"
 
 namespace ts = tessera;
@@ -12,7 +12,7 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// Sharding: parameters, gradients, master weights, moments.
+// Sharding of parameters, gradients, master weights and moments.
 static_assert(placement<ts::ZeroStage<0>> ==
               ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
@@ -46,7 +46,7 @@ static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
 static_assert(lies<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
 static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 
-// One rank shards nothing: every stage is stage 0, on the tiers of its own offload.
+// A single rank shards nothing: every stage equals stage 0, with the tiers of its offload.
 template <class Offload>
 constexpr bool alone_all_stages_agree() {
   constexpr ts::PlacementTable plain = placement<ts::ZeroStage<0>, Offload>;
@@ -60,7 +60,7 @@ static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
 static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
 static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
 static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
-// As many ranks own flat groups as a policy says and there are.
+// The policy's number of owners of flat groups, at most the number of ranks.
 constexpr int owners_at(int world, int owners) {
   ts::PlacementTable rows = placement<ts::RootOptimizer>;
   rows.owners = owners;
@@ -69,7 +69,7 @@ constexpr int owners_at(int world, int owners) {
 static_assert(placement<ts::RootOptimizer>.owners == 1 && owners_at(4, 1) == 1 && owners_at(4, 3) == 3);
 static_assert(owners_at(4, 0) == 4 && owners_at(4, 9) == 4 && owners_at(1, 3) == 1);
 
-// Precision: parameter, activation, micro-batch gradient, wire; accumulator, master.
+// Precision: types of parameters, activations, micro-batch gradients and wire; of accumulator and master.
 template <class T>
 constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::On<ts::Cuda>, ts::Attention<ts::Reference>, ts::Precision<T>>;
@@ -84,7 +84,8 @@ static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
 static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
 static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));
 
-// A master copy exists where its format or its place differs from the parameters', or a rank has more of it.
+// There is a separate master copy if its format or placement differs from the parameters', or if a rank holds
+// more of it.
 static_assert(!ts::has_separate_master(recipe<>) && !ts::has_separate_master(recipe<ts::Precision<double>>));
 static_assert(!ts::has_separate_master(recipe<ts::Offload<ts::Cpu, ts::AllState>>));
 static_assert(ts::has_separate_master(recipe<ts::Precision<ts::bfloat16>>));
@@ -92,7 +93,7 @@ static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
 static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
               !ts::has_separate_master(recipe<ts::ZeroStage<3>>));
 
-// The other slots, their defaults and their names.
+// The other slots, with their defaults and names.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
                                               "tuned", "eager", "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy written outside the library, in one header and without any registration, stands beside the
-// built-in ones: any order, one type, its name in every report, its decisions in the table, the same rules.
+// Tests that a policy defined outside the library, in one header and without registration, is equal to the
+// built-in ones: any order gives one type, reports show its name, the table has its decisions, and the same
+// rules apply.
 #include "host_accumulator.hpp"
 #include "support.hpp"
 #include "wide_wire.hpp"
@@ -22,17 +23,17 @@ static_assert(Wide::recipe.names.reduction == "wide32");
 static_assert(Wide::recipe.types.wire == ts::DType::f32 &&
               Wide::recipe.types.micro_gradient == ts::DType::f16);
 
-// Rules read the table, so they hold for policies that their author never saw.
+// Rules read the table, so they also apply to policies that the library does not know.
 using Cudnn = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<float>,
                            ts::Attention<ts::Cudnn>>::config;
 static_assert(!ts::is_legal<Cudnn>);
 static_assert(ts::broken_rule(ts::recipe_table<Cudnn>)->starts_with("Reduction<Ordered> promises"));
 
-// Its own arguments, and its slot's uniqueness, are guarded alike.
+// Its arguments and the uniqueness of its slot are checked in the same way.
 static_assert(!ts::is_legal<ts::Resolved<WideWire<ts::half>>::config>);
 static_assert(!ts::is_legal<ts::Resolved<WideWire<float>, ts::Reduction<ts::Fast>>::config>);
 
-// A name may be any text that is there while compiling, and describe a template.
+// A name may be any text that exists at compile time. It may describe a template.
 struct Spelled {
   using policy_slot = ts::slot::offload;
   static constexpr char const* name = "spelled";

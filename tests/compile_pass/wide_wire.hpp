@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of a user's own, for the slot reduction: ordered sums whose micro-batch gradients travel in a
-// format of their own. It takes an argument, so it says which are right and refuses the rest in a sentence.
+// Defines a user's policy for the slot reduction: ordered sums whose micro-batch gradients are sent in a
+// separate format. Its argument is that format. The policy states which arguments are legal and refuses the
+// others with a sentence.
 #pragma once
 
 #include "tessera/policy/reduction.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of attention on a GPU share: sizes, how far results may differ, and problems with keys that
-// several heads share.
+// Provides shared parts of the attention tests on a GPU: sizes, tolerances, and problems in which several
+// query heads share key heads.
 #pragma once
 
 #include <algorithm>
@@ -34,26 +34,26 @@ inline std::string text(Size size) {
          std::to_string(size.heads) + " " + std::to_string(size.head);
 }
 
-/// The formats in which tensor cores multiply values of fp32.
+/// The formats in which tensor cores multiply fp32 values.
 inline constexpr DType fp32_products[] = {DType::tf32, DType::bf16x6, DType::bf16x3};
 
-/// The formats in which values of T are multiplied: as they are, and fp32's others.
+/// The formats in which values of T are multiplied: their own, and for fp32 also the tensor core formats.
 template <class T>
 std::vector<DType> products() {
   if (std::is_same_v<T, float>) return {DType::f32, DType::tf32, DType::bf16x6, DType::bf16x3};
   return {DType::f32};
 }
 
-/// What attention in T may differ by, of the scale of its results: fp32's tolerance, and what rounding makes
-/// of scores, of probabilities and of their products. tf32 rounds both factors of a term, by 2^-11 each; of
-/// six pieces' products what is left out is less than fp32's own rounding.
+/// The largest allowed difference of attention in T, relative to the scale of its results: the tolerance of
+/// T, plus the effect of rounding on scores, probabilities and their products. tf32 rounds both factors of a
+/// term, by 2^-11 each. The terms that six pieces leave out are smaller than fp32's own rounding.
 template <class T>
 double tolerance_of(DType product) {
   double const of_term = product == DType::tf32 ? 2 * 0x1p-11 : product == DType::bf16x3 ? 3 * 0x1p-16 : 0.0;
   return reference::tolerance<T>() + 2 * of_term;
 }
 
-/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+/// The largest |got - want| / (floor + |want|); infinite if a result is not finite.
 template <class T, class W>
 double distance(Array<T> const& got, Array<W> const& want, double floor) {
   double worst = got.values.size() == want.values.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -64,7 +64,7 @@ double distance(Array<T> const& got, Array<W> const& want, double floor) {
   return worst;
 }
 
-/// Heads of keys that several heads of queries share, and queries that are a span of the positions.
+/// Key heads that several query heads share, with queries for a span of the positions.
 struct Span {
   Size size;  // of the queries, with all their heads
   std::int64_t group, first, keys;
@@ -76,7 +76,7 @@ struct Spanned {
   Array<compute_t<T>> logsumexp;
 };
 
-/// Keys and values lie side by side in one tensor.
+/// Views of keys and values, which are adjacent columns of one tensor.
 template <class Place, class T>
 ops::HeadColumns<T, Place> heads_of(Tensor<T, Place> q, Tensor<T, Place> kv) {
   std::int64_t const columns = kv.shape().columns() / 2;
@@ -111,7 +111,7 @@ Spanned<T> span_on_cpu(Machine& machine, SpanProblem<T> p) {
   return r;
 }
 
-/// Into outputs that held NaN; the gradient starts from the CPU's results.
+/// Runs the problem into outputs filled with NaN. Backward starts from the CPU's results.
 template <class T>
 Spanned<T> span_on_gpu(Gpu& gpu, SpanProblem<T> const& p, Spanned<T> const& start) {
   Spanned<T> const r = p.empty(&poison<T>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN's attention on a GPU against the CPU form, where the build has it.
+// Tests cuDNN's attention on a GPU against the CPU implementation, if the build has cuDNN.
 #include <cstddef>
 #include <cstdint>
 
@@ -35,7 +35,7 @@ using test::text;
 
 namespace {
 
-/// `range` of the values; results are compared on the scale of `floor`. Its bits may differ from run to run.
+/// Compares results relative to `floor`, for inputs within `range`. cuDNN's bits may differ from run to run.
 template <class T>
 void cudnn_matches(Machine& machine, Context<Cuda>& cudnn, Span const& span, double range = 1.5,
                    double floor = 1.0) {
@@ -92,8 +92,8 @@ TEST_CASE("on a GPU, cuDNN takes samples and heads in pieces that a small worksp
   TESSERA_NEEDS_CUDNN();
   Machine machine(2);
   Gpu gpu;
-  // What cuDNN sums of a head takes 129 * 65 numbers: five samples of seven heads go as 2, 2 and 1 in the
-  // first workspace, in the second heads as 4 and 3.
+  // cuDNN needs 129 * 65 numbers per head for its sums. The first workspace takes the five samples of seven
+  // heads in batches of 2, 2 and 1. The second takes the heads in batches of 4 and 3.
   for (std::size_t const heads : {15, 4}) {
     CAPTURE(heads);
     Context<Cuda> small(1, gpu.workspace.span().first(heads * 129 * 65 * sizeof(float)), nullptr,

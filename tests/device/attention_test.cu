@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention on a GPU against the CPU form, over types, lengths, widths and counts of heads; bits
-// against a second run.
+// Tests causal attention on a GPU against the CPU implementation, over types, lengths, widths and head
+// counts, and for identical bits in a second run.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -57,7 +57,8 @@ Attended<T> attend(Machine& machine, Size size, Array<T>& qkv, Array<T>& dout) {
   return result;
 }
 
-/// The same on the GPU, into outputs that held NaN; the gradient starts from the CPU's results where given.
+/// Runs forward and backward on the GPU, into outputs filled with NaN. Backward starts from the CPU's results
+/// if they are given.
 template <class T>
 Attended<T> attend(Gpu& gpu, Size size, Array<T> const& qkv, Array<T> const& dout,
                    Attended<T> const* start = nullptr, bool sums = false) {
@@ -77,7 +78,7 @@ Attended<T> attend(Gpu& gpu, Size size, Array<T> const& qkv, Array<T> const& dou
   return {out.back(), dqkv.back(), logsumexp.back()};
 }
 
-/// `range` of the values; results are compared on the scale of `floor`.
+/// Compares results relative to `floor`, for inputs within `range`.
 template <class T>
 void attention_matches(Machine& machine, Gpu& gpu, Size size, double range = 1.5, double floor = 1.0) {
   using S = compute_t<T>;
@@ -204,7 +205,7 @@ TEST_CASE_TEMPLATE("on a GPU, attention does not look ahead", T, float, double, 
       for (std::int64_t i = changed * c; i < t * c; ++i) same += second[i] == first[i];
       CHECK(wrong == 0);
       CHECK(same < t * c / 20);
-      // NaN reaches no tile of 64 rows before it, and every row after.
+      // A NaN in one row must not reach any earlier tile of 64 rows, and must reach every later row.
       for (std::int64_t i = changed * 3 * c; i < (changed + 1) * 3 * c; ++i)
         qkv.at(i) = T(std::numeric_limits<float>::quiet_NaN());
       Array<T> const third = attend(gpu, size, qkv, dout).out;
@@ -230,7 +231,7 @@ TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, w
     CHECK(distance(got.out, want.out, 1.0) < reference::tolerance<T>());
     CHECK(distance(got.logsumexp, want.logsumexp, 1.0) < reference::tolerance<float>());
     CHECK(distance(got.dqkv, want.dqkv, 2.0) < 2 * reference::tolerance<T>());
-    CHECK_FALSE(reference::same_bits(got.logsumexp.values, want.logsumexp.values));  // other kernels
+    CHECK_FALSE(reference::same_bits(got.logsumexp.values, want.logsumexp.values));  // by other kernels
   }
   CHECK(plain.context.attention_ran() == AttentionKind::reference);
   CHECK(fused.context.attention_ran() == AttentionKind::fused);
@@ -238,7 +239,7 @@ TEST_CASE_TEMPLATE("on a GPU, attention on tensor cores matches the reference, w
 
 namespace {
 
-/// What GPUs without warpgroups run.
+/// Runs the path for GPUs without warpgroups.
 template <int D, class T>
 Attended<T> attend_by_warps(Size size, Array<T> const& qkv, Array<T> const& dout, Attended<T> const& start) {
   std::int64_t const b = size.samples, t = size.sequence, c = size.channels(), pairs = b * size.heads;
@@ -384,8 +385,8 @@ TEST_CASE_TEMPLATE("on a GPU, queries may be a span of the positions", T, float,
   for (std::int64_t head : {20, 32, 64, 128}) {
     spans.push_back({{2, 5, 2, head}, 1, 3, 8});
     spans.push_back({{1, 70, 4, head}, 2, 61, 131});
-    spans.push_back({{1, 200, 2, head}, 1, 999, 1210});  // the last keys are not seen
-    spans.push_back({{2, 40, 4, head}, 4, 0, 300});      // nor are whole blocks of them
+    spans.push_back({{1, 200, 2, head}, 1, 999, 1210});  // the last keys are masked for all queries
+    spans.push_back({{2, 40, 4, head}, 4, 0, 300});      // as are whole blocks of keys
     spans.push_back({{2, 40, 4, head}, 2, 20, 128});
   }
   for (DType const product : products<T>()) spans_match<T>(machine, spans, product);
@@ -407,7 +408,7 @@ TEST_CASE("on a GPU, the gradient of shared keys has the same bits in a small wo
   CHECK(reference::same_bits(dq.back().values, whole.dq.values));
   CHECK(reference::same_bits(dkv.back().values, whole.dkv.values));
 
-  // Heads that share keys go together or not at all.
+  // Heads that share keys are processed together or refused.
   Context<Cuda> tiny(1, gpu.workspace.span().first(2 * 129 * sizeof(float)));
   ops::attention_backward(tiny, dout.cview(), heads_of(q.view(), kv.view()), out.cview(), logsumexp.cview(),
                           6, heads_of(dq.view(), dkv.view()));
@@ -422,7 +423,7 @@ TEST_CASE_TEMPLATE("on a GPU, attention takes operands that are not aligned", T,
   using S = compute_t<T>;
   TESSERA_NEEDS_GPU();
   Machine machine(2);
-  // Plain arithmetic takes what packs do not, in every format of products.
+  // Plain arithmetic handles the inputs that packed accesses cannot, in every product format.
   Gpu gpu(1 << 16, {.product = std::is_same_v<T, float> ? DType::tf32 : DType::f32});
   Size const size{1, 100, 2, 64};
   std::int64_t const t = size.sequence, c = size.channels();

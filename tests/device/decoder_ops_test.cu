@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm, SwiGLU, rotary positions and the embedding's options on a GPU against the CPU. Each prints the
-// largest difference that it saw.
+// Tests RMSNorm, SwiGLU, rotary positions and the options of the embedding on a GPU against the CPU. Each
+// test prints the largest difference.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -33,7 +33,7 @@ using test::Shifted;
 
 namespace {
 
-/// Keeps the largest difference, in units of the tolerance of T, and says it at the end.
+/// Records the largest difference, in units of the tolerance of T, and prints it at the end.
 template <class T>
 struct Worst {
   std::string what;
@@ -44,7 +44,7 @@ struct Worst {
   Worst(Worst const&) = delete;
   ~Worst() { MESSAGE(what << ": the largest difference is " << value << " of the tolerance"); }
 
-  /// |got - want| / (floor + |want|), for results in U; a NaN on one side alone is infinite.
+  /// got - want| / (floor + |want|), for results in U; infinite if only one side is NaN.
   template <class U>
   void take(Array<U> const& got, Array<U> const& want, double floor = 1.0) {
     for (std::int64_t i = 0; i < want.shape.elements(); ++i) {
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("GPU: rms norm matches the CPU", T, float, double, tessera::h
   Machine machine(2);
   Gpu gpu;
   Worst<T> worst("rms_norm");
-  // Rows within a warp, of several warps, of several rows a block, and longer than the registers hold.
+  // Rows that fit in one warp, in several warps, several rows per block, and rows too long for the registers.
   for (Size const size :
        {Size{1, 1}, Size{7, 33}, Size{65, 128}, Size{130, 129}, Size{5, 768}, Size{9, 1032}, Size{5003, 40},
         Size{601, 1600}, Size{33, 4096}, Size{5, 8192}, Size{5, 8193}, Size{3, 33001}, Size{1100, 2050}}) {
@@ -134,7 +134,7 @@ TEST_CASE_TEMPLATE("GPU: rms norm matches the CPU", T, float, double, tessera::h
       worst.take(got.dgamma, want.dgamma, std::sqrt(static_cast<double>(size.rows)));
       CHECK(worst.value < 1);
       CHECK(got == norm_on_gpu(gpu, problem, with_residual, 0, true));
-      CHECK(got == norm_on_gpu(gpu, problem, with_residual, 1, false));  // addresses change no sum
+      CHECK(got == norm_on_gpu(gpu, problem, with_residual, 1, false));  // alignment changes no sum
     }
   }
 }

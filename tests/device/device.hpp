@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests on a GPU share: a context with its workspace, device copies of arrays, and the way to skip.
+// Provides shared parts of the GPU tests: a context with its workspace, device copies of arrays, and
+// skipping.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace test {
 
 using namespace tessera;
 
-/// Device memory that ends with its scope.
+/// Device memory that is freed at the end of its scope.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t bytes) : bytes_(bytes) {
@@ -62,11 +63,11 @@ class OnGpu {
     cuda::require(cudaMemcpy(memory_.data(), from.values.data(), from.values.size() * sizeof(T),
                              cudaMemcpyHostToDevice),
                   "cudaMemcpy");
-    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // no lane waits for the default stream
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // lanes ignore the default stream
   }
   Tensor<T, Cuda> view() { return {reinterpret_cast<T*>(memory_.data()), shape_}; }
   Tensor<T const, Cuda> cview() const { return {reinterpret_cast<T const*>(memory_.data()), shape_}; }
-  /// The values now; wait for the work first.
+  /// The current values. Wait for pending work first.
   reference::Array<T> back() const {
     reference::Array<T> result(shape_);
     cuda::require(cudaMemcpy(result.values.data(), memory_.data(), result.values.size() * sizeof(T),
@@ -80,7 +81,7 @@ class OnGpu {
   DeviceBytes memory_;
 };
 
-/// The largest |got - want| / (floor + |want|); infinite where a result is no number.
+/// The largest |got - want| / (floor + |want|); infinite if a result is not finite.
 template <class T, class U>
 double distance(reference::Array<T> const& got, std::vector<U> const& want, double floor) {
   double worst = got.values.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
@@ -92,8 +93,8 @@ double distance(reference::Array<T> const& got, std::vector<U> const& want, doub
   return worst;
 }
 
-/// Whether the rows of `partials` (blocks, N) add up to the sums of the columns of `of` (..., N), but for the
-/// roundings of sums in S.
+/// Tells whether the rows of `partials` (blocks, N) add up to the column sums of `of` (..., N), within the
+/// rounding of sums in S.
 template <class S, class T>
 bool adds_up(reference::Array<S> const& partials, reference::Array<T> const& of) {
   auto const columns = static_cast<std::size_t>(of.shape.columns());
@@ -111,13 +112,13 @@ bool adds_up(reference::Array<S> const& partials, reference::Array<T> const& of)
   return true;
 }
 
-/// What results hold before they are written.
+/// The value that results hold before they are written.
 template <class T>
 reference::Array<T> poison(Shape const& shape) {
   return reference::Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// A device copy that starts `offset` elements behind an aligned address.
+/// A device copy that starts `offset` elements after an aligned address.
 template <class T>
 class Shifted {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion, filling, copying, folding, norms, inspection, GELU and AdamW on a GPU against the CPU: the same
-// bits wherever the contract says so.
+// Tests conversion, filling, copying, folding, norms, inspection, GELU and AdamW on a GPU against the CPU.
+// Bits are equal wherever the contract promises it.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -33,7 +33,7 @@ using test::OnGpu;
 
 namespace {
 
-// Around packs of 2, 4 and 8 values, blocks of 4096, and several blocks of threads.
+// Lengths around packs of 2, 4 and 8 values, around blocks of 4096, and over several thread blocks.
 std::int64_t const lengths[] = {1, 3, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003};
 
 template <class T>
@@ -41,7 +41,7 @@ Array<T> poison(std::int64_t n) {
   return Array<T>({n}, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// The elements from `offset` on: with 1, nothing starts where vectors may.
+/// A view of the elements from `offset` on. With 1, the start is not aligned for vector accesses.
 template <class T>
 Tensor<T, Cuda> from(Tensor<T, Cuda> all, std::int64_t offset) {
   return {all.data() + offset, {all.elements() - offset}};
@@ -51,8 +51,8 @@ Tensor<T> from(Tensor<T> all, std::int64_t offset) {
   return {all.data() + offset, {all.elements() - offset}};
 }
 
-/// Random values of many magnitudes, and those where conversions have edges: zeros, denormals, halfway
-/// cases, the largest, infinities.
+/// Random values of many magnitudes, plus the edge cases of conversions: zeros, denormals, halfway cases, the
+/// largest value, infinities.
 template <class T>
 Array<T> awkward(std::int64_t n, std::uint32_t seed) {
   double const edges[] = {0.0,
@@ -97,7 +97,8 @@ void converts_like_the_cpu(Machine& machine, Gpu& gpu) {
       ops::convert(machine.context, from(source.view(), offset), from(want.view(), offset));
       ops::convert(gpu.context, from(device_source.view(), offset), from(got.view(), offset));
       gpu.finish();
-      // The element before the view stays as it was; NaN bits are compared where nothing was written.
+      // The element before the view stays unchanged. Comparing NaN bits shows which elements were not
+      // written.
       CHECK(same_bits(got.back().values, want.values));
     }
 }
@@ -291,7 +292,7 @@ TEST_CASE_TEMPLATE("GPU: norm partials note the first value that is not finite, 
   CHECK(noted({}, {}) == -1);
   CHECK(noted({n - 1}, {}) == begin + n - 1);
   CHECK(noted({8191, 4096, 4100, 100000, n - 1}, {}) == begin + 4096);
-  CHECK(noted({30000}, {2, 7}) == begin + 30000);  // backward met unit 3 first
+  CHECK(noted({30000}, {2, 7}) == begin + 30000);  // unit 3 comes first in backward
   CHECK(noted({30000}, {4, 7}) == 7);
   std::vector<std::int64_t> all;
   for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
@@ -303,7 +304,7 @@ TEST_CASE("GPU: norm partials note a block whose squares overflow only as they a
   Machine machine(2);
   Gpu gpu;
   Array<double> values = reference::random<double>({3 * 4096}, 5, 3.0);
-  values.at(4096 + 5) = 1e25;  // whose square is a double, and no float
+  values.at(4096 + 5) = 1e25;  // the square fits a double but not a float
   OnGpu<double> device(values);
   Array<float> partials = poison<float>(3);
   OnGpu<float> sums(partials);
@@ -384,7 +385,7 @@ TEST_CASE_TEMPLATE("GPU: GELU matches the definition and the CPU, in place too",
 
 namespace {
 
-/// What an update changes.
+/// The buffers that an update changes.
 template <class S, class T>
 struct Parameters {
   Array<S> master, first, second;
@@ -402,7 +403,7 @@ void updates_like_the_cpu(std::int64_t n, std::int64_t offset, bool separate) {
                       poison<T>(n)};
   for (std::int64_t i = 0; i < n; ++i) {
     at.second.at(i) = static_cast<S>(at.first[i] * at.first[i]);
-    if (i % 7 != 0) continue;  // moments that fall below 2^-100 on the way
+    if (i % 7 != 0) continue;  // moments that fall below 2^-100 during the update
     at.first.at(i) = static_cast<S>(i % 2 ? 1e-30 : -1e-30);
     at.second.at(i) = static_cast<S>(0.9e-30);
   }

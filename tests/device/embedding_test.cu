@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings on a GPU: the CPU's bits in both directions, whatever the tokens are.
+// Tests embeddings on a GPU: bits equal the CPU's in both directions, for any tokens.
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -22,7 +22,7 @@ using test::poison;
 
 namespace {
 
-/// Tokens below `vocabulary`, of which `percent` percent are the same one.
+/// Tokens below `vocabulary`. `percent` percent of them are the same token.
 Array<std::int32_t> some_tokens(Shape const& shape, std::int32_t vocabulary, std::uint32_t percent,
                                 std::uint32_t seed) {
   Array<std::int32_t> tokens(shape, 0);
@@ -40,7 +40,7 @@ Array<std::int32_t> some_tokens(Shape const& shape, std::int32_t vocabulary, std
 
 struct Size {
   std::int64_t samples, sequence, channels, vocabulary, positions;
-  std::uint32_t percent;  // of tokens that are the same
+  std::uint32_t percent;  // share of tokens that are equal
 };
 
 constexpr Size sizes[] = {

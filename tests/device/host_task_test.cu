@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host code in the lanes of a GPU: in order with copies both ways, in graphs and without, however many steps
-// ahead, several lanes at once; failures of the task and of the GPU.
+// Tests host code in the lanes of a GPU: order between copies in both directions, with and without graphs,
+// any number of steps ahead, several lanes at once, and failures of the task and of the GPU.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -23,11 +23,11 @@ namespace {
 
 using namespace test;
 
-/// A step that carries values from the GPU to the host, where a task changes them, and back: for each chunk
-/// down (entry 3c), task (3c + 1), up (3c + 2).
+/// A step that copies values to the host, changes them in a task and copies them back. For each chunk c:
+/// download (entry 3c), task (3c + 1), upload (3c + 2).
 struct RoundTrip {
   static constexpr int chunks = 3;
-  static constexpr std::int64_t elements = 200'000;  // of a chunk
+  static constexpr std::int64_t elements = 200'000;  // per chunk
   static constexpr std::uint32_t factor = 1664525, summand = 1013904223;
 
   struct Chunk {
@@ -70,7 +70,7 @@ struct RoundTrip {
       context.end(3 * chunk + 2, false);
     }
   }
-  /// How many values are not what so many steps make of 0.
+  /// Counts the values that differ from the result of `steps` steps that start from 0.
   std::int64_t wrong_after(int steps) const {
     std::uint32_t want = 0;
     for (int step = 0; step < steps; ++step) want = want * factor + summand;
@@ -112,7 +112,7 @@ TEST_CASE("GPU: host tasks stand between copies down and up, in graphs and witho
 
 TEST_CASE("GPU: pinned memory of any size begins where a disk reads it") {
   TESSERA_NEEDS_GPU();
-  std::vector<OffloadArena<Cuda>> arenas;  // all at once, so that small ones share what CUDA pins
+  std::vector<OffloadArena<Cuda>> arenas;  // all at once, so that small arenas share pinned memory
   for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 22; bytes = bytes * 3 + 512) {
     arenas.emplace_back(bytes);
     arenas.emplace_back(bytes);
@@ -207,7 +207,7 @@ TEST_CASE("GPU child: a failed kernel before a host task" * doctest::skip()) {
 
 TEST_CASE("GPU: a failed kernel before a host task leaves nothing waiting") {
   TESSERA_NEEDS_GPU();
-  std::array<char, PATH_MAX> self{};  // a process of its own: the failure ends its use of the GPU
+  std::array<char, PATH_MAX> self{};  // a separate process: the failure makes its GPU unusable
   REQUIRE(::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0);
   std::string const command = "timeout 60 '" + std::string(self.data()) +
                               "' --no-skip --test-case='GPU child: a failed kernel*' > /dev/null 2>&1";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial weights formed on a GPU: the bits of the host's.
+// Tests that initial weights computed on a GPU have the same bits as on the host.
 #include <cstdint>
 #include <string>
 #include <vector>

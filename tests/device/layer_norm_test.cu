@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation on a GPU against the CPU, at every way that rows are spread over threads.
+// Tests layer normalization on a GPU against the CPU, for every mapping of rows to threads.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -32,7 +32,7 @@ std::vector<double> doubles(Array<T> const& values) {
   return {values.values.begin(), values.values.end()};
 }
 
-/// What the two passes give.
+/// The results of the two passes.
 template <class T>
 struct Results {
   Array<T> y, dx, dgamma, dbeta;
@@ -56,7 +56,7 @@ struct Problem {
   Array<T> x, gamma, beta, dy, residual;
 };
 
-/// Which operand dx is, if any.
+/// The operand that dx overwrites, if any.
 enum class InPlace { no, dy, residual };
 
 template <class T>
@@ -132,7 +132,7 @@ void matches_the_cpu(Machine& machine, Gpu& gpu, std::int64_t rows, std::int64_t
     CHECK(reference::error(got.dgamma, doubles(want.dgamma), tall) < limit);
     CHECK(reference::error(got.dbeta, doubles(want.dbeta), tall) < limit);
     CHECK(got == on_gpu(gpu, problem, with_residual));
-    CHECK(got == on_gpu(gpu, problem, with_residual, 1));  // addresses change no sum
+    CHECK(got == on_gpu(gpu, problem, with_residual, 1));  // alignment changes no sum
     CHECK(got == on_gpu(gpu, problem, with_residual, 0, InPlace::dy));
     if (with_residual) CHECK(got == on_gpu(gpu, problem, true, 0, InPlace::residual));
     for (InPlace const in_place : {InPlace::no, InPlace::residual})
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("GPU: layer norm of many rows takes several rows a block", T,
   Gpu gpu;
   matches_the_cpu<T>(machine, gpu, 5003, 40);
   matches_the_cpu<T>(machine, gpu, 2117, 264);
-  matches_the_cpu<T>(machine, gpu, 2117, 600);  // a warp a row, of which some lanes have less
+  matches_the_cpu<T>(machine, gpu, 2117, 600);  // one warp per row; some lanes have fewer values
   matches_the_cpu<T>(machine, gpu, 601, 1600);
 }
 
@@ -168,10 +168,10 @@ TEST_CASE_TEMPLATE("GPU: layer norm of long rows", T, float, double, tessera::ha
   TESSERA_NEEDS_GPU();
   Machine machine(2);
   Gpu gpu;
-  // The longest that fit into registers, the first that do not, and one that is read in three pieces.
+  // The longest rows that fit into registers, the first that do not, and one that is read in three pieces.
   for (std::int64_t columns : {2048, 2050, 4096, 4104, 8192, 8193, 16384, 16400, 33001})
     matches_the_cpu<T>(machine, gpu, 5, columns);
-  matches_the_cpu<T>(machine, gpu, 1100, 2050);  // in fp64 too long for registers
+  matches_the_cpu<T>(machine, gpu, 1100, 2050);  // too long for registers in fp64
 }
 
 TEST_CASE("GPU: layer norm keeps NaN in its row and takes no rows at all") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers on a GPU: every operation against its CPU form, the plain product kernel and the column sums
-// on their own, bits against a second run.
+// Tests linear layers on a GPU: every operation against its CPU implementation, the plain product kernel and
+// the column sums separately, and identical bits in a second run.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -34,7 +34,7 @@ namespace {
 struct Size {
   std::int64_t m, k, n;
 };
-// The last three have rows of whole 16-byte vectors, as real models do.
+// The last three have rows that consist of whole 16-byte vectors, as in real models.
 constexpr Size sizes[] = {{1, 1, 1},     {1, 37, 5},     {7, 17, 33},    {33, 48, 49},
                           {300, 1, 7},   {130, 33, 100}, {65, 37, 5},    {17, 300, 129},
                           {1, 128, 256}, {129, 64, 72},  {257, 768, 384}};
@@ -43,7 +43,7 @@ std::string text(Size size) {
   return std::to_string(size.m) + " " + std::to_string(size.k) + " " + std::to_string(size.n);
 }
 
-/// What `run(output)` leaves in an output that held NaN, after a second run has given the same bits.
+/// The result of `run(output)` in an output filled with NaN. A second run must give the same bits.
 template <class T, class F>
 Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   OnGpu<T> first(poison<T>(shape)), second(poison<T>(shape));
@@ -104,7 +104,7 @@ void forward_matches(Machine& machine, Gpu& gpu, Size size) {
   ops::linear(gpu.context, gx.cview(), gw.cview(), gresidual.view(),
               {.bias = gbias.cview(), .residual = gresidual.cview()});
   gpu.finish();
-  CHECK(distance(gresidual.back(), want.values, scale) < limit);  // in place: perhaps by another plan
+  CHECK(distance(gresidual.back(), want.values, scale) < limit);  // in place: the plan may differ
 
   ops::linear(machine.context, x.view(), wt.view(), want.view(), {.transposed = true});
   got = twice<T>(gpu, want.shape, [&](Tensor<T, Cuda> y) {
@@ -141,7 +141,7 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
   });
   CHECK(distance(got, want_dx.values, wide) < limit);
 
-  Array<T> share = reference::random<T>({m, k}, 6);  // of another product
+  Array<T> share = reference::random<T>({m, k}, 6);  // result of another product
   OnGpu<T> gshare(share);
   for (Activation const activation : {Activation::none, Activation::gelu, Activation::relu}) {
     ops::linear_backward_input(machine.context, dy.view(), wt.view(), want_dx.view(),
@@ -210,7 +210,7 @@ void backward_matches(Machine& machine, Gpu& gpu, Size size) {
   CHECK(distance(sums, want_sums.values, tall) < reference::tolerance<S>());
 }
 
-/// The options in every combination that the sizes above do not have.
+/// Tests the options in the combinations that the sizes above do not cover.
 template <class T>
 void options_match(Machine& machine, Gpu& gpu, bool transposed, Activation activation) {
   CAPTURE(transposed);
@@ -273,7 +273,7 @@ class Shifted {
   Shape shape_;
 };
 
-/// The plain kernel with what can be fused, in all four storage orders.
+/// Tests the plain kernel with all its fusions, in all four storage orders.
 template <class T>
 void plain_product_matches(Gpu& gpu, Size size) {
   CAPTURE(text(size));
@@ -358,7 +358,7 @@ TEST_CASE("on a GPU, products of fp32 values are in tf32 where the context asks 
   double const scale = std::sqrt(static_cast<double>(k));
   CHECK(distance(y.back(), want.values, scale) < reference::tolerance<float>());
   CHECK(distance(coarse.back(), want.values, scale) <
-        reference::tolerance<tessera::half>());  // both have 10 bits
+        reference::tolerance<tessera::half>());  // both have 10 mantissa bits
   CHECK_FALSE(reference::same_bits(coarse.back().values, y.back().values));
 }
 
@@ -476,7 +476,7 @@ TEST_CASE_TEMPLATE("on a GPU, GELU keeps NaN and has its limits", T, float, doub
 
 namespace {
 
-/// A bias's gradient from sums that another operation left.
+/// Computes a bias gradient from the partial sums of another operation.
 template <class T>
 struct BiasSum {
   BiasSum(std::int64_t blocks, std::int64_t columns)
@@ -491,7 +491,7 @@ struct BiasSum {
   OnGpu<T> dy, dbias;
 };
 
-/// Results of the same sums, in a batch or one by one. One sum of another type comes between the others.
+/// The results of the same sums, batched or one by one. One sum of another type comes in between.
 std::vector<Array<bfloat16>> sums_of_many(Gpu& gpu, bool in_batch, Array<float>& of_floats) {
   std::vector<std::unique_ptr<BiasSum<bfloat16>>> sums;
   for (std::int64_t i = 0; i < 11; ++i)

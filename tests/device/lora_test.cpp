@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters on a GPU: losses of the CPU, and the same bits under every capture, offload and recomputation.
+// Tests adapters on a GPU: losses match the CPU, with equal bits under every capture, offload and
+// recomputation.
 #include <cmath>
 #include <cstddef>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classifier on a GPU against its definition in double and against the CPU, and the sum of losses.
+// Tests the classifier on a GPU against its definition in double and against the CPU, and the sum of losses.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -28,7 +28,7 @@ using test::poison;
 
 namespace {
 
-/// Targets over the whole range; the first and last class and masked rows among them.
+/// Targets over the whole range, including the first and last class and masked rows.
 Array<std::int32_t> some_targets(std::int64_t rows, std::int32_t classes, std::uint32_t seed) {
   Array<std::int32_t> targets({rows}, 0);
   std::uint32_t state = seed;
@@ -71,7 +71,7 @@ struct Results {
   Array<compute_t<T>> losses;
 };
 
-/// Runs it on logits that start `offset` elements behind an aligned address.
+/// Runs the classifier on logits that start `offset` elements after an aligned address.
 template <class T>
 Results<T> on_gpu(Gpu& gpu, Array<T> const& logits, Array<std::int32_t> const& targets, bool gradient,
                   compute_t<T> scale, std::int64_t offset = 0) {
@@ -129,7 +129,7 @@ TEST_CASE_TEMPLATE("GPU: cross entropy matches the definition", T, float, double
 TEST_CASE_TEMPLATE("GPU: cross entropy of large vocabularies", T, float, double, tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
   Gpu gpu;
-  // Rows that stay on chip, and rows that do not fit.
+  // Row lengths that stay on chip, and one that does not fit.
   for (std::int32_t n : {50257, 50304, 131075}) matches_the_definition<T>(gpu, 12, n);
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("GPU: cross entropy of extreme and broken logits") {
   logits.at(1 * n + 50) = std::numeric_limits<float>::quiet_NaN();
   logits.at(2 * n + 60) = infinity;
   for (std::int64_t i = 0; i < n; ++i) {
-    logits.at(3 * n + i) = i == 0 ? 1.0f : -infinity;   // the target alone is possible
+    logits.at(3 * n + i) = i == 0 ? 1.0f : -infinity;   // only the target is possible
     logits.at(4 * n + i) = i < 500 ? -infinity : 2.0f;  // the target, 7, is impossible
   }
   Results<float> const got = on_gpu(gpu, logits, targets, true, 1.0f);
@@ -264,7 +264,7 @@ TEST_CASE_TEMPLATE("on a GPU, a head with padding rows matches the CPU's", T, fl
     };
     double const limit = 4 * reference::tolerance<T>();
     CHECK(close(glosses.back(), losses, limit));
-    CHECK(close(glogits.back(), logits, limit));  // the padding too
+    CHECK(close(glogits.back(), logits, limit));  // including the padding
     CHECK(close(gdx.back(), dx, limit));
     CHECK(close(gdw.back(), dw, limit));
   }

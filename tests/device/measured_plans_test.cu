@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measured plans of products: the bits of the heuristic's first, kept in a file.
+// Tests measured plans of products: results keep the bits of the heuristic's first choice, and plans are kept
+// in a file.
 #include <algorithm>
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -43,7 +44,7 @@ std::size_t lines_of(std::filesystem::path const& path) {
       std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
 }
 
-/// y = x w + bias by whatever plans are chosen now.
+/// y = x w + bias under the current plans.
 template <class T>
 Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
   Gpu gpu(1 << 16, {.product = format});
@@ -83,7 +84,7 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   plans.install();
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
-  // What no file has keeps the first, and nothing is written.
+  // A product that no file lists keeps the heuristic's first choice, and nothing is written.
   product<T>(40, 24, 72);
   CHECK(plans.take_used() == 0);
   CHECK(plans.size() == known);
@@ -138,8 +139,8 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::tf32}) {
     Folder const folder;
-    // Of so few rows that they are cuBLASLt's on Hopper too. The second has columns in two blocks, so that
-    // its results have gaps.
+    // Few enough rows that cuBLASLt computes the products on Hopper too. The second product splits its
+    // columns into two blocks, so its results have gaps.
     Array<float> const want = product<float>(40, 768, 2304, format),
                        wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);

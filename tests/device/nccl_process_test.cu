@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between processes: how they meet, what they see of each other, and how a lost one is named.
+// Tests NCCL between processes: how they connect, what they see of each other, and how a lost rank is named.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -10,7 +10,7 @@
 
 #include "device/nccl_support.cuh"
 
-/// One rank of the cases below; they start it.
+/// Runs one rank of the cases below. They start it as a child process.
 TEST_CASE("a rank that is a process" * doctest::skip()) {
   char const* const mode = std::getenv("TESSERA_NCCL_TEST");
   REQUIRE(mode);
@@ -28,7 +28,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     sum.enqueue(transport, "h.1");
     finish(transport, sum.stream.get());
     transport.barrier({"test"});
-    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 4);  // two to connect
+    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 4);  // two of them for connecting
     if (dies && comm.rank() == 1) raise(SIGKILL);
 
     auto const cases = all_cases(comm.world());

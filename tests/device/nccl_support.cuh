@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of NCCL share: data, every collective, outcomes of a world with a lost rank.
+// Provides shared parts of the NCCL tests: data, every collective, and the outcome of a world with a lost
+// rank.
 #pragma once
 
 #include <algorithm>
@@ -54,7 +55,7 @@ using ts::comm::Transport;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-/// Device memory that ends with its scope.
+/// Device memory that is freed at the end of its scope.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t bytes) {
@@ -111,8 +112,8 @@ std::vector<Case> all_cases(int world) {
   return cases;
 }
 
-/// What a rank holds before a collective: small whole numbers, whose sums are exact in every type and order,
-/// and poison where results go.
+/// A rank's data before a collective: small integers, whose sums are exact in every type and order, and
+/// poison where results go.
 struct Buffers {
   Bytes send, recv;
 
@@ -144,7 +145,7 @@ struct Buffers {
         put(float{});
     }
     if (!of.in_place) return;
-    // In place, `recv` holds everything; a reduce_scatter's `send` does.
+    // In place, `recv` holds all data; for a reduce_scatter, `send` does.
     if (of.move == Move::all_gather || of.move == Move::gather) {
       auto const at = static_cast<std::size_t>(rank * of.piece());
       std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
@@ -177,10 +178,10 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
   }
 }
 
-/// The group that a rank is in.
+/// Returns the group of a rank.
 using GroupOf = std::function<Peers(int rank)>;
 
-/// What every rank holds after each case, by the exchange between threads; [rank][case].
+/// The expected data of every rank after each case, computed by the exchange between threads; [rank][case].
 struct Expected {
   std::vector<std::vector<Buffers>> buffers;
   std::vector<ts::comm::Traffic> traffic;
@@ -248,7 +249,7 @@ class OnDevice {
   std::optional<DeviceBytes> memory_;
 };
 
-/// Texts of what differs, from all ranks.
+/// Collects descriptions of differences from all ranks.
 class Differences {
  public:
   void add(int rank, std::string const& what) {
@@ -279,7 +280,7 @@ void finish(Transport& transport, cudaStream_t stream) {
       "the test");
 }
 
-/// Captures what body() enqueues on the stream.
+/// Captures the work that body() enqueues on the stream.
 ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) {
   ts::cuda::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                     "cudaStreamBeginCapture");
@@ -299,7 +300,8 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-/// `group_of` says among whom; the cases are for groups of `count`.
+/// Runs all cases among the ranks that `group_of` returns, which are groups of `count`, and compares the
+/// results with the exchange between threads.
 void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
   CAPTURE(channel);
@@ -324,14 +326,14 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       differences.add(rank, "the transport is " + std::string(transport.name()));
     if (transport.local_rank() != rank) differences.add(rank, "it has another GPU");
 
-    // Host memory.
+    // In host memory.
     for (std::size_t index = 0; index < cases.size(); ++index) {
       Buffers own(cases[index], index_in_group, count, seed + static_cast<unsigned>(index));
       perform(transport, cases[index], own.send.data(), own.recv.data(), peers);
       if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
     }
 
-    // A stream, eagerly.
+    // On a stream, without a graph.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
     OnDevice const device(cases, index_in_group, count, seed);
     device.reset();
@@ -363,7 +365,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
-    // A graph, three times; also of one call.
+    // In a graph, replayed three times; also with all cases as one call.
     for (bool const grouped : {false, true}) {
       auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
@@ -388,7 +390,7 @@ void compare_with_threads(int world, int channel = 0) {
       world, world, [](int) { return Peers{}; }, channel);
 }
 
-/// What ranks and caller saw of a run that failed.
+/// A failed run as the ranks and the caller saw it.
 struct Outcome {
   struct Lost {
     int rank;
@@ -445,7 +447,7 @@ struct Sum {
   ts::cuda::Stream stream;
 };
 
-/// A child process of this program that runs one case, as a launcher would start it.
+/// Starts a child process of this program that runs one case, as a launcher would.
 pid_t start_child(int rank, int world, int port, std::string const& mode) {
   std::map<std::string, std::string> const set = {
       {"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
@@ -470,7 +472,7 @@ pid_t start_child(int rank, int world, int port, std::string const& mode) {
   return child;
 }
 
-/// The exit code, 128 + the signal, or -1 for a child that had to be killed after a minute.
+/// The exit code, 128 + the signal, or -1 if the child had to be killed after a minute.
 int end_of(pid_t child) {
   auto const start = Clock::now();
   int status = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between GPUs against the exchange between threads, in streams and in graphs; lost ranks.
+// Tests NCCL between GPUs against the exchange between threads, in streams and in graphs, and lost ranks.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -243,7 +243,7 @@ TEST_CASE("a rank whose graph skips a collective is named within the timeout, wi
         for (int replay = 0; replay < 2; ++replay)
           ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
         finish(transport, sum.stream.get());
-        // Only the rank that skips comes here, if any.
+        // Reached, if at all, only by the rank that skips the collective.
         transport.await([] { return false; }, "the others");
       },
       2);
@@ -267,7 +267,7 @@ TEST_CASE("a call that connects can be given up") {
           throw std::runtime_error("never connects");
         }
         Sum const sum;
-        sum.enqueue(transport, "h.1");  // the first one: NCCL may wait for the other rank in the call
+        sum.enqueue(transport, "h.1");  // the first call: NCCL may wait for the other rank inside it
         finish(transport, sum.stream.get());
       },
       60);

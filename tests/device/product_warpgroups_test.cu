@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by warpgroups on a GPU: every end in both storage orders against three loops, and the library's
-// bits.
+// Tests warpgroup products on a GPU: every epilogue in both storage orders against three loops, and against
+// the bits of cuBLASLt.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -30,7 +30,7 @@ struct Size {
   std::int64_t rows, columns, depth;
 };
 
-/// y, and what is written beside it, with `guard` rows after the last that must stay as they were.
+/// Tests y and the additional outputs. `guard` rows after the last one must not change.
 template <class T, bool Rows, ProductEnd End>
 void product_matches(Gpu& gpu, Size size) {
   auto const [m, n, k] = size;
@@ -82,7 +82,7 @@ void product_matches(Gpu& gpu, Size size) {
   if (sums) {
     std::vector<double> of_blocks(static_cast<std::size_t>(blocks * n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i)
-      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // as stored
+      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // the rounded values
     partials.values.resize(of_blocks.size());
     CHECK(distance(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
@@ -101,8 +101,8 @@ void product_matches(Gpu& gpu, Size size) {
 
 template <class T, ProductEnd End>
 void products_match(Gpu& gpu) {
-  // less than a tile, more than one, more tiles than processors, none of them whole; a depth of parts of a
-  // copy, of less and of more copies than are under way at once
+  // Sizes of less than a tile, more than one tile and more tiles than processors, all with partial tiles. The
+  // depths are a partial copy, and fewer and more copies than can be in flight.
   for (Size size :
        {Size{1, 8, 8}, {77, 192, 72}, {129, 200, 64}, {300, 392, 328}, {3000, 1032, 136}, {40000, 200, 16}}) {
     product_matches<T, false, End>(gpu, size);
@@ -149,7 +149,7 @@ TEST_CASE_TEMPLATE("on a GPU, products by warpgroups have the library's bits", T
   }
 }
 
-// Sizes at which a layer takes them, by the operations.
+// Calls the operations at sizes at which a layer uses warpgroups.
 TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products are by warpgroups", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
@@ -194,7 +194,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::same_bits(pre.back().values, library(none, bias.cview().data(), false).values));
   CHECK(reference::same_bits(y.back().values, again.back().values));
 
-  // w as (n, k): dx = dy w^T, with x in dy's place.
+  // w as (n, k): dx = dy w^T, with x in the place of dy.
   OnGpu<T> const turned(reference::random<T>({n, k}, 2));
   ops::linear_backward_input(gpu.context, x.cview(), turned.cview(), y.view(),
                              {.activation = Activation::gelu, .pre = before.cview()});
@@ -206,7 +206,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(distance(y.back(), want, wide) < 2 * limit);  // the library's product was rounded
 }
 
-// The same in fp32 by pieces, against cuBLASLt's products of copies of them.
+// The same for fp32 in pieces, against cuBLASLt's products of copies of the pieces.
 TEST_CASE("on a GPU, layers end as their operations say where products are by planes") {
   TESSERA_NEEDS_GPU();
   if (!cuda::has_warpgroups()) return;
@@ -215,7 +215,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   OnGpu<float> const x(reference::random<float>({m, k}, 1)), w(reference::random<float>({k, n}, 2)),
       turned(reference::random<float>({n, k}, 2)), bias(reference::random<float>({n}, 3)),
       before(reference::random<float>(out, 4, 3.0));
-  // Sums in other orders, in units of about the sum of the terms' magnitudes.
+  // The orders of summation differ, so differences are relative to the sum of the terms' magnitudes.
   auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
     return distance(got, want.values, magnitude) < 1e-5;
   };
@@ -291,7 +291,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   }
 }
 
-// dx of one layer is dy of the layer before, whose bias's gradient is made of its sums.
+// dx of one layer is dy of the layer before. The bias gradient of that layer uses the product's column sums.
 TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();

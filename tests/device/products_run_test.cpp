@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole trainings in fp32 whose products are in another format: near the CPU's fp32, with the same bits under
-// every stage, offload, recomputation and capture.
+// Trains fp32 models with products in other formats. Losses stay close to the CPU's fp32, and bits are equal
+// under every stage, offload, recomputation and capture.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -24,14 +24,14 @@ using test::largest_difference;
 using test::on_gpu;
 using test::trained;
 
-/// A format of products, and how far losses may be from fp32's.
+/// A product format, and the allowed difference of losses from fp32's.
 struct Format {
   std::string_view name;
   double tolerance;
 };
 constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}};
 
-/// Beside `tiny`, a model whose rows are whole 16-byte vectors, as real ones have.
+/// A model whose rows are whole 16-byte vectors, as in real models; the rows of `tiny` are not.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};
 
 Run some_run(int ranks = 1, int accumulation = 1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fp32 values in every format, in all forms that layers use: the largest error, in units of the
-// sum of the terms' magnitudes, against sums in double.
+// Tests products of fp32 values in every format and in all forms that layers use. Errors are the largest
+// ones, in units of the sum of the terms' magnitudes, against sums in double.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -30,12 +30,13 @@ namespace {
 struct Size {
   std::int64_t m, k, n;
 };
-// Odd ones, thin ones, and one of whole 16-byte vectors.
+// Odd sizes, thin sizes, and one of whole 16-byte vectors.
 constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
                           {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {66, 1031, 50}};
 
-/// Each format, and what the error of a product in it is at least and at most: fp32's own; of tf32's factors
-/// 10 bits are kept, by a cut at the worst; of pieces what is left out, and sums on tensor cores.
+/// A format, and the least and largest error of a product in it. fp32 has its own rounding. tf32 keeps 10
+/// bits of each factor, in the worst case by truncation. Pieces leave out terms and are summed on tensor
+/// cores.
 struct Format {
   DType product;
   double least, most;
@@ -45,7 +46,7 @@ constexpr Format formats[] = {{DType::f32, 0.0, 1e-6},
                               {DType::bf16x6, 0.0, 1e-6},
                               {DType::bf16x3, 1e-7, 3 * 0x1p-16 + 1e-6}};
 
-/// What a product has beside its operands.
+/// The additional terms of a product.
 struct Extras {
   bool bias = false, residual = false, pre = false;
   double scale = 1.0;
@@ -57,7 +58,7 @@ constexpr Extras extras[] = {{},
                              {.pre = true},
                              {.residual = true, .pre = true, .scale = 1.75}};
 
-/// A product on the host: values, and the sum of the magnitudes of their terms.
+/// A product computed on the host: its values, and the sums of the magnitudes of their terms.
 struct Exact {
   std::vector<double> value, magnitude;
 };
@@ -69,7 +70,7 @@ Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, boo
           reference::product(a_size, a_transposed, b_size, b_transposed, size.m, size.n, size.k)};
 }
 
-/// The largest error of all elements in units of their magnitude.
+/// The largest error of all elements, in units of their magnitude.
 double largest_error(Array<float> const& got, Exact const& want) {
   double worst = 0;
   for (std::size_t i = 0; i < want.value.size(); ++i) {
@@ -91,15 +92,15 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
           .y = y.view().data()};
 }
 
-/// Which way a product goes.
+/// The implementation that a product uses.
 enum class Way { any, planes };
 bool takes_planes(cuda::Product<float> const& p) {
   return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
          !(p.pre && (p.bias || p.residual));
 }
 
-/// The largest error of a product with one set of extras, after a second run has given the same bits; less
-/// than 0 where it cannot go this way. Rows behind the last stay as they were.
+/// The largest error of a product with one set of extras, negative if the product cannot use this
+/// implementation. A second run must give the same bits. Rows after the last one must not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
                 Way way = Way::any) {
   auto const [m, k, n] = size;
@@ -116,7 +117,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     magnitude *= with.scale;
     if (with.bias) value += bias[i % n], magnitude += std::fabs(bias[i % n]);
     if (with.residual) value += residual[i], magnitude += std::fabs(residual[i]);
-    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // at most 1.13, and magnitudes stay
+    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // gelu' is at most 1.13, so magnitudes stay
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
   OnGpu<float> first(poison<float>({m + guard, n})), second(residual);
@@ -149,12 +150,12 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     REQUIRE(std::isnan(got[i]));
     REQUIRE(again[i] == residual[i]);
   }
-  return std::max(largest_error(got, want), largest_error(again, want));  // perhaps by another plan
+  return std::max(largest_error(got, want), largest_error(again, want));  // the plan may differ
 }
 
-/// What an error may be by so many terms.
+/// The largest allowed error of a product with this number of terms.
 double limit_of(DType product, Extras const& with = {}) {
-  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // of gelu' itself
+  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // error of gelu'
 }
 
 }  // namespace
@@ -169,7 +170,7 @@ TEST_CASE("on a GPU, products of fp32 values are as exact as their format says")
         for (Extras const& with : extras) {
           INFO(std::string(name_of(format.product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
                b_transposed, " ", with.bias, with.residual, with.pre);
-          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // of gelu' itself
+          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // error of gelu'
           CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with) < limit);
         }
     CHECK(error_of(gpu.context, {96, 128, 256}, false, false, {}) >= format.least);
@@ -215,8 +216,8 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
     }
 }
 
-// By either way, whichever this GPU takes: few tiles of a large depth, which clusters share, and more tiles
-// than there are clusters.
+// Tests both implementations, as far as this GPU supports them: few tiles of a large depth, which clusters
+// share, and more tiles than clusters.
 TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::bf16x3}) {
@@ -248,8 +249,8 @@ TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles a
   }
 }
 
-// Tensor cores cut what they add to a sum, which makes one of positive terms over this depth 1.4e-5 too
-// small.
+// Tensor cores truncate each addend. Without a remedy, a sum of positive terms over this depth would be
+// 1.4e-5 too small.
 TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a large depth") {
   TESSERA_NEEDS_GPU();
   Gpu gpu(1 << 16, {.product = DType::bf16x6});
@@ -270,8 +271,8 @@ TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a la
   CHECK(largest_error(y.back(), want) < 2e-6);
 }
 
-// Less than a tile, more than one, more tiles than clusters, none of them whole; depths of parts of a copy,
-// and few tiles of a large depth.
+// Sizes of less than a tile, more than one tile and more tiles than clusters, all with partial tiles. Depths
+// of partial copies, and few tiles of a large depth.
 TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
@@ -288,7 +289,7 @@ TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   }
 }
 
-// On an H200, whose 66 clusters have 48 tiles here: others have the last quarter of each.
+// An H200 has 66 clusters for the 48 tiles here. The spare clusters compute the last quarter of each tile.
 TEST_CASE("on a GPU, products by planes whose tiles have clusters of their own and others for the rest") {
   TESSERA_NEEDS_GPU();
   Size const size{5, 3000, 47 * 192 + 4};

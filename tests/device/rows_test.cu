@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over rows have the bits of operations one by one, and so have sums over rows in a batch.
+// Tests that operations over rows have the bits of one-by-one operations, and batched sums over rows those of
+// separate ones.
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -44,8 +45,7 @@ void append_bits(std::vector<std::uint64_t>& bits, std::vector<T> const& values)
 }
 
 /// Updates and norms of `count` arrays of many lengths. Every fifth array is not aligned, every ninth is
-/// empty, and two of the gradients have a value that is not finite. T is void where the master is the
-/// weights.
+/// empty, and two gradients have a value that is not finite. With T void, the master is the weights.
 template <class G, class S, class T>
 struct Updated {
   using W = std::conditional_t<std::is_void_v<T>, S, T>;
@@ -119,7 +119,7 @@ struct Updated {
     auto const result = ops::number_rows<Row>(rows, reinterpret_cast<Row const*>(memory.data()));
     cuda::require(cudaMemcpy(memory.data(), rows.data(), rows.size() * sizeof(Row), cudaMemcpyHostToDevice),
                   "cudaMemcpy");
-    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // no lane waits for the default stream
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // lanes ignore the default stream
     return result;
   }
 
@@ -159,7 +159,7 @@ void rows_are_like_one_by_one(std::uint32_t count, std::int64_t skipped) {
   CHECK(want.unit == (count > 52 ? 52 : count > 16 ? 16 : -1));
 }
 
-/// Sums over rows of a block's layers, in one batch or without.
+/// Sums over rows for the layers of a block, batched or not.
 struct Summed {
   explicit Summed(bool in_batch, int layers) {
     constexpr std::int64_t rows = 3000, columns = 200;
@@ -179,7 +179,7 @@ struct Summed {
       for (int i = 0; i < layers; ++i) {
         ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                     {.dbias = result({columns}), .partials = bias_sums.cview()});
-        // This one forms partial sums in the workspace, and adds them up at once.
+        // This one forms partial sums in the workspace and adds them up at once.
         ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                     {.dbias = result({columns})});
         Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});
@@ -206,7 +206,7 @@ TEST_CASE("GPU: updates and norms of rows have the bits of calls one by one") {
     rows_are_like_one_by_one<double, double, void>(30, skipped);
     rows_are_like_one_by_one<bfloat16, float, bfloat16>(1, skipped);
   }
-  rows_are_like_one_by_one<float, float, bfloat16>(300, 0);  // more than a block of threads asks at once
+  rows_are_like_one_by_one<float, float, bfloat16>(300, 0);  // more rows than one block of threads handles
 }
 
 TEST_CASE("GPU: operations of no rows do nothing") {
@@ -219,7 +219,7 @@ TEST_CASE("GPU: operations of no rows do nothing") {
 
 TEST_CASE("GPU: sums over rows in a batch have the bits of sums without one") {
   TESSERA_NEEDS_GPU();
-  for (int const layers : {1, 4}) {  // 3 sums, and more than a launch takes
+  for (int const layers : {1, 4}) {  // 3 sums, and more than one launch takes
     Summed const want(false, layers), got(true, layers);
     CHECK(got.bits == want.bits);
   }

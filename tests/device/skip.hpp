@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a test on a GPU leaves a machine without one.
+// Provides a way for GPU tests to skip machines without a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ inline int gpu_count() {
 
 }  // namespace test
 
-/// First line of every case: leaves it, with a message, on a machine with fewer GPUs.
+/// The first line of every case. Skips the case, with a message, on a machine with fewer GPUs.
 #define TESSERA_NEEDS_GPUS(number)                                                                 \
   if (::test::gpu_count() < (number)) {                                                            \
     MESSAGE("skipped: this needs ", (number), " CUDA devices and here are ", ::test::gpu_count()); \

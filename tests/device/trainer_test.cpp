@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole training runs on a GPU: against the CPU, and against themselves to the bit.
+// Tests whole training runs on a GPU, against the CPU and for identical bits among themselves.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -89,7 +89,7 @@ TEST_CASE("a graph has the bits of eager steps and runs repeat") {
     }
 }
 
-/// The same global batch on one GPU and on several, in every way.
+/// Compares the same global batch on one GPU and on several, in every split.
 void compare_splits(int ranks) {
   for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
     Run run = some_run(4);
@@ -368,7 +368,7 @@ TEST_CASE("intervals lie between the ends of steps however late reports are read
     std::vector<Ticket> tickets;
     for (int step = 1; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
     double sum = 0.0;
-    for (std::size_t at = tickets.size(); at-- > 0;) {  // the last ones under way in the reverse order
+    for (std::size_t at = tickets.size(); at-- > 0;) {  // read in reverse order while the last ones still run
       StepReport const& report = tickets[at].get();
       CHECK(report.interval >= report.seconds * 0.999);
       sum += report.interval;
@@ -480,7 +480,7 @@ TEST_CASE("the arenas hold what was planned and a plan that is too big is refuse
   Run const run = some_run();
   RecipeTable const table = on_gpu("bf16", "graph", "cpu_optimizer");
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // what a plan without a GPU is made from
+  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // for a plan made without a GPU
   CHECK(make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape).arena_bytes ==
         trainer->plan().arena_bytes);
   for (Tier const tier : {Tier::device, Tier::host})
@@ -509,7 +509,7 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
     for (std::string_view const part : {"wte", "wpe", "h.0.", "ln_", ".weight", ".bias", "c_fc.weight"}) {
       INFO(std::string(precision), ", ", std::string(part));
       Run run = some_run(2);
-      run.options.clip = 0.0;  // the norm is of the trained parameters alone
+      run.options.clip = 0.0;  // the norm covers only trained parameters
       Weights const want = after_a_step(on_gpu(precision), run);
       auto const frozen = [part](std::string_view name) { return name.find(part) != name.npos; };
       run.options.freeze = frozen;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks on GPUs that ask to stop: the vote travels with a step's statistics, also in a captured graph.
+// Tests stop requests of ranks on GPUs: the vote travels with a step's statistics, also in a captured graph.
 #include "tessera/loop/training_loop.hpp"
 
 #include <algorithm>

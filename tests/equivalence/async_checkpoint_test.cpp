@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving beside steps gives the file of the step at which it began, costs what was planned, and fails once.
+// Tests saving while steps run: the file is that of the step at which saving began, the cost is as planned,
+// and a failure is reported once.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -22,7 +23,7 @@ using namespace support;
 using file_support::TemporaryFolder;
 namespace fs = std::filesystem;
 
-/// What a call throws; empty: nothing.
+/// The message of the error that a call throws; empty if there is none.
 template <class Call>
 std::string thrown(Call&& call) {
   try {
@@ -33,7 +34,7 @@ std::string thrown(Call&& call) {
   return {};
 }
 
-/// All weights are 0.5, but for one parameter of the first block.
+/// Sets all weights to 0.5, except for one parameter of the first block.
 void fill(AnyTrainer& trainer, int infinite = -1) {
   trainer.fill([infinite](int unit, int parameter, std::int64_t, std::span<float> out) {
     bool const here = unit == 1 && parameter == infinite;
@@ -111,7 +112,7 @@ TEST_CASE("what saving takes is planned") {
 
 TEST_CASE("a save beside steps that fails says so once on every rank and the run goes on") {
   Run const run = run_beside({.split = {2, 3}});
-  for (int const parameter : {2, 11}) {  // the first rank's alone, and the second's
+  for (int const parameter : {2, 11}) {  // one that only the first rank has, and one of the second
     TemporaryFolder const folder;
     std::array<std::string, 2> there, infinite, next;
     std::array<bool, 2> failed{};

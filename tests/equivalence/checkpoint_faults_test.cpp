@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of checkpoints when formats change, files are damaged, disks refuse and ranks die: one error
-// that names the file, and never a run that goes on from something else.
+// Tests checkpoints when formats change, files are damaged, disks fail and ranks die. Each case gives one
+// error that names the file. No run continues from wrong state.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,8 +38,8 @@ std::map<std::string, std::vector<double>> as_floats(std::map<std::string, std::
   return state;
 }
 
-/// What all ranks of two say together when they resume from a folder; empty: nothing was wrong. The trainer
-/// must be as it was.
+/// The error that both ranks report when they resume from a folder; empty if there is none. The trainer must
+/// be unchanged.
 std::string said_by_resume(fs::path const& folder, Gpt2Options const& model = tiny,
                            TrainerOptions options = {}) {
   std::array<std::string, 2> said;
@@ -119,7 +119,7 @@ TEST_CASE(
       }
     CHECK(hashes[0] == hashes[1]);
     CHECK(fs::exists(folder / "saved/model/model.safetensors.index.json"));
-    // What other programs see of it is whole.
+    // Other programs see a complete model.
     ModelWeights::open(folder / "saved/model", Gpt2(tiny).units({1, 1}), gpt2_weight_names());
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
       holds(said_by_resume(saved), file);
       restore();
     }
-    fs::resize_file(saved / file, fs::file_size(saved / file) - 2);  // the last line break may go
+    fs::resize_file(saved / file, fs::file_size(saved / file) - 2);  // the last line break may be missing
     holds(said_by_resume(saved), file);
     fs::remove(saved / file);
     holds(said_by_resume(saved), file);
@@ -160,7 +160,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   file_support::write(saved / "trainer.json", text);
   holds(said_by_resume(saved), "trainer.json: does not match its checksum");
   restore();
-  // Another version of the library may write files that are whole and hold something else.
+  // Another version of the library may write complete files with different contents.
   auto const rewrite = [&](auto const& change) {
     auto json = nlohmann::ordered_json::parse(file_support::read(saved / "trainer.json"));
     change(json);
@@ -180,7 +180,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
           "trainer.json: " + std::string(key) + " is " + value + ", which it cannot be");
     restore();
   }
-  file_support::write(saved / "model/tokenizer.json", "{}");  // what others add may stay
+  file_support::write(saved / "model/tokenizer.json", "{}");  // files of other programs may stay
   CHECK(said_by_resume(saved).empty());
 
   Gpt2Options other = tiny;
@@ -206,7 +206,7 @@ TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being
 
 TEST_CASE(
     "saving streams: no rank asks for more than a chunk at a time and all of them for each element once") {
-  /// Notes the largest part that is asked for.
+  /// Records the largest part that is requested.
   struct Watched final : StateAccess {
     explicit Watched(StateAccess& inner) : state(inner) {}
     StepPlan const& plan() const override { return state.plan(); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of decoders after GPT-2 in a model of two blocks: every gradient against central differences.
+// Tests the layers of decoders newer than GPT-2 in a model of two blocks: every gradient against central
+// differences.
 #include "tessera/nn/decoder_layers.hpp"
 
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace {
 
 using namespace tessera;
 
-/// A block with biases, LayerNorm and ReLU behind positions from a table, then one with RMSNorm, positions
-/// that turn, shared keys and a gate.
+/// A block with biases, LayerNorm and ReLU after a table of positions, then one with RMSNorm, rotary
+/// positions, shared keys and a gate.
 class TwoBlocks {
   static constexpr std::int64_t channels = 12, words = 17, length = 13;
   static constexpr Init wide = Init::normal(0.3);

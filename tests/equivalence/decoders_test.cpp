@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// OPT and LLaMA: their exact sizes, every gradient against central differences, and the same bits under every
-// sharding, world, offload and recomputation. Losses from outside are in golden_losses_test.cpp.
+// Tests OPT and LLaMA: their exact sizes, every gradient against central differences, and equal bits under
+// every sharding, world, offload and recomputation. golden_losses_test.cpp compares losses with other
+// programs.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -50,7 +51,7 @@ void expect_right(testing::GradientReport const& report, std::size_t parameters)
   CHECK(report.differences.size() == parameters);
 }
 
-/// Fewer sizes than `opt` and `llama`: each parameter is differentiated.
+/// Smaller than `opt` and `llama`, since each parameter is differentiated.
 OptOptions smallest(OptOptions sizes) {
   sizes.layers = 1;
   return sizes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A family that the library does not know, registered by one source (support/mlp_family.cpp): it has its
-// place in the list, and its models train as their types do.
+// Tests a model family that one source file (support/mlp_family.cpp) registers and the library does not know:
+// it is in the list, and its models train as their types do.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -37,7 +37,7 @@ AnyModel small() {
 }
 MlpModel const typed({.layers = 2, .channels = 24, .hidden = 40, .positions = 16, .vocabulary = 61});
 
-/// Trained through make_trainer and by its type, under one recipe.
+/// Trains through make_trainer and through the type, under one recipe.
 template <class... Policies>
 void expect_the_same(int ranks) {
   using Typed = Trainer<MlpModel, Policies...>;

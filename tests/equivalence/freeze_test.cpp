@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frozen parameters: under every sharding, precision, offload and world the run is that of one rank of stage
-// 0 with the same names frozen; frozen values stay, and trained ones are what they are where the gradients of
-// the others are computed and thrown away.
+// Tests frozen parameters: under every sharding, precision, offload and world the run equals that of one rank
+// of stage 0 with the same names frozen. Frozen values do not change. Trained values are the same as when the
+// gradients of frozen ones are computed and thrown away.
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -46,7 +46,7 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// What a trainer of one rank has, of trained and of frozen parameters.
+/// The final parameters of a one-rank trainer, trained and frozen.
 struct Ended {
   Weights trained, frozen;
   double loss = 0.0;
@@ -61,8 +61,7 @@ Ended weights_of(AnyTrainer& trainer, std::function<bool(std::string_view)> cons
   return ended;
 }
 
-/// Trains one rank of stage 0 with everything trained, but puts the weights that match back after each
-/// update.
+/// Trains one rank of stage 0 without freezing, but restores the matching weights after each update.
 Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
@@ -175,7 +174,7 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
           "c_attn.weight|c_proj.bias", "c_fc", "^(?!ln_f)", "^(?!wte)", "^(?!wpe)",
           "^(?!h\\.1\\.ln_2.bias)"}) {
       Run run = run_of(pattern);
-      run.options.clip = 0.0;  // the norm is of the trained parameters alone
+      run.options.clip = 0.0;  // the norm covers only trained parameters
       run.batch = 2;
       INFO(std::string(precision), ", ", pattern);
       Weights before;

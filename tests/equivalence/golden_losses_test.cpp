@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses and gradient norms from outside: PyTorch trained the same models on the same tokens.
+// Compares losses and gradient norms with PyTorch, which trained the same models on the same tokens.
 //
-// Made by tests/equivalence/golden_losses.py with PyTorch 2.15.0 in double (--type float64; its float32
-// differs by less than 1e-6): --learning-rate 1e-3 --weight-decay 0.1 --clip 0.7 --steps 20 --batch 6 x the
-// batch below, tokens from its formula. The weights came from
+// tests/equivalence/golden_losses.py made the numbers with PyTorch 2.15.0 in double (--type float64; its
+// float32 differs by less than 1e-6): --learning-rate 1e-3 --weight-decay 0.1 --clip 0.7 --steps 20 --batch 6
+// x the batch below, with tokens from its formula. The weights came from
 //   train --model layers=L,heads=H,channels=C,positions=64 --vocabulary V --sequence T --steps 0 --save
 //   w.safetensors
-// with the default seed, 1. Those of OPT and LLaMA by transformers_losses.py --golden, with transformers 5.23
-// in double (norms and softmax too; rotary angles are fp32 there) from folders that train saved alike.
+// with the default seed, 1. The numbers of OPT and LLaMA come from transformers_losses.py --golden, with
+// transformers 5.23 in double (norms and softmax too; rotary angles are fp32 there), from folders that train
+// saved in the same way.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -119,7 +120,7 @@ std::vector<Golden> const golden = {
      .records = true},
 };
 
-/// The formulas of golden_losses.py.
+/// The token formulas of golden_losses.py.
 TokenSource tokens_of(Golden const& from) {
   std::vector<std::uint32_t> tokens;
   for (std::uint32_t i = 0; i < 2000; ++i)
@@ -142,7 +143,7 @@ struct Worst {
   double norm = 0.0;  ///< the largest relative difference of a norm
 };
 
-/// Trains 20 steps and holds them against PyTorch's.
+/// Trains 20 steps and compares them with PyTorch's.
 Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accumulation) {
   TokenSource const source = tokens_of(wanted);
   Worst worst;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of whole models in double against central differences, faults planted in a model and named, and
-// the mean that the engine makes of micro-batches, read from the step's buffers.
+// Tests gradients of whole models in double: against central differences, with faults planted in a model that
+// must be named, and the engine's mean over micro-batches, read from the step's buffers.
 #include "tessera/testing/gradients.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace support;
 
-/// The gradient of the mean loss over unmasked tokens, by unit: flat buffers. For a world of one.
+/// The gradient of the mean loss over unmasked tokens, as one flat buffer per unit. For a world of one.
 using Gradients = std::vector<std::vector<double>>;
 
 template <class T>
@@ -49,14 +49,14 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
   return all;
 }
 
-TrainerOptions still(Run const& run) {  // a step that leaves the weights alone
+TrainerOptions still(Run const& run) {  // a step that does not change the weights
   TrainerOptions options = options_of(run);
   options.learning_rate = 0.0;
   options.weight_decay = 0.0;
   return options;
 }
 
-/// What is found of a model that should be right.
+/// Checks the report of a model that should be right.
 void expect_right(testing::GradientReport const& report, std::size_t parameters) {
   INFO(report);
   CHECK(report.right());
@@ -68,7 +68,7 @@ std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
   return make_trainer(any_model(tiny), recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
-/// What an author of a model gets wrong, planted in one that is right.
+/// A correct model with one planted mistake that a model's author could make.
 struct Faulty : TiedModel {
   enum Fault {
     none,
@@ -84,7 +84,7 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
-  /// Places in the lists of the unit `embedding`, and of the unit `plain`.
+  /// Indices into the parameter lists of the units `embedding` and `plain`.
   enum { position_table, token_table };
   enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
   static constexpr int norm_rstd = 2;
@@ -146,7 +146,7 @@ struct Faulty : TiedModel {
     run();
     place = kept;
   }
-  /// Runs with a view whose contents nobody sees.
+  /// Runs with a view whose contents are thrown away.
   template <class View, class Run>
   static void lost(View& place, Run const& run) {
     std::vector<typename View::value_type> elsewhere(static_cast<std::size_t>(place.elements()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA: adapters train alike under every sharding, precision, offload and split; their gradients are those of
-// the loss, training starts from the model as it is, and the merged weights are the model that was trained.
+// Tests LoRA: adapters train equally under every sharding, precision, offload and split. Their gradients are
+// those of the loss, training starts from the unchanged model, and the merged weights give the trained model.
 #include "tessera/lora.hpp"
 
 #include <cstdint>
@@ -81,7 +81,7 @@ void same_everywhere(AnyModel const& model, Targets const& targets, std::string_
       }
 }
 
-/// A model with its adapters in its own list of units, for who knows no options.
+/// A model that lists its adapters in its own units, for code that does not know the options.
 template <class M>
 struct WithAdapters {
   M model;
@@ -185,7 +185,7 @@ TEST_CASE("the gradients of adapters are those of the loss") {
   check_gradients_of(Gpt2(sizes), "all-linear", 16);
   check_gradients_of(
       Opt({.layers = 1, .heads = 2, .channels = 6, .hidden = 9, .positions = 8, .vocabulary = 11}),
-      "all-linear", 12, {1, 4});  // where no ReLU bends
+      "all-linear", 12, {1, 4});  // away from the kinks of ReLU
   check_gradients_of(Llama({.layers = 1,
                             .heads = 4,
                             .key_heads = 2,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every registered recipe through AnyTrainer: planned bytes are used bytes, refusals come before memory is
-// taken, and divergence ends a run.
+// Tests every registered recipe through AnyTrainer: planned bytes equal used bytes, refusals come before
+// memory is allocated, and divergence ends a run.
 #include <array>
 #include <set>
 #include <string>
@@ -51,7 +51,7 @@ TEST_CASE("a plan for a GPU counts the room for pieces of products, and other fo
   CHECK(device_bytes("tf32") == plain);
   CHECK(device_bytes("bf16x6") == plain + static_cast<std::int64_t>(cuda::piece_bytes));
   CHECK(device_bytes("bf16x3") == device_bytes("bf16x6"));
-  // Ranks whose plans differ in nothing else would train apart.
+  // Ranks whose plans differ only in this would train different models.
   CHECK(detail::hash_of_numbers(options, plan_of("bf16x3")) !=
         detail::hash_of_numbers(options, plan_of("bf16x6")));
 }
@@ -135,7 +135,7 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   CHECK(says(text, "8 ranks plan "));
   CHECK(says(text, "no batch fits at this sequence"));
 
-  // A model whose batch is too big: the batch that the text names does train within the same limit.
+  // If a model's batch is too big, the batch that the message suggests trains within the same limit.
   options.batch = 64;
   options.sequence = 40;
   options.memory_limit = std::int64_t{12} << 20;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit in segments trains to the bits of the same unit in one piece, under every sharding and world.
+// Tests that a unit in segments trains to the same bits as the unit in one piece, under every sharding and
+// world.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,7 +20,7 @@ namespace {
 
 using namespace support;
 
-/// Trains a model under a recipe by its names, and compares what was planned with what was used.
+/// Trains a model under a recipe given by its names, and compares planned with used bytes.
 template <class T, class M>
 Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   struct Checked : Engine<Cpu, T> {
@@ -35,7 +36,7 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   });
 }
 
-/// One of its functions takes no segment.
+/// A model with one function that takes no segment.
 struct Forgetful : SegmentedGpt2 {
   using SegmentedGpt2::SegmentedGpt2;
   template <class Place, class T>

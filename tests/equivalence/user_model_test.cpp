@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that the library does not know, under every sharding, by typed trainers: the engine's promises are
-// not GPT-2's alone. Two borrowers of one parameter and frozen parameters are part of it.
+// Tests a model that the library does not know, under every sharding, through typed trainers: the engine's
+// promises hold for any model. The model has frozen parameters and one parameter with two borrowers.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -69,7 +69,7 @@ TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
 }
 
 TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
-  // fp32 borrowers write into the owner's micro-batch gradient, 16-bit ones into buffers of their own.
+  // fp32 borrowers write into the owner's micro-batch gradient, 16-bit borrowers into separate buffers.
   auto const table_gradient = []<class Format>(Format) {
     Run run = usual_tied_run();
     run.split = {1, 2};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policies that the library does not know train like its own: nothing but their header says what they decide.
+// Tests that policies unknown to the library train like built-in ones. Only their headers define their
+// decisions.
 #include <string>
 
 #include <doctest/doctest.h>
@@ -16,7 +17,8 @@ namespace {
 
 using namespace support;
 
-/// Four micro-batches on 1, 2 and 4 ranks and three on 3, all with the bits of one rank of stage 0.
+/// Trains four micro-batches on 1, 2 and 4 ranks and three on 3. All must have the bits of one rank of stage
+/// 0.
 template <class Format, class... Policies>
 void same_at_every_world() {
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {

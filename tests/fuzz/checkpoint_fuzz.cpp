@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: a checkpoint in which one file holds any bytes either throws Error(data) of one line or
-// is resumed. Bytes that begin with { are trainer.json, others the weights or the optimizer's state.
-// Checksums are made to fit, or hardly any input would pass them.
+// libFuzzer target: a checkpoint in which one file holds arbitrary bytes either throws Error(data) of one
+// line or is resumed. Bytes that begin with { replace trainer.json, others the weights or the optimizer's
+// state. Checksums are corrected, since hardly any input would pass them otherwise.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

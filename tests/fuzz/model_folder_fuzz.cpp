@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
     if (again.values.at("n_layer") != ts::HubValue(2)) std::abort();
   });
 
-  // One sound part beside the index, and weights that are read through it.
+  // One sound part next to the index, and weights that are read through it.
   static bool const once = [] {
     ts::WeightsWriter writer(folder.path() / "part.safetensors", units());
     float const values[4] = {1, 2, 3, 4};

@@ -14,7 +14,7 @@
 #include "text/input.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // The first byte chooses what the file claims to be, or hardly any input would be packed.
+  // The first byte selects the file's magic number, since hardly any input would be packed otherwise.
   static constexpr char const* magics[] = {"", "\x1f\x8b\x08", "\x28\xb5\x2f\xfd"};
   std::string bytes = size > 0 ? magics[input[0] % 3] : "";
   if (size > 1) bytes.append(reinterpret_cast<char const*>(input) + 1, size - 1);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a file of plans give plans whose lines, written again, are lines of the
-// file.
+// libFuzzer target: any bytes as a plan file give plans that are written back as lines of that file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

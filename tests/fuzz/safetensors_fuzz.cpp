@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a safetensors file either throw Error(data) or give tensors that lie in the
-// file.
+// libFuzzer target: any bytes as a safetensors file either throw Error(data) or give tensors that are inside
+// the file.
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/safetensors_fuzz.cpp
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "tessera/io/safetensors_header.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // The first eight bytes are made to fit most of the time, or hardly any input would pass them.
+  // The first eight bytes are usually corrected, since hardly any input would pass otherwise.
   std::vector<std::byte> bytes(size);
   if (size > 0) std::memcpy(bytes.data(), input, size);
   if (size > 8 && bytes[7] == std::byte{0}) {

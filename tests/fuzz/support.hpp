@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fuzzers share: how a refusal may look, and files that lie in memory.
+// Provides shared parts of the fuzzers: the check of an error's form, and files in memory.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline std::string_view text_of(std::uint8_t const* input, std::size_t size) {
   return {reinterpret_cast<char const*>(input), size};
 }
 
-/// Ends the program unless the error is one line of one of these kinds.
+/// Ends the program unless the error is one line and has one of these kinds.
 inline void check(tessera::Error const& error,
                   std::initializer_list<tessera::ErrorKind> kinds = {tessera::ErrorKind::data}) {
   for (tessera::ErrorKind const kind : kinds)
@@ -31,7 +31,7 @@ inline void check(tessera::Error const& error,
   std::abort();
 }
 
-/// The path of the process's file in memory, which holds these bytes until the next call.
+/// The path of the process's in-memory file, which holds these bytes until the next call.
 inline std::string const& file_of(std::string_view bytes) {
   static int const file = ::memfd_create("input", 0);
   static std::string const path = "/proc/self/fd/" + std::to_string(file);
@@ -41,7 +41,7 @@ inline std::string const& file_of(std::string_view bytes) {
   return path;
 }
 
-/// A folder in memory that goes with the process.
+/// A folder in memory that is removed with the process.
 class Folder {
  public:
   Folder() : path_("/dev/shm/tessera-fuzz-" + std::to_string(::getpid())) {

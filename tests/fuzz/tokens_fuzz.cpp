@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a token file either throw Error(data) or give tokens that lie in the file.
+// libFuzzer target: any bytes as a token file either throw Error(data) or give tokens that are inside the
+// file.
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/tokens_fuzz.cpp
 #include <algorithm>
 #include <cstddef>

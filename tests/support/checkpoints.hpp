@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of checkpoints share: runs that stop, save and go on elsewhere, and the state in a folder as
-// logical tensors, read without the library's reader.
+// Provides shared parts of the checkpoint tests: runs that stop, save and resume elsewhere, and the state in
+// a folder as logical tensors, read without the library's reader.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,12 @@
 
 namespace support {
 
-/// A recipe and how the global batch of six is spread.
+/// A recipe, and the split of the global batch of six.
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
   std::string_view device = "cpu", capture = "";
-  bool beside = false;  ///< it saves beside a step more
+  bool beside = false;  ///< also saves while a step runs
 
   RecipeTable table() const {
     SlotNames names;
@@ -54,7 +54,7 @@ inline std::string text_of(Setting const& setting) {
          (setting.beside ? ", saved beside steps" : "");
 }
 
-/// Every tensor of a checkpoint whole, by name: weights as they are called, states as "wte.weight.exp_avg".
+/// Every full tensor of a checkpoint, by name: weights by their names, states as "wte.weight.exp_avg".
 inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
   std::map<std::string, std::vector<double>> all;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -76,7 +76,7 @@ inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path
   return all;
 }
 
-/// What a run of some steps leaves: losses and scales of its steps, all tensors and the scalars at its end.
+/// The result of a run: losses and scales of its steps, and all tensors and scalars at its end.
 struct Trained {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
@@ -97,7 +97,8 @@ inline Run run_of(Setting const& setting) {
   return run;
 }
 
-/// Trains from step `first` on (0: from the seed, else from `from`) up to `last`, and saves there as `to`.
+/// Trains from step `first` (0: from the seed, otherwise from checkpoint `from`) to `last`, and saves to
+/// `to`.
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run run = run_of(setting);
@@ -143,7 +144,7 @@ inline Trained after(Trained trained, std::int64_t steps) {
   return trained;
 }
 
-/// The bytes of every file in a folder, by its path there.
+/// The bytes of every file in a folder, by relative path.
 inline std::map<std::string, std::string> files_in(std::filesystem::path const& folder) {
   std::map<std::string, std::string> files;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -166,8 +167,8 @@ double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
       .loss;
 }
 
-/// Holds what is written beside steps against what is written at once: the same bytes, whatever the steps do
-/// meanwhile, and the same steps.
+/// Checks that saving while steps run writes the same bytes as saving between steps, and does not change the
+/// steps.
 inline void check_saved_beside(Setting const& setting, Gpt2Options const& model = tiny) {
   INFO(text_of(setting));
   file_support::TemporaryFolder const folder;
@@ -178,7 +179,7 @@ inline void check_saved_beside(Setting const& setting, Gpt2Options const& model 
       auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
       for (int number = 0; number < 3; ++number) (void)step(*trainer, run, number, comm.rank());
       if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = R"({"of": "both"})"});
-      // A writer that has only begun when two steps are done: nothing of it reads the trainer's state.
+      // This writer starts to write only after two more steps, so it must not read the trainer's state.
       detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = R"({"of": "both"})"});
       if (saves) late.begin(true);
       for (int number = 3; number < 5; ++number) (void)step(*trainer, run, number, comm.rank());

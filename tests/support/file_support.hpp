@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of files share: a folder that removes itself, files of chosen bytes, the text of an expected
-// error.
+// Provides shared parts of the file tests: a folder that removes itself, files of chosen bytes, and checks of
+// an error's text.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ std::string bytes_of(T const& value) {
     return {reinterpret_cast<char const*>(value.data()), value.size() * sizeof(value[0])};
 }
 
-/// The kind and text of the Error that `work` throws; "nothing was thrown" if it does not.
+/// The kind and text of the Error that `work` throws; "nothing was thrown" if it throws none.
 struct Thrown {
   tessera::ErrorKind kind = tessera::ErrorKind::failed;
   std::string text = "nothing was thrown";
@@ -87,7 +87,7 @@ Thrown thrown_by(Work&& work) {
   return {};
 }
 
-/// The same for a user who is not root, since root may write anywhere.
+/// The same, run as a user other than root, since root may write anywhere.
 template <class Work>
 Thrown thrown_as_nobody(Work&& work) {
   bool const root = ::geteuid() == 0;
@@ -103,7 +103,8 @@ inline bool has(std::string_view text, std::string_view part) {
 
 }  // namespace file_support
 
-/// Checks that `expression` throws an Error of that kind whose text is one line and holds every given part.
+/// Checks that `expression` throws an Error of this kind. Its text must be one line and contain all given
+/// parts.
 #define CHECK_ERROR(error_kind, expression, ...)                                                       \
   do {                                                                                                 \
     auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model of a family of its own: blocks without attention, a head that is not tied. The tests take it
-// through every door of the registry; a family of yours is written like it.
+// Provides a small model family: blocks without attention, and a head that is not tied. The tests use it
+// through every interface of the registry. It is a template for a family of your own.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct MlpOptions {
   std::int64_t layers = 2, channels = 32, hidden = 128, positions = 64, vocabulary = 256;
 };
 
-/// y = x + MLP(LayerNorm(x)), layer after layer: each position sees itself alone.
+/// y = x + MLP(LayerNorm(x)), layer after layer. Each position sees only itself.
 class MlpModel {
  public:
   explicit MlpModel(MlpOptions const& sizes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that a program is linked with to know a family of models: its functions for every engine, and its entry
-// in the list.
+// Registers the family of models of mlp.hpp: its functions for every engine, and its entry in the list. A
+// program needs to link only this file.
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/model_family.hpp"
 

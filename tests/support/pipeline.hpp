@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One stage of a pipeline as a program: one forward, one backward (1F1B, Narayanan et al., SC 2021). Planned
-// and checked, not run: no engine has stages.
+// Generates the schedule of one pipeline stage: one forward, one backward (1F1B, Narayanan et al., SC 2021).
+// It is planned and checked, not run, since no engine has stages.
 #pragma once
 
 #include <algorithm>
@@ -18,21 +18,22 @@ namespace support {
 
 using namespace tessera;
 
-/// Which stage, of how many, and mistakes to be found. `sends_first`: it sends the activation before it
-/// receives the gradient, which the next stage sends before it receives that activation. `spared_slots`: as
-/// many slots too few.
+/// The stage's index and the number of stages, and planted mistakes. `sends_first`: it sends the activation
+/// before it receives the gradient, but the next stage sends that gradient before it receives the activation.
+/// `spared_slots`: the number of missing slots.
 struct Stage {
   int stages = 1, stage = 0, micro_batches = 1;
   bool sends_first = false;
   int spared_slots = 0;
 
-  /// How many micro-batches are in flight here: forward has run and backward has not.
+  /// The number of micro-batches in flight: forward has run, backward has not.
   int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
 };
 
-/// Writes a stage's list. The units are cut evenly; each has its weights on its stage alone (no borrows), and
-/// accumulates. What a micro-batch keeps until its backward has a slot for each in flight. The body is as
-/// many forwards and backwards as there are slots, so that its entries have the same slots every time.
+/// Writes a stage's schedule. Units are divided evenly. Each has its weights only on its stage (no borrows)
+/// and accumulates. Data that a micro-batch keeps until its backward has one slot per micro-batch in flight.
+/// The body has as many forwards and backwards as there are slots, so its entries use the same slots in every
+/// repetition.
 class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
@@ -81,8 +82,6 @@ class StageGenerator {
  private:
   using List = std::vector<int>;
 
-  // Buffers.
-
   int state(BufferKind kind, int unit) {
     std::int64_t const bytes = unit < 0 ? 1000 : 4 * plan_.layout(unit).flats.front().padded;
     return plan_.train.add({.kind = kind, .unit = unit, .bytes = bytes, .persistent = true});
@@ -104,7 +103,7 @@ class StageGenerator {
   int output(int unit, int micro) {
     return activation(BufferKind::output, unit, 0, plan_.unit(unit).output, slot(micro));
   }
-  /// Those that cross stages have slots; the others live within one backward.
+  /// Gradients that cross stages have slots. The others live within one backward.
   int output_gradient(int unit, int micro) {
     bool const crosses = unit + 1 == begin_ || unit + 1 == end_;
     return activation(BufferKind::output_gradient, unit, 0, plan_.unit(unit).output,
@@ -124,14 +123,12 @@ class StageGenerator {
     return list;
   }
 
-  // Entries.
-
   Entry& work(Verb verb, int unit, int micro, List reads, List writes) {
     Entry entry;
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro;
-    // No engine runs the list: roles of computations are not told apart.
+    // No engine runs the schedule, so the roles of operands are not distinguished.
     for (int const buffer : reads) entry.operands.push_back({Role::source, Access::read, buffer});
     for (int const buffer : writes) entry.operands.push_back({Role::target, Access::write, buffer});
     plan_.train.schedule.entries.push_back(std::move(entry));

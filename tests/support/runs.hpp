@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the equivalence and engine tests share: batches that depend on the sample alone, a tiny GPT-2 of
-// awkward sizes, and a run reduced to what must be equal.
+// Provides shared parts of the equivalence and engine tests: batches that depend only on the sample, a tiny
+// GPT-2 of awkward sizes, and the parts of a run that must be equal.
 #pragma once
 
 #include <cmath>
@@ -29,10 +29,10 @@ namespace support {
 
 using namespace tessera;
 
-/// Odd everywhere: nothing divides a register, a tile or a shard.
+/// Odd sizes everywhere: nothing is a multiple of a register, a tile or a shard.
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
-/// A list as it runs.
+/// The entries of a schedule in the order in which they run.
 inline std::vector<Instance> instances_of(Schedule const& schedule) {
   std::vector<Instance> instances;
   for (std::int64_t index = 0; index < schedule.instances(); ++index)
@@ -40,14 +40,14 @@ inline std::vector<Instance> instances_of(Schedule const& schedule) {
   return instances;
 }
 
-/// How a global batch is split.
+/// The split of a global batch.
 struct Spread {
   int ranks = 1;
   int accumulation = 1;
 };
 
-/// The micro-batch `m` of a step, written to `tokens` and `targets` (B,T): sample by sample the same for
-/// every split. One target in `mask_every` is masked, 0: none; the masks differ from sample to sample.
+/// Writes the micro-batch `m` of a step to `tokens` and `targets` (B,T). Each sample is the same for every
+/// split. One target in `mask_every` is masked, none for 0; the masks differ between samples.
 inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence,
                              std::int64_t vocabulary, int mask_every, std::int32_t* tokens,
                              std::int32_t* targets) {
@@ -84,7 +84,7 @@ inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, in
   return result;
 }
 
-/// A recipe by its names; empty: the default.
+/// A recipe by its names; an empty name is the default.
 inline RecipeTable recipe(std::string_view sharding, std::string_view precision = "fp32",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view reduction = "ordered", std::string_view loss_scale = "") {
@@ -98,7 +98,7 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-/// The choices of a slot that engines run, all else being default: what tests sweep.
+/// The choices of a slot that engines run if all other slots have defaults. Tests sweep them.
 template <class Slot>
 std::vector<std::string_view> runnable() {
   std::vector<std::string_view> names;
@@ -114,7 +114,7 @@ inline std::vector<std::string_view> const shardings = runnable<slot::sharding>(
 inline std::vector<std::string_view> const offloads = runnable<slot::offload>();
 inline std::vector<std::string_view> const recomputes = runnable<slot::recompute>();
 
-/// All of a run that two recipes must have in common.
+/// The results of a run that must be equal for two recipes.
 struct Outcome {
   std::string weights;
   std::vector<double> losses, norms, scales;
@@ -125,7 +125,7 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
-/// What a run does besides its recipe.
+/// The settings of a run, without its recipe.
 struct Run {
   Spread split{};
   int steps = 3;
@@ -137,9 +137,9 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
-/// Returns the folder for state on NVMe: TMPDIR, else memory where the system has a folder of it. A sweep
-/// makes hundreds of trainers, which would spend half of its time waiting for a disk; disk_test.cpp trains on
-/// one.
+/// Returns the folder for state on NVMe: TMPDIR, or an in-memory folder if the system has one. A sweep makes
+/// hundreds of trainers, which would spend half of the time waiting for a disk. disk_test.cpp trains on a
+/// disk.
 inline std::string state_folder() {
   char const* const memory = "/dev/shm";
   if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
@@ -153,7 +153,7 @@ inline TrainerOptions options_of(Run const& run) {
   options.accumulation = run.split.accumulation;
   if (options.threads == 0) options.threads = 1;
   if (options.nvme_directory.empty())
-    options.nvme_directory = state_folder();  // files go with their trainers
+    options.nvme_directory = state_folder();  // files are removed with their trainers
   return options;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 once more, its blocks parted after attention and its head before the classifier: what the engine does
-// with segments must change no bit of it.
+// Provides GPT-2 with its blocks split after attention and its head before the classifier. Segments must not
+// change any bit.
 #pragma once
 
 #include <cmath>
@@ -14,10 +14,11 @@ namespace support {
 
 using namespace tessera;
 
-/// As Gpt2 of the same sizes: parameters, their names, starts and every operation in the same order.
+/// Equals Gpt2 of the same sizes: the same parameters, names, initial values and operations, in the same
+/// order.
 class SegmentedGpt2 {
  public:
-  /// The sides of the boundary after attention.
+  /// Takes the two sides of the boundary after attention.
   explicit SegmentedGpt2(Gpt2Options const& sizes, Boundary::Side before = {}, Boundary::Side after = {})
       : sizes_(sizes),
         columns_(round_up(sizes.vocabulary, 8)),
@@ -71,7 +72,7 @@ class SegmentedGpt2 {
     nn::CausalAttention attention;
     nn::Backward d_ln_1;
     nn::Saved middle;
-    nn::Backward d_middle;  // from here on it is the second segment
+    nn::Backward d_middle;  // used from here on in the second segment
     nn::LayerNorm ln_2;
     nn::Mlp mlp;
     nn::Backward d_ln_2;

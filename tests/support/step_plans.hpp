@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of a small GPT-2, or of the tied model, by what their lists depend on.
+// Makes plans of a small GPT-2 or of the tied model from the settings that their schedules depend on.
 #pragma once
 
 #include <cstdint>

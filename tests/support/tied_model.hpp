@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model as a user would write one: not a transformer, one parameter borrowed by two units, frozen
-// parameters, a unit without saved tensors, odd sizes. It stays in the tests for good: whatever the engine
-// promises to GPT-2 it promises to every model.
+// Provides a model like a user's: not a transformer, with a parameter that two units borrow, frozen
+// parameters, a unit without saved tensors, and odd sizes. It verifies that the engine's promises hold for
+// any model, not only for GPT-2.
 #pragma once
 
 #include <array>
@@ -18,8 +18,8 @@ namespace support {
 
 using namespace tessera;
 
-/// Units: embedding (owns the token table), memory (looks up gelu(LN(x) table^T) in a matrix of its own), two
-/// feed-forward units (the second one's last matrix is frozen), head (logits by the table).
+/// Units: embedding (owns the token table), memory (looks up gelu(LN(x) table^T) in its own matrix), two
+/// feed-forward units (the last matrix of the second one is frozen), head (logits by the table).
 class TiedModel {
  public:
   enum Unit { embedding, memory, plain, frozen, head };
@@ -92,7 +92,7 @@ class TiedModel {
  private:
   static constexpr Init wide = Init::normal(0.3);
 
-  /// With a table of another unit it has no biases.
+  /// Without biases if it uses the table of another unit.
   struct Feed {
     nn::LayerNorm norm;
     nn::Linear up, down;
@@ -116,7 +116,7 @@ class TiedModel {
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
 
   std::array<nn::Unit, 5> units_;
-  nn::Weight places_;  // before the table, which is then not where its flat group begins
+  nn::Weight places_;  // before the table, which thus does not start its flat group
   nn::Embedding embedding_;
   std::array<Feed, 3> feeds_;
   nn::Classifier head_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainings of the tied model by typed trainers.
+// Trains the tied model with typed trainers.
 #pragma once
 
 #include <memory>

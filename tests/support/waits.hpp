@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mistakes that tests of lists make on purpose.
+// Plants mistakes in schedules.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Changes an entry so that it says of nothing that it writes it.
+/// Changes an entry so that it declares no writes.
 inline void erase_writes(tessera::Entry& entry) {
   auto const erase = [](std::vector<tessera::Operand>& operands) {
     std::erase_if(operands, [](tessera::Operand const& one) { return one.writes(); });
@@ -19,7 +19,7 @@ inline void erase_writes(tessera::Entry& entry) {
   for (tessera::Item& item : entry.items) erase(item.operands);
 }
 
-/// How many waits some lists have, and without how many of them the checker finds a mistake.
+/// The number of waits in some schedules, and the number of them whose removal the checker detects.
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 

@@ -105,7 +105,7 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   CHECK(ids(Json::array({token("xx", 0, {"single_word"}), token("yy", 0), token("xx", 0)}), "axx") ==
         joined({plain("a"), x}));
   CHECK(ids(Json::array({token("xx", 0), token("xx", 0, {"single_word"})}), "axx") == plain("axx"));
-  // White space that a token took is searched again for tokens. A token with no characters left does not
+  // White space that a token consumed is searched again for tokens. A token with no characters left does not
   // match.
   CHECK(ids(Json::array({token(" xx", 0, {"rstrip"})}), " xx  xxz") == joined({x, x, plain("z")}));
   CHECK(ids(Json::array({token("~ ", 0), token(" ", 0, {"lstrip", "rstrip"})}), "a   b").size() == 3);
@@ -201,7 +201,7 @@ TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for 
     check_has(class_says(name), {"tokenizer_config.json: tokenizer_class is ", name, "as LlamaTokenizer does",
                                  "copy tokenizer.model into a folder of its own"});
   check_has(says("config.json", {{"model_type", "t5"}}), {"config.json: model_type is t5, "});
-  // Gemma's models put no space in front of a text.
+  // Gemma's models put no space before a text.
   check_has(class_says("GemmaTokenizer"), {"tokenizer_class is GemmaTokenizer", "and that class does not"});
   std::string const model = file_support::read(fixtures + "/sentencepiece/tokenizer.model");
   file_support::write(folder.folder / "tokenizer.model", model + std::string("\x1a\x02\x18\0", 4));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokenizer files that are damaged where a reader would trust them, or that few writers write.
+// Tests tokenizer files that are damaged in places that a reader trusts, or that use rare features.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,14 +24,14 @@ std::string number(std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift & 0xff);
   return bytes;
 }
-/// A field of a message of protocol buffers, of fewer than 16384 bytes.
+/// A field of a protocol buffer message, shorter than 16384 bytes.
 std::string field(int index, std::string const& bytes) {
   std::string text(1, static_cast<char>(index << 3 | 2));
   text += static_cast<char>(bytes.size() % 128 | 0x80);
   text += static_cast<char>(bytes.size() / 128);
   return text + bytes;
 }
-/// A normalizer's rules: units of a double array, and texts.
+/// The rules of a normalizer: units of a double array, and texts.
 std::string rules(std::uint32_t root, std::uint32_t rest, std::string const& texts) {
   std::string units = number(root);
   for (int at = 1; at < 256; ++at) units += number(rest);
@@ -103,7 +103,7 @@ TEST_CASE("text: a SentencePiece model that its library would end the program fo
   CHECK(says(sound.substr(0, sound.size() - 3)) == "m: its bytes are no message" + damaged);
   CHECK(says("version https://git-lfs.github.com/spec/v1\n") == "m: its bytes are no message" + damaged);
 
-  // A root without offset leads to 256 units, which lead nowhere: their labels are those of no byte.
+  // A root without offset leads to 256 units, which lead nowhere: their labels match no byte.
   std::uint32_t const nowhere = 0x80000000u;
   auto const normalizer = [&](std::string const& bytes) { return sound + field(3, field(2, bytes)); };
   CHECK(says(normalizer(rules(0, nowhere, std::string("x\0", 2)))) == "nothing was refused");

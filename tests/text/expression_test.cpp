@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces equal to those of the PyPI package tokenizers 0.23.3, for every behaviour of a Split.
+// Compares pieces with the results of the PyPI package tokenizers 0.23.3, for every behavior of a Split.
 #include <string_view>
 
 #include <doctest/doctest.h>
@@ -34,11 +34,11 @@ TEST_CASE("text: every behaviour of a split") {
   CHECK(dashes(Delimiter::merged_with_next, false) == Pieces{"-a", "-", "-b", "-c", "-", "-"});
   CHECK(dashes(Delimiter::merged_with_next, true) == Pieces{"-", "a-", "-", "b-", "c-", "-"});
   CHECK(dashes(Delimiter::contiguous, false) == Pieces{"-", "a", "--", "b", "-", "c", "--"});
-  CHECK(split("(?=b)", "abxxcb") == Pieces{"a", "bxxc", "b"});  // an empty match cuts
+  CHECK(split("(?=b)", "abxxcb") == Pieces{"a", "bxxc", "b"});  // an empty match splits
 }
 
 TEST_CASE("text: expressions know Unicode 16 and Oniguruma's white space") {
-  // U+2EBF0 came with Unicode 15.1, U+10D40 with 16; U+180E is white space to PCRE2 alone.
+  // U+2EBF0 came with Unicode 15.1, U+10D40 with 16. Only PCRE2 treats U+180E as white space.
   CHECK(split("\\p{L}+", "a\xf0\xae\xaf\xb0") == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("[^\\p{L}]+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("\\P{L}+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tokenizer files may not ask for, repair of bytes, inputs and their packing, records, threads.
+// Tests limits of tokenizer files, repair of bytes, inputs and their compression, records, and threads.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -40,7 +40,7 @@ std::string repaired(std::string const& bytes) {
   return std::string(text::repaired(bytes, storage));
 }
 
-/// A tokenizer.json of two letters, with some members put in place of its own.
+/// A tokenizer.json of two letters, with some members replaced.
 std::string small_json(std::string const& members, std::string const& model = {}) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
          (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
@@ -96,7 +96,7 @@ TEST_CASE("text: invalid bytes are U+FFFD as Python gives it") {
   CHECK(repaired("\xe2\x82z") == r + "z");
   CHECK(repaired("\xf0\x9f\x98") == r);
   CHECK(repaired("\xed\xa0\x80") == r + r + r);          // a surrogate
-  CHECK(repaired("\xc0\xaf") == r + r);                  // a long spelling
+  CHECK(repaired("\xc0\xaf") == r + r);                  // an overlong form
   CHECK(repaired("\xf4\x90\x80\x80") == r + r + r + r);  // beyond U+10FFFF
   CHECK(repaired("12345678\xf0\x9f\x98\x80\xc3") == "12345678\xf0\x9f\x98\x80" + r);
 }
@@ -145,7 +145,7 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
              {"t.json: the file has no model"});
   says(R"("pre_tokenizer":{"type":"ByteLevel"})", R"("byte_fallback":true)",
        {"model.byte_fallback is true under a ByteLevel, without tokens of all bytes"});
-  // With tokens of all bytes it changes nothing.
+  // With tokens for all bytes it changes nothing.
   std::string all_bytes = file_support::read(fixtures + "/gpt2/tokenizer.json");
   std::string const off = "\"byte_fallback\":false";
   REQUIRE(all_bytes.find(off) != std::string::npos);
@@ -230,7 +230,7 @@ TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, r
   check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
              {"config.json: tokenizer_class is BartTokenizer, "});
   check_says(says("tokenizer_config.json", "tokenizer_class", "5"), {"tokenizer_class must be a string"});
-  // tokenizer_config.json comes before config.json, and tokenizer.json does not depend on the class.
+  // tokenizer_config.json takes precedence over config.json. tokenizer.json does not depend on the class.
   file_support::write(folder / "config.json", R"({"model_type": "qwen2"})");
   CHECK(says("tokenizer_config.json", "tokenizer_class", "\"GPT2Tokenizer\"") == "nothing was refused");
   file_support::write(folder / "tokenizer.json", small_json(""));
@@ -337,7 +337,7 @@ TEST_CASE("text: JSON Lines are known by their names in any case, and in .json b
   CHECK(records("packed.json", gzipped(two)));
   CHECK(records("long.json", "{\"text\":\"" + std::string(1'000'000, 'x') + "\"}\n{}"));
 
-  // In a folder a file of one value is text, as those of a program are.
+  // In a folder, a file of one value is text, as programs write such files.
   file_support::write(folder / "in/a.json", two);
   file_support::write(folder / "in/b.json", object + "\n");
   file_support::write(folder / "in/c.json", "{\n}\n");
@@ -346,7 +346,7 @@ TEST_CASE("text: JSON Lines are known by their names in any case, and in .json b
   REQUIRE(inputs.files.size() == 4);
   CHECK(inputs.skipped == 0);
   for (std::size_t at = 0; at < 4; ++at) CHECK(inputs.files[at].records == (at == 0));
-  // A format that is given counts before the names.
+  // An explicit format takes precedence over the file names.
   for (auto const format : {text::InputFormat::text, text::InputFormat::records})
     for (text::InputFile const& file : text::find_inputs({(folder / "in").string()}, format).files)
       CHECK(file.records == (format == text::InputFormat::records));
@@ -386,7 +386,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
     expected.insert(expected.end(), last.begin(), last.end());
     for (int const threads : {1, 2, 5}) CHECK(ids_of(*tokenizer, inputs, {.threads = threads}) == expected);
 
-    // A run that is ended after some blocks, and goes on from there, as often as there are blocks.
+    // A run that stops after each block and resumes there.
     text::Ids parts;
     text::Position at;
     for (bool more = true; more;) {
@@ -404,7 +404,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
   }
   auto const tokenizer = text::Tokenizer::open(fixtures + "/gpt2", "none");
   text::Inputs first{{inputs.files[0]}, 0};
-  std::size_t const within = book.find("\xe6\x97") + 2;  // two of the three bytes of a character
+  std::size_t const within = book.find("\xe6\x97") + 2;  // two of a character's three bytes
   CHECK(ids_of(*tokenizer, first, {.data_bytes = static_cast<std::int64_t>(within)}) ==
         text::encode(*tokenizer, book.substr(0, within - 2)));
   text::Inputs second{{inputs.files[1]}, 0};

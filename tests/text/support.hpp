@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of texts share.
+// Provides shared parts of the text tests.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace text_support {
 
 inline std::string const fixtures = TESSERA_TEXT_FIXTURES;
 
-/// What refused the data that `call` read.
+/// The message with which `call` refused its data.
 template <class Call>
 std::string refusal(Call&& call) {
   try {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the layers, ranks and alphas that an adapter_config.json gives, against the results of PEFT's own
-// functions.
+// Tests the layers, ranks and alphas of an adapter_config.json against the results of PEFT's own functions.
 #include "tessera/io/adapter_config.hpp"
 
 #include <string>

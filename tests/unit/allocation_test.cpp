@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces what allocates in the whole test program by functions that count. Alone in this file, so that the
-// compiler does not inline one half of a pair.
+// Replaces the allocation functions of the whole test program with ones that count. This file holds nothing
+// else, so that the compiler does not inline one half of a new/delete pair.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ void seen() { allocations.fetch_add(1, std::memory_order_relaxed); }
 std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The C library's own names, so that Eigen and the C++ library are counted too.
+// The C library's names, so that Eigen and the C++ library are counted too.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -67,8 +67,7 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// The forms that do not throw too, as std::stable_sort asks for one: a sanitizer wants both halves of a pair
-// replaced.
+// Also the nothrow forms, which std::stable_sort uses: a sanitizer needs both halves of a pair replaced.
 void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   try {
     return allocate(bytes, alignof(std::max_align_t));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of thread ranks and of a world of one against serial references.
+// Tests collectives of thread ranks and of a world of one against serial references.
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -29,7 +29,7 @@ using ts::comm::Transport;
 constexpr int worlds[] = {1, 2, 3, 5, 7, 8};
 constexpr std::int64_t sizes[] = {0, 1, 3, 64, 1000, 4099};
 
-/// The byte at `index` of what a rank sends in a round.
+/// The byte at `index` that a rank sends in a round.
 std::uint8_t byte_of(int rank, std::int64_t index, std::int64_t round = 0) {
   return static_cast<std::uint8_t>(rank * 37 + index * 11 + index / 256 + round * 101);
 }
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count, std::int64_t ro
   return bytes;
 }
 
-/// Values whose sum depends on its order: magnitudes from 1e-4 to 1e4 of both signs.
+/// Values whose sum depends on its order: magnitudes from 1e-4 to 1e4, both signs.
 float value_of(int rank, std::int64_t index) {
   std::uint32_t bits =
       static_cast<std::uint32_t>(rank) * 2654435761u + static_cast<std::uint32_t>(index) * 40503u + 1u;
@@ -59,8 +59,8 @@ std::vector<T> values_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// The sum in rank order, rounded once. The values come from memory, so that no compiler contracts the
-/// product that made them with the sum.
+/// The sum in rank order, rounded once. The values come from memory, so that no compiler contracts their
+/// multiplication with the addition.
 template <class T>
 std::vector<T> sums_of(int world, std::int64_t count) {
   std::vector<std::vector<T>> values;
@@ -80,7 +80,7 @@ bool same_bits(T const* left, T const* right, std::int64_t count) {
   return count == 0 || std::memcmp(left, right, static_cast<std::size_t>(count) * sizeof(T)) == 0;
 }
 
-/// Runs fn on every rank; each returns the number of wrong results it saw.
+/// Runs fn on every rank. Each call returns its number of wrong results.
 template <class Fn>
 void check_ranks(int world, Fn const& fn) {
   std::atomic<int> wrong{0};
@@ -109,7 +109,7 @@ void check_reductions(int world, std::int64_t count) {
     std::vector<T> recv(static_cast<std::size_t>(count));
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), recv.data(), count, {"reduce", "h.0", 1});
     wrong += !same_bits(recv.data(), sums.data() + transport.rank() * count, count);
-    // In place: the shard lands in this rank's slot of what it sends.
+    // In place: the shard is written to this rank's slot of the sent data.
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), send.data() + transport.rank() * count, count);
     wrong += !same_bits(send.data() + transport.rank() * count, recv.data(), count);
     return wrong;
@@ -173,7 +173,7 @@ TEST_CASE("reductions sum in rank order and round once") {
 }
 
 TEST_CASE("the order of a sum is visible in these values") {
-  // Otherwise the test above could not tell rank order from another one.
+  // Otherwise the test above could not detect another order.
   int different = 0;
   for (std::int64_t i = 0; i < 1000; ++i) {
     float up = 0, down = 0;
@@ -196,7 +196,7 @@ TEST_CASE("sums convert half like the rest of the library") {
         std::bit_cast<std::uint32_t>(ts::comm::detail::widen(value)) != std::bit_cast<std::uint32_t>(wide);
   }
   CHECK(wrong == 0);
-  // A stride through all floats, then both sides of every rounding boundary.
+  // A stride through all floats, then values on both sides of every rounding boundary.
   auto const narrow_bits = [](float value) { return ts::comm::detail::narrow<ts::half>(value).bits; };
   for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 1021) {
     auto const value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -472,7 +472,7 @@ TEST_CASE("one rank sends to another while the others do something else") {
         int const rank = transport.rank(), last = transport.world() - 1;
         auto bytes = bytes_of(rank, size);
         int wrong = 0;
-        // Down the ranks, one after another, twice, so that order shows.
+        // From each rank to the next, one after another, twice, so that order shows.
         for (int round : {0, 1}) {
           std::vector<std::uint8_t> from_before(static_cast<std::size_t>(size));
           if (rank > 0) transport.receive(rank - 1, from_before.data(), size, {"test", "h.0", round});
@@ -481,8 +481,8 @@ TEST_CASE("one rank sends to another while the others do something else") {
           if (rank < last) transport.send(rank + 1, mine.data(), size, {"test", "h.0", round});
         }
         wrong += transport.bytes_sent() != (rank < last ? 2 * size : 0);
-        wrong += rank == 0 && transport.word(0) != 0;  // the watch word counts what all ranks do
-        // Around, all at once: a group.
+        wrong += rank == 0 && transport.word(0) != 0;  // the watch word counts only work of all ranks
+        // In a ring, all at once as a group.
         std::vector<std::uint8_t> before(static_cast<std::size_t>(size)), again(before);
         int const next = (rank + 1) % transport.world(), other = (rank + last) % transport.world();
         transport.begin_group();
@@ -545,7 +545,7 @@ TEST_CASE("a communicator is opened once for its group") {
     CHECK(transport.over({}).communicator == 0);
     double const own = 10.0 + rank;
     double gathered[2] = {}, value = own;
-    transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the second of each row
+    transport.gather(1, &own, gathered, sizeof own, {}, row);  // to the second rank of each row
     if (rank % 2 == 1) CHECK((gathered[0] == 9.0 + rank && gathered[1] == own));
     CHECK(transport.bytes_sent() == (rank % 2 == 1 ? 0 : 8));
     transport.broadcast(1, &value, sizeof value, {}, row);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules and loss scale as DeepSpeed has them, against numbers that DeepSpeed 0.19.6 itself computed (its
-// lr_schedules.py and loss_scaler.py, run alone), and Adam against PyTorch's formula.
+// Tests DeepSpeed's schedules and loss scale against numbers that DeepSpeed 0.19.6 computed (its
+// lr_schedules.py and loss_scaler.py, run separately), and Adam against PyTorch's formula.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ void check_rates(RateSchedule const& schedule, std::span<double const> wanted) {
   }
 }
 
-/// The scale after each of some steps, 'o' for one that overflows.
+/// The scale after each step; 'o' is a step that overflows.
 std::vector<double> scales_after(LossScaleOptions const& options, std::string_view steps) {
   StepRule rule;
   rule.loss_scale = LossScaleKind::dynamic;
@@ -117,17 +117,17 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
 
 TEST_CASE("the loss scale with hysteresis has DeepSpeed's history") {
   using Scales = std::vector<double>;
-  // DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2): a spent hysteresis comes
-  // back when the scale grows.
+  // DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2): a used-up hysteresis is
+  // restored when the scale grows.
   LossScaleOptions options{.initial = 16, .growth_interval = 3, .growth_delay = 1, .hysteresis = 2};
   CHECK(scales_after(options, "gggoogogggggggooo") ==
         Scales{16, 16, 16, 16, 8, 8, 4, 4, 4, 4, 8, 8, 8, 16, 16, 8, 4});
-  // delayed_shift=3, consecutive_hysteresis=True: it comes back with every good step.
+  // delayed_shift=3, consecutive_hysteresis=True: every good step restores it.
   options.hysteresis = 3;
   options.consecutive_hysteresis = true;
   CHECK(scales_after(options, "ogogoooggggoogooggggg") ==
         Scales{16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 16, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32});
-  // scale_window=2, min_scale=4, delayed_shift=1: the first growth takes one step more.
+  // scale_window=2, min_scale=4, delayed_shift=1: the first growth needs one more step.
   options = {.initial = 16, .growth_interval = 2, .growth_delay = 1, .minimum = 4};
   CHECK(scales_after(options, "gggggooggggg") == Scales{16, 16, 32, 32, 64, 32, 16, 16, 16, 32, 32, 64});
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer from outside: what it refuses, what it reports, and that evaluation, refilling and a refused
-// batch leave no trace.
+// Tests the trainer from outside: its refusals, its reports, and that evaluation, refilling and a refused
+// batch have no effect on training.
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -48,7 +48,7 @@ std::string refusal(ErrorKind kind, F const& call) {
 
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
-/// Asks for an activation that no unit of it lists.
+/// Requests an activation that its unit does not list.
 struct Careless : TiedModel {
   template <class Place, class T>
   void forward(int unit, Pass<Place, T>& pass) const {
@@ -124,7 +124,7 @@ TEST_CASE("a loader that does not know its rank is refused where there are sever
     });
   };
   train(2, [](LoaderOptions&) {});
-  train(1, [](LoaderOptions& options) { options.world = 4; });  // a share is a legal batch
+  train(1, [](LoaderOptions& options) { options.world = 4; });  // one rank's share is a legal batch
   std::string const text = refusal(ErrorKind::usage, [&] {
     train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });
   });
@@ -186,7 +186,7 @@ TEST_CASE("evaluation changes nothing and takes any accumulation") {
     CHECK(asked.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
   }
   CHECK(hash_weights(asked) == hash_weights(quiet));
-  // What step reports is what evaluate gives before it.
+  // The loss of a step equals that of evaluate before it.
   double const before = asked.evaluate(batch_of(run, 3));
   CHECK(asked.step(batch_of(run, 3)).get().loss == before);
 }
@@ -257,7 +257,7 @@ TEST_CASE("intervals lie between the ends of steps") {
   CHECK(first.interval == first.seconds);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   Ticket const second = trainer.step(batch_of(run, 1)), third = trainer.step(batch_of(run, 2));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // however late they are read
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the time of reading does not matter
   CHECK(second.get().interval >= second.get().seconds + 0.05);
   CHECK(third.get().interval >= third.get().seconds);
   CHECK(third.get().interval < third.get().seconds + 0.05);
@@ -298,7 +298,7 @@ TEST_CASE("what does not fit is refused before anything is taken") {
       refusal(ErrorKind::out_of_memory, [&] { Tied trainer(TiedModel{}, comm::Comm(), options); });
   CHECK(says(text, "out of memory: 1 rank plans "));
   CHECK(says(text, "100000 B are available"));
-  // On several ranks all of them hear it, and run throws the refusal and not its echo.
+  // On several ranks every rank is told, and run throws the refusal itself and not its echo.
   std::string const of_many = refusal(ErrorKind::out_of_memory, [&] {
     tessera::run(3, [&](comm::Comm comm) { Tied trainer(TiedModel{}, comm, options); });
   });

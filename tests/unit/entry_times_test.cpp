@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a timer hears of a step, by a clock that ticks whenever it is read.
+// Tests the reports of a step to a timer, on a clock that ticks whenever it is read.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,7 +40,7 @@ struct Seen {
   std::string weights;
 };
 
-/// Three steps and an evaluation, the timed ones as they are named.
+/// Three steps, each followed by an evaluation. If `timed`, all but the first step have a timer.
 Seen trained(RecipeTable const& table, bool timed) {
   Run run;
   run.split = {2, 3};
@@ -56,7 +56,7 @@ Seen trained(RecipeTable const& table, bool timed) {
       (void)engine.step(batch).get();
       std::size_t const heard = ticks.all.size();
       (void)engine.evaluate(batch);
-      CHECK(ticks.all.size() == heard);  // of training alone
+      CHECK(ticks.all.size() == heard);  // training only
       engine.time_entries(nullptr);
       if (comm.is_root()) seen.steps.push_back(ticks);
     }

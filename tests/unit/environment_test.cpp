@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launcher is found, what it says, and what is refused.
+// Tests which launcher is detected, what it provides, and what is refused.
 #include "tessera/comm/environment.hpp"
 
 #include <map>
@@ -23,7 +23,7 @@ ts::comm::LaunchEnvironment read(Variables const& variables) {
   return ts::comm::launch_environment(reader(variables));
 }
 
-/// "kind: text" of what is thrown.
+/// "kind: text" of the error that is thrown.
 std::string refusal(Variables const& variables) {
   try {
     ts::comm::from_environment(reader(variables));
@@ -112,7 +112,7 @@ TEST_CASE("several launchers have an order") {
   CHECK(read(joined(open_mpi, slurm)).source == "Open MPI");
   CHECK(read(joined({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, slurm)).source == "PMI");
   CHECK(read(joined(slurm, {{"PMIX_RANK", "5"}})).source == "SLURM");
-  // srun --mpi=pmi2 sets both kinds of variables, and only SLURM's give the host. mpiexec in a step sets its
+  // srun --mpi=pmi2 sets both kinds of variables, but only SLURM's give the host. mpiexec in a step sets its
   // own.
   auto const pmi2 = read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"PMI_FD", "12"}}, slurm));
   CHECK(ts::comm::describe(pmi2) == ts::comm::describe(read(slurm)));
@@ -122,7 +122,7 @@ TEST_CASE("several launchers have an order") {
 }
 
 TEST_CASE("without a launcher there is one rank") {
-  // A job id is an allocation and no launch; an address alone says nothing about ranks.
+  // A job id shows an allocation, not a launch. An address does not tell the number of ranks.
   for (Variables const& variables :
        {Variables{}, Variables{{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}},
         Variables{{"MASTER_ADDR", "a"}}, Variables{{"RANK", ""}}, Variables{{"MPI_LOCALRANKID", "0"}}}) {
@@ -158,13 +158,13 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
   CHECK(read(shell).world == 1);
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NPROCS", "1"}}).world == 1);
   CHECK(read({{"LOCAL_RANK", "-1"}}).source == "none");
-  // One process may be bound to any GPU of its host, and know how many processes the host could hold.
+  // One process may be bound to any GPU of its host, and know how many processes the host could have.
   Variables const bound{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
   CHECK(read(bound).world == 1);
   CHECK(read(bound).local_rank == 3);
   CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
-  // The number of tasks of the step counts, not that of the job.
+  // The step's number of tasks counts, not the job's.
   CHECK(holds(refusal(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")),
               "SLURM: rank 0 of 2"));
 }
@@ -182,7 +182,7 @@ TEST_CASE("half a launch names the missing variable") {
     CHECK(holds(refusal(without(slurm, name)), std::string(name) + " is not set although SLURM_PROCID is"));
   CHECK(holds(refusal({{"PMIX_RANK", "0"}}),
               "config: PMIX_RANK is set, but no variable tells the number of ranks"));
-  // A half-set launcher of higher order is not skipped for a complete one below it.
+  // An incomplete launcher of higher priority is not skipped for a complete one of lower priority.
   CHECK(holds(refusal(joined({{"WORLD_SIZE", "8"}}, slurm)), "RANK is not set although WORLD_SIZE is"));
 }
 

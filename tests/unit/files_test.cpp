@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole-or-nothing files: commit, abandon, failure in the middle, links, devices, early refusals.
+// Tests files that are written completely or not at all: commit, abandonment, failure in the middle, links,
+// devices, early refusals.
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -33,7 +34,7 @@ using file_support::write;
 
 namespace {
 
-/// While it lives, files of this process end at `bytes`: writing further fails as on a full disk.
+/// Limits files of this process to `bytes` during its lifetime. Longer writes fail as on a full disk.
 class SizeLimit {
  public:
   explicit SizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -169,7 +170,7 @@ TEST_CASE("what a killed process left is swept by the next file there and nothin
   ts::AtomicFile first(folder / "first");
   CHECK(folder.entries() == others + 1);
   {
-    ts::AtomicFile second(folder / "second");  // sweeps around the one that is being written
+    ts::AtomicFile second(folder / "second");  // skips the file that is being written
     CHECK(folder.entries() == others + 2);
     second.commit();
   }
@@ -241,7 +242,7 @@ TEST_CASE("a pipe or socket by its name and a link to nothing are refused withou
 }
 
 TEST_CASE("an open pipe is written as /dev/stdout is, and one without a reader is an error") {
-  auto* const before = std::signal(SIGPIPE, SIG_IGN);  // an error, not an end
+  auto* const before = std::signal(SIGPIPE, SIG_IGN);  // an error instead of termination
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   std::string const path = "/dev/fd/" + std::to_string(ends[1]);
@@ -252,7 +253,7 @@ TEST_CASE("an open pipe is written as /dev/stdout is, and one without a reader i
   CHECK(std::string(text) == "text");
   ::close(ends[0]);
   CHECK_ERROR(failed, ts::write_file(path, "text"), path.c_str(),
-              "cannot");  // open or write: as the system has it
+              "cannot");  // fails in open or in write, depending on the system
   ::close(ends[1]);
   std::signal(SIGPIPE, before);
 }

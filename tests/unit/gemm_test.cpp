@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets, conversions and the product wrapper against scalar code, at sizes that divide nothing.
+// Tests packets, conversions and the product wrapper against scalar code, at sizes that divide nothing.
 #include "tessera/backend/cpu/gemm.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ void stores_match_scalars(std::vector<float> const& inputs) {
   CHECK(wrong == 0);
 }
 
-/// Every value of a 16-bit type, its neighbours as floats and the midpoints between them.
+/// Every value of a 16-bit type, its neighboring floats and the midpoints in between.
 template <class T>
 std::vector<float> hard_floats() {
   std::vector<float> inputs;
@@ -73,7 +73,7 @@ void loads_match_scalars() {
   CHECK(wrong == 0);
 }
 
-/// One product of every kind against three loops: packed into a bigger matrix, so that strides matter.
+/// One product of each kind against three loops. Results are written into a bigger matrix, so strides matter.
 template <class T>
 double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
   using S = compute_t<T>;
@@ -91,7 +91,8 @@ double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int6
 
 std::vector<float> floats(std::vector<bfloat16> const& values) { return {values.begin(), values.end()}; }
 
-/// What tiles make of a row and a column, added to `sum`: of 32 values the even and the odd ones apart.
+/// The tile result for a row and a column, added to `sum`. In each block of 32 values, even and odd ones are
+/// summed separately.
 float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, float sum) {
   for (std::size_t block = 0; block < a.size(); block += 32) {
     float parts[2] = {};
@@ -102,9 +103,9 @@ float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, flo
   return sum;
 }
 
-/// Bits of a product of bfloat16 that differ from those of the same values as floats, or in the order of
-/// tiles. Operands begin one value into bigger matrices; the result lies in one that must keep what is beside
-/// it.
+/// Counts the bits of a bfloat16 product that differ from the product of the same values as floats, or from
+/// the order of tiles. Operands begin one value into bigger matrices. The matrix around the result must not
+/// change.
 int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
                    bool add) {
   std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
@@ -227,7 +228,7 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(reference::same_for_all_threads(run));
   Machine machine(2);
   std::vector<float> const whole = run(machine);
-  // A part of the result, computed alone, is cut into other tiles.
+  // A part of the result that is computed separately is cut into other tiles.
   std::vector<float> part(100 * 77);
   cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
                       cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,

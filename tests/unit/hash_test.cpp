@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights hash: its byte layout, independence of chunks, refusals.
+// Tests the weights hash: its byte layout, independence of chunks, and refusals.
 #include "tessera/io/hash.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workers of a device's host tasks, with threads in place of the device: every task once, in the order of
-// its lane, each side seeing what the other wrote; any number of steps ahead; failures; tasks that never
-// come.
+// Tests the workers of a device's host tasks, with threads in place of the device: each task runs once, in
+// its lane's order, and each side sees the other's writes. Covers any number of steps ahead, failures, and
+// tasks that never come.
 #include "tessera/backend/cuda/runtime/host_worker.hpp"
 
 #include <algorithm>
@@ -24,21 +24,21 @@ namespace {
 using namespace tessera;
 using cuda::HostFailure, cuda::HostSignal, cuda::HostTask, cuda::HostWorker;
 
-/// What the device does in a lane.
+/// The device's part in a lane.
 void hand_over(HostSignal& signal, HostTask const& task) {
   signal.done.store(0, std::memory_order_release);
   signal.go.store(reinterpret_cast<std::uintptr_t>(&task), std::memory_order_release);
   while (signal.done.load(std::memory_order_acquire) != 1) std::this_thread::yield();
 }
 
-/// Now and then a moment, on either side.
+/// Sometimes delays one of the two sides.
 void delay(std::uint32_t number, std::uint32_t side) {
   std::uint32_t const random = philox4x32({{number, side, 0u, 0u}}, philox_key(7)).word[0];
   if (random % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random % 199));
   if (random % 16 == 1) std::this_thread::yield();
 }
 
-/// One task of a lane: it doubles what the lane left and counts itself.
+/// One task of a lane. It doubles the lane's value and records its number.
 struct Work {
   std::uint32_t number = 0;
   std::int64_t* value = nullptr;  // written by lane and worker in turn
@@ -52,7 +52,7 @@ struct Work {
   }
 };
 
-/// A lane with its worker, and a list of tasks that it repeats, as a graph does.
+/// A lane with its worker, and a list of tasks that it repeats as a graph does.
 struct DeviceLane {
   explicit DeviceLane(Context<Cpu>& host, std::uint32_t tasks) {
     for (std::uint32_t number = 0; number < tasks; ++number) {
@@ -60,7 +60,7 @@ struct DeviceLane {
       list.push_back({&Work::run, &works.back(), &host, &failure});
     }
   }
-  /// The lane on the device: `launches` of the list.
+  /// The device's side of the lane: launches the list `launches` times.
   void go(std::uint32_t launches) {
     for (std::uint32_t launch = 0; launch < launches; ++launch)
       for (std::uint32_t number = 0; number < list.size(); ++number) {
@@ -90,7 +90,7 @@ double cpu_seconds() {
 TEST_CASE("host tasks run once, in the order of their lane, and both sides see what the other wrote") {
   constexpr std::uint32_t tasks = 5, launches = 300;
   Context<Cpu> host(1, {});
-  for (std::uint32_t const ahead : {1u, 4u, launches}) {  // launches under way
+  for (std::uint32_t const ahead : {1u, 4u, launches}) {  // launches in flight
     INFO("ahead ", ahead);
     DeviceLane one(host, tasks), other(host, tasks);
     {
@@ -102,7 +102,7 @@ TEST_CASE("host tasks run once, in the order of their lane, and both sides see w
           one.go(1);
         }
       });
-      std::thread device_other([&] { other.go(launches); });  // its host is always late
+      std::thread device_other([&] { other.go(launches); });  // this lane's host is always late
       for (std::uint32_t launch = 0; launch < launches; ++launch) {
         if (launch % ahead == 0) of_one.expect(tasks * std::min(ahead, launches - launch));
         allowed.store(launch + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step must not do: ask for the host's view, synchronise, allocate. And its operations as numbers.
+// Tests that a step does not request a host view, synchronize or allocate, and checks its operation counts.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -43,7 +43,7 @@ struct Notes final : Recorder {
   std::vector<std::string> violations;
 };
 
-/// Allocations of a step on all ranks, first and later ones.
+/// Counts the allocations of each step, the first and later ones, on all ranks.
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
@@ -68,7 +68,7 @@ std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run
 }  // namespace
 
 TEST_CASE("a recorded step breaks no rule and its operations add up to the formula") {
-  // Big enough that the products dominate: norms, GELU, the optimizer and the classifier are a few percent.
+  // Big enough that products dominate: norms, GELU, the optimizer and the classifier take a few percent.
   Gpt2Options const model{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 1024};
   Run run;
   run.batch = 4;
@@ -83,8 +83,8 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
-  // The formula counts the positions table as if it were multiplied, which is only looked up, and attention
-  // as if it were not causal; the list counts what really runs, its small operations too.
+  // The formula counts the positions table as a product, though it is only looked up, and attention as not
+  // causal. The recorded list counts the operations that run, including small ones.
   double const positions = 6.0 * 128 * 256 * tokens;
   CHECK(notes.flops / (formula - positions) > 0.97);
   CHECK(notes.flops / (formula - positions) < 1.06);
@@ -166,9 +166,9 @@ TEST_CASE("a bucket is one call of the communicator") {
       CHECK(apart.calls == apart.collectives);
       CHECK(together.collectives == apart.collectives);
       CHECK(together.bytes_sent == apart.bytes_sent);
-      // The micro-batch gradients of the four units go in one call. If each rank then has the sum of only a
-      // part, and all ranks need all of it, the parts go in another call. So do weights that ranks all-gather
-      // after updates.
+      // One call sends the micro-batch gradients of the four units. If each rank then has the sum of only a
+      // part but needs all of it, a second call sends the parts. The same holds for weights that ranks
+      // all-gather after updates.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
       CHECK(apart.calls - together.calls == (twice ? 6 : 3));
@@ -189,7 +189,7 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const starting = [](std::string_view part) {
     return [part](std::string_view name) { return name.starts_with(part); };
   };
-  // Two blocks of four linear layers and two norms each, the head with a norm and the borrowed table.
+  // Two blocks of four linear layers and two norms each, and the head with a norm and the borrowed table.
   auto all = recorded({});
   CHECK(all["linear_backward_weight"] == 9);
   CHECK(all["linear_backward_input"] == 9);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interval planner over random lives: no two that meet share a byte, and the result is small and
-// repeatable. And the sort that plans take.
+// Tests the interval planner on random lifetimes: overlapping lifetimes never share a byte, and the result is
+// small and deterministic. Also tests the sort that plans use.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -61,7 +61,7 @@ TEST_CASE("planned intervals never share bytes while both live") {
     CHECK(plan.bytes == end);
     std::int64_t const least = lower_bound_of(intervals);
     CHECK(plan.bytes >= least);
-    CHECK(plan.bytes <= least + least / 2);  // first fit by size is within this on such lives
+    CHECK(plan.bytes <= least + least / 2);  // first fit by size stays within this on such lifetimes
     IntervalPlan const again = plan_intervals(intervals);
     CHECK(again.offsets == plan.offsets);
   }
@@ -90,12 +90,12 @@ TEST_CASE("what lives several times shares bytes only where all lives are apart"
 }
 
 TEST_CASE("the planner fills the tightest gap and needs no more than chains need") {
-  // A chain of lives that touch one after the other: two buffers at a time.
+  // A chain of lifetimes, each touching the next: two buffers at a time.
   std::vector<Interval> chain;
   for (int i = 0; i < 50; ++i) chain.push_back({1000, i, i + 1});
   CHECK(plan_intervals(chain).bytes == 2 * 1024);
   CHECK(lower_bound_of(chain) == 2 * 1024);
-  // Lives that only touch at one time are not disjoint.
+  // Lifetimes that touch at one time are not disjoint.
   CHECK(Interval{1, 0, 3}.meets({1, 3, 5}));
   CHECK_FALSE(Interval{1, 0, 3}.meets({1, 4, 5}));
   CHECK(plan_intervals({}).bytes == 0);

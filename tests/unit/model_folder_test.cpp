@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The config.json of a model's folder: what is read of it, what is refused and by which words, and that what
-// is not understood stays when it is written.
+// Tests the config.json of a model's folder: the values that are read, refusals and their messages, and that
+// unknown content is kept when the file is written.
 #include "tessera/io/model_folder.hpp"
 
 #include <filesystem>
@@ -161,7 +161,7 @@ TEST_CASE("a model's folder appears with its commit, or not at all") {
   CHECK(folder.entries() == 0);
   { ModelFolderWriter const abandoned(folder / "new", units, "{}"); }
   CHECK(folder.entries() == 0);
-  for (int time = 0; time < 2; ++time) {  // the second time over itself
+  for (int time = 0; time < 2; ++time) {  // the second time over its own output
     ModelFolderWriter writer(folder / "new", units, "{\"a\": 1}\n");
     fill(writer);
     writer.commit();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 as a list of units: names and shapes of the files, what decays, what is tied, which sizes are
-// refused.
+// Tests GPT-2 as a list of units: names and shapes of the files, decay, tying, and refused sizes.
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -29,7 +28,7 @@ std::string refusal_of_model(Gpt2Options const& options) {
   return "";
 }
 
-/// Runs backward_input of every unit in a pass that has everything but gradients of parameters.
+/// Runs backward_input of every unit in a pass without parameter gradients.
 template <class M>
 void backward_input_without_gradients(M const& model) {
   MicroBatch const shape{2, 3};
@@ -101,7 +100,7 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   want.insert(want.end(), {"ln_f.weight [12]", "ln_f.bias [12]"});
   CHECK(lines == want);
 
-  // The head borrows the token embedding; blocks keep 16 C and a little for backward; the head keeps logits.
+  // The head borrows the token embedding. Blocks keep 16 C and a little for backward. The head keeps logits.
   REQUIRE(units.back().borrows.size() == 1);
   CHECK(units.back().borrows[0].unit == 0);
   CHECK(units.back().borrows[0].parameter == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on disk, most of them those of a GPT-2: what is read, what is refused and by which words, and that
-// a save is whole or not at all.
+// Tests weights on disk, mostly of GPT-2: reading, refusals and their messages, and saves that are
+// complete or absent.
 #include "tessera/io/model_weights.hpp"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ std::int64_t elements(std::vector<std::int64_t> const& shape) {
   return product;
 }
 
-/// A value that every format holds exactly.
+/// A value that every format represents exactly.
 double exact(std::size_t tensor, std::int64_t element) {
   return static_cast<double>((static_cast<std::int64_t>(tensor) * 7 + element) % 33 - 16) / 16.0;
 }
@@ -52,12 +52,12 @@ double exact(std::size_t tensor, std::int64_t element) {
 Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11};
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
 
-/// With the names of GPT-2's files.
+/// Opens weights with the names of GPT-2's files.
 ModelWeights open_weights(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
   return ModelWeights::open(path, units, gpt2_weight_names());
 }
 
-/// Every parameter of a model as a tensor of a file.
+/// Every parameter of a model as a file's tensor.
 std::vector<Stored> tensors_of(std::vector<UnitSpec> const& units, std::string const& prefix = "",
                                std::string const& type = "F32") {
   std::vector<Stored> tensors;
@@ -78,7 +78,7 @@ void put(std::string& data, double value) {
       static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value))));
 }
 
-/// A safetensors file of any types, without the library's writer.
+/// Writes a safetensors file of any types, without the library's writer.
 std::filesystem::path write_file_of(std::filesystem::path const& path, std::vector<Stored> const& tensors) {
   std::string data, header = "{";
   for (Stored const& tensor : tensors) {
@@ -101,9 +101,9 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
       path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
 }
 
-/// Checks that a file gives the values of `tensors_of`, whole and from the middle.
+/// Checks that a file gives the values of `tensors_of`, read as a whole and from the middle.
 void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const& units = units_of(sizes)) {
-  ParameterSource const source = open_weights(path, units).source();  // outlives the object
+  ParameterSource const source = open_weights(path, units).source();  // the source outlives the object
   std::size_t index = 0;
   for (std::size_t unit = 0; unit < units.size(); ++unit)
     for (std::size_t parameter = 0; parameter < units[unit].parameters.size(); ++parameter, ++index) {
@@ -203,7 +203,7 @@ TEST_CASE("a family's names say what else its files may hold") {
     return tensors;
   };
   auto tensors = tensors_of(units, "model.");
-  tensors.back().name = "lm_head.weight";  // no part of what the prefix is of
+  tensors.back().name = "lm_head.weight";  // not within the prefix
   WeightNames const names{.prefix = "model.",
                           .buffers = {"layers.*.rotary.inv_freq", "version"},
                           .layers = "layers.",
@@ -221,7 +221,7 @@ TEST_CASE("a family's names say what else its files may hold") {
               "vocabulary 5; not of the model: model.layers.1.scale");
   CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
 
-  // A head that the model does not list is one that it has already, where the names say so, and else unknown.
+  // A head that the model does not list is tied if the names say so, and unknown otherwise.
   units[1].parameters.clear();
   tensors.back().value = tensors.front().value;
   WeightNames tied = names;
@@ -333,8 +333,8 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
                 "no file in the folder of the index");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
 
-  // As transformers reads an index: NaN beside the map, parts in a folder of their own, and a tensor of a
-  // part that the map does not name and the model does not have.
+  // An index as transformers accepts it: NaN next to the map, parts in a subfolder, and a part with a tensor
+  // that neither the map nor the model has.
   auto text = file_support::read(index(right, tensors.size()));
   text.replace(text.find("1}"), 1, "NaN, \"huge\": 1e999");
   check_values(file_support::write(folder / "model.safetensors.index.json", text));
@@ -347,14 +347,14 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   CHECK(tessera::weights_files(index(below, tensors.size())).back() == folder / below(9));
   std::filesystem::remove_all(folder / "sub");
 
-  // What is read, for whoever must not write it.
+  // The files that are read, which a program must not overwrite.
   auto const path = index(right, tensors.size());
   std::vector<std::filesystem::path> const files{path, folder / right(0), folder / right(9)};
   CHECK(tessera::weights_files(path) == files);
   CHECK(tessera::weights_files(folder / right(0)) == std::vector{folder / right(0)});
   CHECK(tessera::weights_files(folder / "absent.json") == std::vector{folder / "absent.json"});
 
-  // One tensor twice: which part has the right one?
+  // A tensor in two parts is ambiguous.
   std::vector<Stored> third(tensors.begin() + 8, tensors.end());
   write_file_of(folder / right(9), third);
   std::string const part = right(9);
@@ -370,7 +370,7 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
   CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
   std::filesystem::permissions(folder.path(),
-                               std::filesystem::perms(0600));  // its names are not to be asked for
+                               std::filesystem::perms(0600));  // its names cannot be listed
   auto const closed = file_support::thrown_as_nobody([&] { open(folder.path()); });
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
   CHECK(file_support::has(closed.text, "cannot look into the folder (Permission denied)"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The moves between any two placements: written out for the common ones, and for all pairs carried out on
-// sets of ranks, so that nothing is taken from where it is not.
+// Tests the moves between any two placements. Common ones are written out. All pairs are simulated on sets of
+// ranks, so that no move reads data that is not there.
 #include "tessera/plan/moves.hpp"
 
 #include <cstdlib>
@@ -77,7 +77,7 @@ TEST_CASE("every route ends where it should and moves over ranks only on the dev
             Placement at{from, from_tier};
             for (Hop const& hop : moves_between(at, {to, to_tier}, {is_ordered, std::abs(replicas)})) {
               CHECK(hop.move != Move::none);
-              CHECK((hop.after != at || hop.group == Group::replicas));  // no move that changes nothing
+              CHECK((hop.after != at || hop.group == Group::replicas));  // no move without effect
               if (hop.move == Move::copy) {
                 CHECK(holds(at.over, hop.after.over));
                 int const tiers = static_cast<int>(hop.after.tier) - static_cast<int>(at.tier);

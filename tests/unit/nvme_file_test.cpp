@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scratch file of a rank: what is written is read again, through any engine and any trouble of the
-// system; what cannot be is one sentence; no file outlives its process for long.
+// Tests the scratch file of a rank: data that is written can be read back, with any engine and any fault of
+// the system. Failures give one sentence. No file outlives its process for long.
 #include "tessera/io/nvme_file.hpp"
 
 #include <array>
@@ -41,7 +41,7 @@ using tessera::NvmeOptions;
 
 constexpr std::int64_t block = 4096;
 
-/// Aligned bytes, of which no two blocks are the same.
+/// Aligned bytes in which no two blocks are equal.
 class Bytes {
  public:
   explicit Bytes(std::int64_t size, unsigned char seed = 0)
@@ -65,10 +65,10 @@ class Bytes {
   unsigned char* data_;
 };
 
-/// Threads whose n-th request, counted from 0, goes as it is told.
+/// A fault of the n-th request, counted from 0, in an engine of threads.
 struct Fault {
   std::int64_t at = -1;
-  std::int64_t result = 0;  ///< -errno without touching the file, or how many bytes are moved
+  std::int64_t result = 0;  ///< -errno without touching the file, or the number of bytes moved
 };
 Fault fault;
 std::atomic<std::int64_t> requests_seen{0}, engines_opened{0};
@@ -86,7 +86,7 @@ class Faulty final : public tessera::IoEngine {
       IoRequest request = requests[index];
       bool const hit = requests_seen++ == fault.at;
       if (!hit || fault.result > 0) {
-        if (hit) request.bytes = fault.result / 512 * 512;  // as disks do
+        if (hit) request.bytes = fault.result / 512 * 512;  // in units of sectors, as disks do
         threads_.run(file, write, &request, 1);
       }
       requests[index].result = hit ? fault.result : request.result;
@@ -107,7 +107,7 @@ std::unique_ptr<tessera::IoEngine> refused(int, std::string& why_not) {
   return nullptr;
 }
 
-/// Every engine of this program that the system lets run.
+/// Every engine of this program that the system allows.
 std::vector<tessera::OpenIoEngine> engines() {
   std::vector<tessera::OpenIoEngine> found{tessera::IoThreads::open};
   tessera::OpenIoEngine const preferred = tessera::preferred_io_engine.load();
@@ -147,7 +147,7 @@ TEST_CASE("NVMe: what is written is read again, by every engine, in requests of 
         struct stat status {};
         CHECK((::stat(file.path().c_str(), &status) == 0 && status.st_size == 128 * block &&
                (status.st_mode & 0777u) == 0600));
-        CHECK(status.st_blocks * 512 >= 128 * block);  // the room is kept
+        CHECK(status.st_blocks * 512 >= 128 * block);  // the space is reserved
       }
       CHECK(folder.entries() == 0);
     }
@@ -221,7 +221,7 @@ TEST_CASE("NVMe: what the system refuses is said with path, bytes, offset and re
               "(Operation canceled); io_uring could start no thread for it, raise ulimit -u");
   arm({0, 100});  // less than a block, and not at the end
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()), "cannot write 32,768 bytes", "Input/output");
-  arm({-1, 0});  // and it can be used further
+  arm({-1, 0});  // the file remains usable
   file.write(0, bytes.data(), bytes.size());
   Bytes in(16 * block);
   file.read(0, in.data(), in.size());
@@ -243,7 +243,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
       CHECK(in == bytes);
       file_support::write(path, "another's");
     }
-    CHECK(fs::exists(path));  // the name was not the removed file's any more
+    CHECK(fs::exists(path));  // the name no longer belonged to the removed file
 
     NvmeFile cut({folder.path(), 8 * block, 2, open}, 1, 16 * block);
     cut.write(0, bytes.data(), bytes.size());
@@ -255,7 +255,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
 }
 
 TEST_CASE("NVMe: a file that is cut while it is read ends in one sentence") {
-  // The size is asked before a call; here the end is met within one.
+  // The size is checked before a call. Here the file ends during one.
   static std::string path;
   struct Cutting final : tessera::IoEngine {
     tessera::IoThreads threads{1};
@@ -307,7 +307,7 @@ TEST_CASE("NVMe: a file without room is refused with the bytes, and leaves nothi
 
 TEST_CASE("NVMe: file systems that hold little, or know neither O_DIRECT nor fallocate") {
   TemporaryFolder const folder;
-  ::pid_t const child = ::fork();  // mounts are its own
+  ::pid_t const child = ::fork();  // has its own mounts
   if (child == 0) {
     char const* const place = folder.path().c_str();
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -438,7 +438,7 @@ TEST_CASE("NVMe: requests and their number are tried once for a folder, unless t
   CHECK(opened(half, large) > 1);
   CHECK(NvmeFile(half, 0, large).request_bytes() == 512 << 10);
   CHECK(opened({folder.path(), 512 << 10, 3, Faulty::open}, large) == 1);
-  arm({3, -EIO});  // a trial that fails chooses nothing and says nothing; the first true read does
+  arm({3, -EIO});  // a failing trial chooses nothing and reports nothing; the first real read does
   TemporaryFolder const other;
   CHECK(opened({other.path(), 0, 0, Faulty::open}, large) > 1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention against the plain softmax in double, central differences and other numbers of threads.
+// Tests causal attention against plain softmax in double, central differences, and other numbers of threads.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -116,8 +116,7 @@ TEST_CASE("attention over several blocks of keys and queries") {
   attention_matches<double>(machine, {1, 600, 1, 9});
   attention_matches<float>(machine, {1, 1100, 1, 8});
   attention_matches<bfloat16>(machine, {1, 600, 2, 16});
-  // Wide heads shrink the tiles; in 16 bits these sums of queries do not fit the scratch and take another
-  // path.
+  // Wide heads shrink the tiles. In 16 bits, their query sums do not fit the scratch and take another path.
   attention_matches<float>(machine, {1, 140, 1, 1900});
   attention_matches<bfloat16>(machine, {1, 140, 1, 1900});
 }
@@ -256,13 +255,13 @@ TEST_CASE_TEMPLATE("queries keys and values may lie anywhere in rows", T, float,
 
 namespace {
 
-/// Some queries of longer sequences, and heads of keys that several heads of queries share.
+/// Some queries of longer sequences, and key heads that several query heads share.
 struct Span {
   Size size;  // of the queries, with all their heads
   std::int64_t group, first, keys;
 };
 
-/// The operation against the definition, in which every head has keys of its own and all queries are there.
+/// Compares the operation with the definition, in which every head has its own keys and all queries exist.
 template <class T>
 void span_matches(Machine& machine, Span const& span) {
   using S = compute_t<T>;
@@ -321,7 +320,7 @@ TEST_CASE_TEMPLATE("heads of queries may share heads of keys", T, float, double,
   span_matches<T>(machine, {{2, 7, 4, 8}, 2, 0, 7});
   span_matches<T>(machine, {{1, 65, 3, 33}, 3, 0, 65});
   span_matches<T>(machine, {{2, 130, 8, 20}, 4, 0, 130});
-  span_matches<T>(machine, {{1, 300, 6, 80}, 2, 0, 300});   // in 16 bits the sums of queries fit the scratch
+  span_matches<T>(machine, {{1, 300, 6, 80}, 2, 0, 300});   // in 16 bits the query sums fit the scratch
   span_matches<T>(machine, {{1, 140, 4, 600}, 4, 0, 140});  // and here they do not
 }
 
@@ -329,8 +328,8 @@ TEST_CASE_TEMPLATE("queries may be a span of the positions", T, float, double, h
   Machine machine(2);
   span_matches<T>(machine, {{2, 5, 2, 8}, 1, 3, 8});
   span_matches<T>(machine, {{1, 70, 4, 16}, 2, 61, 131});
-  span_matches<T>(machine, {{1, 66, 2, 16}, 1, 1001, 1070});  // keys of several tiles, the last three unseen
-  span_matches<T>(machine, {{2, 40, 4, 8}, 4, 0, 200});       // and a block of keys that nobody sees
+  span_matches<T>(machine, {{1, 66, 2, 16}, 1, 1001, 1070});  // several tiles of keys, the last three masked
+  span_matches<T>(machine, {{2, 40, 4, 8}, 4, 0, 200});       // and a fully masked block of keys
 }
 
 TEST_CASE("attention runs what the context asks for and says what ran") {

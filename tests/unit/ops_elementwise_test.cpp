@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fold, norm partials, conversion, filling, copying, inspection; recorded operations; and no allocation in
-// any of it.
+// Tests fold, norm partials, conversion, filling, copying and inspection, recorded operations, and that none
+// of them allocates.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -214,7 +214,7 @@ TEST_CASE("norm partials note the first value that is not finite, of the unit th
   CHECK(noted(0.0f, {{n - 1, infinity}, {4100, infinity}}, {}).element == begin + 4100);
   CHECK(noted(0.0f, {{4100, infinity}}, {2, 7}).element == begin + 4100);
   CHECK(noted(0.0f, {{4100, infinity}}, {4, 7}).element == 7);
-  // Squares that overflow: the block's first value, in the type of the sums or only as they are stored.
+  // Squares that overflow: the block's first value, in the type of the sums or only when stored.
   CHECK(noted(0.0f, {{4100, 1e25}}, {}).element == begin + 4096);
   CHECK(noted(0.0, {{4100, 1e25}}, {}).element == begin + 4096);
 }

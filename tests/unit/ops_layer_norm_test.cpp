@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation against scalar code in double, central differences and other numbers of threads.
+// Tests layer normalization against scalar code in double, central differences, and other numbers of threads.
 #include <cmath>
 #include <cstdint>
 #include <limits>

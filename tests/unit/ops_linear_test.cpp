@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers and GELU: forward against three loops, gradients against central differences, bits against
-// threads.
+// Tests linear layers and GELU: forward against three loops, gradients against central differences, and
+// identical bits for all numbers of threads.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -82,7 +82,7 @@ void backward_matches(Machine& machine, Size size) {
   ops::linear_backward_input(machine.context, dy.view(), wt.view(), dx.view(), {.transposed = true});
   want = reference::product(dy, false, wt, false, m, k, n);
   CHECK(reference::error(dx, want, wide) < limit);
-  Array<T> sum = pre;  // another product's share
+  Array<T> sum = pre;  // result of another product
   for (std::int64_t i = 0; i < m * k; ++i) want[static_cast<std::size_t>(i)] += pre[i];
   ops::linear_backward_input(machine.context, dy.view(), wt.view(), dx.view(),
                              {.transposed = true, .residual = pre.view()});
@@ -102,7 +102,7 @@ void backward_matches(Machine& machine, Size size) {
   CHECK(reference::error(dbias, sums, tall) < limit);
   Array<T> alone({n});
   ops::linear_backward_weight(machine.context, Tensor<T>{}, dy.view(), Tensor<T>{}, {.dbias = alone.view()});
-  CHECK(reference::error(alone, sums, tall) < limit);  // a bias alone reads no x
+  CHECK(reference::error(alone, sums, tall) < limit);  // a bias gradient does not read x
 
   std::vector<double> const want_transposed = reference::product(dy, true, x, false, n, k, m);
   ops::linear_backward_weight(machine.context, x.view(), dy.view(), dwt.view(), {.transposed = true});
@@ -302,7 +302,7 @@ TEST_CASE_TEMPLATE("a product is scaled and joins a residual before the activati
                  .scale = -1.75});
     CHECK(reference::error(kept, want, depth) < limit);
     Array<T> const apart = y;
-    ops::linear(machine.context, x.view(), w.view(), y.view(),  // the residual lies where the sum is kept
+    ops::linear(machine.context, x.view(), w.view(), y.view(),  // residual in the sum's buffer
                 {.transposed = true,
                  .bias = bias.view(),
                  .residual = residual.view(),
@@ -350,7 +350,7 @@ TEST_CASE("weights of another format or with scales are refused by name") {
   Machine machine(1);
   Array<float> x({4, 3}), w({3, 2}), y({4, 2}), scale({1}, 1.0f);
   ops::Operand<float, Cpu> weights = w.view();
-  weights.twin = x.view();  // which products may use
+  weights.twin = x.view();  // products may use it
   ops::linear(machine.context, x.view(), weights, y.view());
   weights.scales = scale.view();
   CHECK_THROWS_WITH_AS(ops::linear(machine.context, x.view(), weights, y.view()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings and the classifier: the two ends of a model, against scalar code.
+// Tests embeddings and the classifier, the two ends of a model, against scalar code.
 #include <cmath>
 #include <cstdint>
 #include <limits>

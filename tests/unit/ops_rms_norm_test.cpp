@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMS normalisation against scalar code in double, central differences and other numbers of threads.
+// Tests RMS normalization against scalar code in double, central differences, and other numbers of threads.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr double epsilon = 1e-5;
 
-/// All that the passes leave; dx with a residual's gradient where one is given.
+/// All results of the passes; dx includes a residual's gradient if one is given.
 template <class T>
 struct Results {
   Array<T> y, dx, dgamma;

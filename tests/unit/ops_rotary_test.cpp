@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions against their definition in double, against central differences, and at offsets.
+// Tests rotary positions against their definition in double, central differences, and at offsets.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -16,7 +16,7 @@ using reference::Machine;
 
 namespace {
 
-/// x (B,T,C) with every pair turned, angles with the roundings of T's sums.
+/// x (B,T,C) with every pair rotated, using angles with the rounding of T's sums.
 template <class T>
 std::vector<double> turned(Array<T> const& x, ops::RotaryFrequencies const& frequencies, std::int64_t first) {
   using S = compute_t<T>;
@@ -87,7 +87,7 @@ TEST_CASE_TEMPLATE("rotary matches its definition", T, float, double, half, bflo
       ops::rotary(machine.context, in_place.view(), in_place.view(), frequencies, {.first = first});
       CHECK(reference::same_bits(in_place.values, y.values));
 
-      // A span of the positions, and columns of wider rows, whose other columns stay.
+      // A span of the positions, and columns of wider rows whose other columns must not change.
       Array<T> last({1, t - 5, c}), wide({b, t, c + 7}, T(3.0f));
       last.values.assign(x.values.begin() + 5 * c, x.values.begin() + t * c);
       ops::rotary(machine.context, last.view(), last.view(), frequencies, {.first = first + 5});

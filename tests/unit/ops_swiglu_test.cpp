@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU against its definition in double, central differences and other numbers of threads.
+// Tests SwiGLU against its definition in double, central differences, and other numbers of threads.
 #include <cmath>
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW to the bit and against PyTorch's order, learning rate schedules, the loss scale.
+// Tests AdamW to the bit and against PyTorch's order, learning rate schedules, and the loss scale.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -171,7 +171,7 @@ TEST_CASE_TEMPLATE("16-bit weights are the rounded master also when the step is 
                weights.data(), &by, &skip);
     CHECK(rounded());
     CHECK(master != before);
-    // What 16 bits lose stays in the master.
+    // The master keeps what 16 bits lose.
     std::vector<float> alone = before, one(alone.size()), other(alone.size());
     ops::adamw(machine.context, n, gradient.values.data(), alone.data(), one.data(), other.data(),
                static_cast<T*>(nullptr), &by, &skip);
@@ -247,7 +247,7 @@ TEST_CASE("learning rates follow their closed forms") {
   CHECK(cosine.at(50) == doctest::Approx(0.0).epsilon(1e-12));
   for (std::int64_t step = 5; step < 14; ++step) CHECK(cosine.at(step) < cosine.at(step - 1));
 
-  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};  // without an end it stays
+  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};  // without an end the rate stays
   CHECK(no_end.at(100) == 0.5);
 }
 
@@ -279,7 +279,7 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
     CHECK(step(1.0) == scale);
   CHECK(state.skips_in_row == 0);
   CHECK(step(1.0) == 16.0);
-  CHECK(step(infinity) == 8.0);  // an overflow starts the count anew
+  CHECK(step(infinity) == 8.0);  // an overflow restarts the count
   CHECK(step(1.0) == 8.0);
   CHECK(step(1.0) == 8.0);
   CHECK(step(1.0) == 16.0);
@@ -289,7 +289,7 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   rule.loss_scale = LossScaleKind::none;
   step(infinity);
-  CHECK(state.skipped == 1);  // no update with it, but nothing to lower either: the engine gives up
+  CHECK(state.skipped == 1);  // no update, but no scale to lower either: the engine gives up
   CHECK(state.used_scale == 1.0);
 }
 
@@ -313,20 +313,20 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 144.0, 30.0, 6);
-  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // by the norm of this step
+  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // uses the norm of this step
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
   CHECK(state.gradient_factor == 0.5);
-  finish_step(state, rule, 0.0, 0.0, 0);  // no target at all
+  finish_step(state, rule, 0.0, 0.0, 0);  // without any target
   CHECK(state.loss == 0.0);
   CHECK(state.gradient_factor == 0.0);
   CHECK(state.skipped == 1);
 }
 
 TEST_CASE("each norm block and each loss counts once whoever else has it") {
-  // Four ranks; ranks 0 and 1 work on the same samples, and 2 and 3. Rank 3 owns the first group, each rank
-  // has a shard of the second, and of the third the ranks of a pair have the same.
+  // Four ranks. Ranks 0 and 1 work on the same samples, as do 2 and 3. Rank 3 owns the first group. Each rank
+  // has a shard of the second. In the third, both ranks of a pair have the same values.
   constexpr int ranks = 4;
   std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
   std::int64_t const bytes = share_bytes(305, 2);
@@ -341,7 +341,7 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   shares.losses_by = {0, 2, 2};
   shares.accumulation = 2;
   for (int rank = 0; rank < ranks; ++rank) {
-    std::fill_n(shares.partials(rank), 305, 1e6f);  // what no group counts there
+    std::fill_n(shares.partials(rank), 305, 1e6f);  // must be ignored for all groups
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));
     for (int micro = 0; micro < 2; ++micro) shares.losses(rank)[micro] = {1.0 + rank / 2, 10 + micro};

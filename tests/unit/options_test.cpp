@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the table of options: it has every value of TrainerOptions, and checks, agreement and flags follow
-// it.
+// Tests that the table of options has every member of TrainerOptions, and that checks, agreement between
+// ranks and flags follow the table.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ namespace {
 using namespace support;
 using Type = OptionValue::Type;
 
-/// Converts to anything, to count the members of an aggregate.
+/// Converts to any type. Used to count the members of an aggregate.
 struct Anything {
   template <class T>
   operator T&() const;
@@ -54,7 +54,7 @@ std::string refusal(TrainerOptions const& options) {
   }
   return {};
 }
-/// Gives an option a number, rounded to its type.
+/// Sets an option to a number, converted to its type.
 void set(OptionValue value, double number) {
   if (value.type() == Type::real)
     value.real() = number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data order: Philox against its published vectors, permutations, splits of the global batch.
+// Tests the data order: Philox against its published vectors, permutations, and splits of the global batch.
 #include "tessera/data/order.hpp"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST_CASE("a shuffled order depends on seed and epoch and on nothing else") {
   distinct.insert(epoch_of(std::uint64_t{1} << 32, 0));
   CHECK(distinct.size() == 10);
   CHECK(epoch_of(1, 2) == epoch_of(1, 2));
-  // From an independent program: a change here would change every shuffled run.
+  // Computed by an independent program. A change here would change every shuffled run.
   ts::SampleOrder const order(ts::Order::shuffled, samples, 1);
   std::vector<std::int64_t> const first = {order(0), order(1), order(2), order(3), order(1000)};
   CHECK(first == std::vector<std::int64_t>{288, 235, 648, 959, 180});
@@ -89,9 +89,9 @@ TEST_CASE("a shuffled order mixes") {
   for (std::int64_t i = 0; i < samples / 2; ++i) low_in_low_half += order(i) < samples / 2 ? 1 : 0;
   CHECK(distance / samples > 0.30 * samples);
   CHECK(distance / samples < 0.37 * samples);
-  CHECK(low_in_low_half > samples / 4 - 150);  // deviation of about 16 for a random permutation
+  CHECK(low_in_low_half > samples / 4 - 150);  // a random permutation deviates by about 16
   CHECK(low_in_low_half < samples / 4 + 150);
-  // Small counts reach every permutation over the epochs: all 6 orders of 3 samples appear.
+  // Small sample counts reach every permutation over the epochs: all 6 orders of 3 samples appear.
   ts::SampleOrder const three(ts::Order::shuffled, 3, 0);
   std::set<std::vector<std::int64_t>> orders;
   for (std::int64_t epoch = 0; epoch < 200; ++epoch)
@@ -126,7 +126,7 @@ TEST_CASE("the same global batch is the same micro-batches however it is split")
 TEST_CASE("an order needs samples") {
   CHECK_ERROR(usage, ts::SampleOrder(ts::Order::shuffled, 0, 1), "1 to 2^62 samples", "got 0");
   CHECK_ERROR(usage, ts::SampleOrder(ts::Order::shuffled, -4, 1), "got -4");
-  // The largest count works: bits are split in two words of at most 31.
+  // The largest count works. Its bits are split into two words of at most 31.
   ts::SampleOrder const huge(ts::Order::shuffled, std::int64_t{1} << 62, 1);
   CHECK(huge(0) != huge(1));
   CHECK(huge(12345) >= 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the other ranks when one throws, leaves, is late, or asks for something else.
+// Tests the effect on other ranks when one throws, leaves, is late, or calls something else.
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -28,7 +28,7 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// What the ranks and the caller of a run saw.
+/// A run as the ranks and the caller saw it.
 struct Outcome {
   struct Lost {
     int by;
@@ -36,7 +36,7 @@ struct Outcome {
     std::string unit, text;
   };
   std::vector<Lost> lost;  ///< PeerLost, by the rank that caught it
-  std::string text;        ///< what run threw
+  std::string text;        ///< the text that run threw
   ts::ErrorKind kind = ts::ErrorKind::failed;
   int rank = -1;
   bool threw = false;
@@ -160,7 +160,7 @@ TEST_CASE("the caller gets the first cause in its own form") {
   });
   CHECK(memory.kind == ts::ErrorKind::out_of_memory);
   CHECK(memory.rank == 1);
-  // What is no std::exception passes unchanged.
+  // Exceptions not derived from std::exception pass unchanged.
   CHECK_THROWS_AS(ts::run(3, thrower(17)), int);
   // An Error that names its rank keeps its text.
   try {
@@ -201,7 +201,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                                   ? "rank 2 is lost: it left before its first collective"
                                   : "rank 2 is lost: it left after collective 3, all_gather of 16 bytes"));
   }
-  // The other rank waits already when this one leaves.
+  // The other rank is already waiting when this one leaves.
   auto const outcome =
       outcome_of(2,
                  [](Transport& transport) {
@@ -256,7 +256,7 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
 TEST_CASE("heartbeats and late starts keep slow ranks alive") {
   ts::run(3,
           [](Comm& comm) {
-            // Nobody waits yet, so long silence of all is no loss.
+            // No rank waits yet, so silence of all ranks is not a loss.
             std::this_thread::sleep_for(comm.rank() == 0 ? 350ms : 400ms);
             comm.transport().barrier();
             if (comm.rank() == 1)
@@ -328,7 +328,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     CHECK(holds(outcome.text, "rank 2 asks for number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
-  // Another root or another type is a mismatch too.
+  // A different root or type is a mismatch too.
   auto const roots = outcome_of(2, [](Transport& transport) {
     Buffers buffers;
     transport.broadcast(transport.rank(), buffers.send.data(), 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of pipeline stages: the schedule's form, buffers with slots, waits and the checker hold for them too,
-// and neighbours meet in order.
+// Tests the schedules of pipeline stages: their form, buffers with slots, waits, the checker, and that sends
+// and receives of neighbors match in order.
 #include "support/pipeline.hpp"
 
 #include <algorithm>
@@ -36,8 +36,9 @@ StepPlan plan_of(Stage const& by) {
   return StageGenerator(std::move(units), by).run();
 }
 
-/// All stages in step: an entry runs when those before it on its lane and those it waits for have, and a send
-/// and its receive run together, each first on its lane. Empty, or where it goes no further.
+/// Simulates all stages together. An entry runs after the entries before it on its lane and all that it waits
+/// for. A send and its receive run together, when each is next on its lane. Returns an empty string, or where
+/// it is stuck.
 class Rehearsal {
  public:
   explicit Rehearsal(std::vector<StepPlan> const& plans) : plans_(plans) {
@@ -45,7 +46,7 @@ class Rehearsal {
       Rank& rank = ranks_.emplace_back();
       rank.instances = instances_of(plan.train.schedule);
       rank.done.assign(rank.instances.size(), false);
-      std::map<int, int> latest;  // instance of each entry
+      std::map<int, int> latest;  // latest instance of each entry
       for (int index = 0; index < static_cast<int>(rank.instances.size()); ++index) {
         Instance const& instance = rank.instances[static_cast<std::size_t>(index)];
         auto& waits = rank.waits.emplace_back();
@@ -133,7 +134,7 @@ std::vector<StepPlan> all_stages(Stage by) {
   return plans;
 }
 
-/// The most micro-batches that have begun forward and not ended backward, of one stage.
+/// The most micro-batches of one stage that have begun forward and not finished backward.
 int most_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
@@ -179,7 +180,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(order == wanted);
         CHECK(runs.size() == static_cast<std::size_t>(3 * units * micro_batches));
         CHECK(std::all_of(runs.begin(), runs.end(), [](auto const& each) { return each.second == 1; }));
-        // As many activations as micro-batches in flight, and no more.
+        // Exactly as many activations as micro-batches in flight.
         CHECK(most_in_flight(plan) == std::min(stages - stage, micro_batches));
         int slots = 0;
         for (Buffer const& buffer : plan.train.buffers)
@@ -224,6 +225,6 @@ TEST_CASE("stages that wait for each other come to the end") {
       CHECK(Rehearsal(plans).run() == "");
     }
   std::vector<StepPlan> const crossed = all_stages({.stages = 2, .micro_batches = 3, .sends_first = true});
-  for (StepPlan const& plan : crossed) CHECK(mistake_in(plan, plan.train) == "");  // each by itself is right
+  for (StepPlan const& plan : crossed) CHECK(mistake_in(plan, plan.train) == "");  // each is correct
   CHECK(Rehearsal(crossed).run() == "stage 0 hangs in send cross h.2 micro 1");
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts, and plans in bytes: what shards, what moves to the host, what is refused and what is advised
-// instead.
+// Tests layouts, and plans in bytes: sharding, offload to the host, refusals and the suggested alternatives.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -98,7 +97,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           for (int rank = 1; rank < world; ++rank)
             CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
           CHECK(layout.shard_of(world - 1).end == layout.padded);
-          // The two ranges follow each other, and every parameter lies in its own.
+          // The two ranges are adjacent, and every parameter is in its own range.
           CHECK(layout.decayed.begin == 0);
           CHECK(layout.undecayed.begin == layout.decayed.end);
           CHECK(layout.undecayed.end == layout.elements);
@@ -113,7 +112,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             CHECK(intersect(lies, spec.decay ? layout.decayed : layout.undecayed) == lies);
             covered.push_back(lies);
           }
-          // Parameters and gaps are all of it, without overlap.
+          // Parameters and gaps cover everything without overlap.
           std::sort(covered.begin(), covered.end(), [](Range a, Range b) { return a.begin < b.begin; });
           std::int64_t at = 0;
           for (Range const& piece : covered) {
@@ -121,7 +120,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             at = piece.end;
           }
           CHECK(at == layout.padded);
-          // The pieces of all shards are every logical element of the group's parameters once, in order.
+          // The pieces of all shards cover every logical element of the group's parameters once, in order.
           std::vector<std::int64_t> next(unit.parameters.size(), 0);
           bool in_order = true;
           for (int rank = 0; rank < world; ++rank)
@@ -312,7 +311,7 @@ TEST_CASE("huge models are planned in milliseconds without touching memory") {
       StepPlan const plan = plan_of(model, recipe(sharding, "bf16"), sizes_of(8, 4, 8, 1024));
       double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       INFO("seconds: ", seconds, ", bytes: ", plan.arena_bytes[0]);
-      CHECK(seconds < 2.0);  // milliseconds with optimisation; sanitizers and busy machines get room
+      CHECK(seconds < 2.0);  // milliseconds if optimized; more for sanitizers and busy machines
       CHECK(plan.arena_bytes[0] > std::int64_t{1} << 30);
     }
 }
@@ -414,7 +413,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   CHECK(
       refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
       std::string::npos);
-  // What helps by itself is enough.
+  // A change that suffices by itself is suggested without others.
   CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 

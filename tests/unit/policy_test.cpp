@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recipes at run time: parsing, defaults, the sentence of a broken rule, and all combinations of all choices.
+// Tests recipes at run time: parsing, defaults, the sentence of a broken rule, and all combinations of
+// choices.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -20,7 +21,7 @@ namespace {
 template <class... Policies>
 constexpr ts::RecipeTable table_of = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
 
-/// The text of the error that parsing these names throws.
+/// The text of the error from parsing these names.
 std::string parse_error(ts::SlotNames const& text) {
   try {
     ts::parse_recipe(text);
@@ -48,7 +49,7 @@ void for_each_combination(Visit visit) {
   for_each_combination(visit, {}, ts::Slots{});
 }
 
-/// The manual's list of what is illegal, from names.
+/// The manual's list of illegal recipes, by names.
 bool manual_allows(ts::SlotNames const& names) {
   bool const cuda = names.device == "cuda";
   bool const half = names.precision == "fp16";
@@ -129,7 +130,7 @@ TEST_CASE("every combination of choices is refused exactly when the manual says 
   CHECK(all == product);
   CHECK(wrong == 0);
   CHECK(unequal == 0);
-  CHECK(sentences.size() == 8);  // each rule speaks somewhere
+  CHECK(sentences.size() == 8);  // each rule applies somewhere
 }
 
 TEST_CASE("distinct recipes have distinct names and one line each") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker pool: every task once, on a worker that exists, for any number of loops, threads and pools.
+// Tests the worker pool: every task runs once, on an existing worker, for any number of loops, threads and
+// pools.
 #include "tessera/backend/cpu/pool.hpp"
 
 #include <atomic>
@@ -53,7 +54,7 @@ TEST_CASE("pool publishes what a loop wrote to the next loop") {
   std::int64_t const loops = 2000;
   for (std::int64_t loop = 0; loop < loops; ++loop)
     pool.parallel_for(257, [&](std::int64_t task, int) {
-      // Each loop reads what another task of the loop before wrote.
+      // Each loop reads what another task of the previous loop wrote.
       if (loop % 2 == 0)
         values[static_cast<std::size_t>(task)] += 1;
       else
@@ -98,7 +99,7 @@ TEST_CASE("a pool whose threads do not all start is an error, and those that did
   REQUIRE(pages > 0);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
-  // Room for the stacks of a few threads.
+  // Space for the stacks of a few threads.
   rlimit const tight{static_cast<rlim_t>(pages) * 4096 + (rlim_t{64} << 20), before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
   std::string text;

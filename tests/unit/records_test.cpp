@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples that are records: lines, objects of JSON Lines, documents of token files; cut and filled up by
-// hand.
+// Tests samples that are records: lines, JSON Lines objects, and documents of token files. Cuts and padding
+// are compared with handmade results.
 #include "tessera/io/records.hpp"
 
 #include <cstdint>
@@ -55,7 +55,7 @@ TEST_CASE("a record is cut to a sequence or filled up on its right") {
   CHECK(loader.targets_in(0) == batch.unmasked());
   CHECK(loader.load(7).tokens == loader.load(0).tokens);
 
-  // What a longer row left in the loader's memory does not come back.
+  // The remains of a longer row in the loader's memory do not reappear.
   ts::Loader one(source, {.batch = 1, .sequence = 4, .order = ts::Order::sequential});
   one.load(3);
   CHECK(one.load(0).tokens == Tokens{1, 2, 0, 0});
@@ -157,8 +157,8 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
               "is JSON, but no object; each line must be one, or give --samples-are lines");
   CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', it has none");
-  // Odd lines: a mark of byte order, blanks, a field within a field, one that comes twice, bytes that are no
-  // UTF-8 and half a surrogate pair.
+  // Unusual lines: a byte order mark, blanks, nested fields, duplicate fields, bytes that are not UTF-8, and
+  // half a surrogate pair.
   auto const odd = refused(
       "\xef\xbb\xbf{\"text\": \"mark\"}\r\n\t\r\r\n\n"
       "{\"in\": {\"text\": \"no\"}, \"text\": \"first\", \"text\": \"last\"}\n"
@@ -167,7 +167,7 @@ TEST_CASE("objects of JSON Lines are records") {
         std::vector<std::string>{"mark", "last", "a\xef\xbf\xbd\xef\xbf\xbd(", "\xef\xbf\xbd x"});
   CHECK(file_support::has(odd.description(), "b.jsonl (3 x invalid UTF-8 as U+FFFD), "));
   CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is no text");
-  // The message has the reason and is valid UTF-8, whatever the line holds.
+  // The message states the reason and is valid UTF-8 for any line.
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n{\"note\": \"a: b: c] d\", \"text\": tru}"), "line 2",
               "at byte 35 of the line: syntax error while parsing value - invalid literal", "tru}");
   for (char const* const line : {"{\"text\": \xff\xfe}", "{\"text\": \xc3\xa9}", "\xe6\x97\xa5"}) {
@@ -188,7 +188,7 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "b.jsonl: holds a NUL byte at 11");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(5000, 'x') + std::string("\0\"}", 3)), "line 1",
               "is no JSON, at byte");
-  // Python reads a number beyond those of double as Infinity. In the text's own field it is no text.
+  // Python reads a number beyond the range of double as Infinity. In the text's own field it is not text.
   CHECK(texts(refused("{\"x\": [1e999, -1E+400, 7, 1" + std::string(400, '0') +
                       "], \"text\": \"1e999 and NaN\", \"y\": NaN}")) ==
         std::vector<std::string>{"1e999 and NaN"});
@@ -204,7 +204,7 @@ TEST_CASE("objects of JSON Lines are records") {
 
 TEST_CASE("documents of a token file end behind their separator") {
   TemporaryFolder folder;
-  // llm.c puts the separator before a document, nanoGPT behind it.
+  // llm.c puts the separator before a document, nanoGPT after it.
   auto const before = write(folder / "a.bin", bytes_of(std::vector<std::uint16_t>{50256, 1, 2, 50256, 3}));
   auto const behind = write(folder / "b.bin", bytes_of(std::vector<std::uint16_t>{4, 5, 50256, 6, 50256}));
   auto const source = ts::open_records(Paths{before, behind});

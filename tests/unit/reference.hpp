@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain scalar forms of the operations, in double, for the tests to compare with; and the tests' one table of
-// tolerances.
+// Provides plain scalar implementations of the operations, in double, as references, and the tests' only
+// table of tolerances.
 #pragma once
 
 #include <cmath>
@@ -20,8 +20,8 @@ namespace reference {
 
 using namespace tessera;
 
-/// The largest error of a result, in units of its scale, by dtype: a few roundings of storage, plus the sums'
-/// own.
+/// The largest allowed error of a result, relative to its scale, by dtype: a few roundings of storage plus
+/// those of the sums.
 template <class T>
 constexpr double tolerance() {
   if (std::is_same_v<T, double>) return 1e-13;
@@ -38,7 +38,7 @@ struct Machine {
   Context<Cpu> context;
 };
 
-/// Values with a shape; `view()` is what operations take.
+/// Values with a shape. `view()` is the argument for operations.
 template <class T>
 struct Array {
   Array(Shape const& array_shape, T value = T(0.0f))
@@ -71,7 +71,7 @@ double error(Array<T> const& got, std::vector<double> const& want, double floor 
     double const difference =
         std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floor + std::fabs(want[i]));
     if (!(difference <= worst)) worst = difference;
-    if (std::isnan(worst)) return worst;  // a comparison with it fails
+    if (std::isnan(worst)) return worst;  // all comparisons with it fail
   }
   return worst;
 }
@@ -120,14 +120,14 @@ std::vector<double> central_differences(Array<double>& parameter, F const& loss,
   return slopes;
 }
 
-/// The sum of weights * values, whose gradient by the values is the weights: a scalar loss for any operation.
+/// The sum of weights * values, a scalar loss for any operation. Its gradient by the values is the weights.
 inline double weighted(Array<double> const& weights, Array<double> const& values) {
   double sum = 0;
   for (std::size_t i = 0; i < values.values.size(); ++i) sum += weights.values[i] * values.values[i];
   return sum;
 }
 
-/// Runs `work(machine)` with 1, 2 and 3 threads and says whether each result has the first one's bits.
+/// Runs `work(machine)` with 1, 2 and 3 threads and tells whether each result has the bits of the first.
 template <class F>
 bool same_for_all_threads(F const& work) {
   Machine one(1), two(2), three(3);

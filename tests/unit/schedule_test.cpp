@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the step as data, with proofs over every list, also of placements that no policy has: weights are
-// read only between gather and release, entries whose buffers share bytes are ordered, and values are read as
-// the buffer as which they were written. Each proof must find planted mistakes, and the second one every wait
-// that is left out.
+// Tests schedules with proofs over every list of entries, also for placements that no policy has: weights are
+// read only between gather and release, entries whose buffers share bytes are ordered, and values are read
+// from the buffer to which they were written. Each proof must find planted mistakes, and the second one every
+// missing wait.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,15 +27,15 @@ namespace {
 
 using namespace support;
 
-/// Whether a buffer has a unit's gathered weights, on the device.
+/// Tells whether a buffer holds a unit's gathered weights on the device.
 bool is_whole(Buffer const& buffer) {
   bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
          buffer.over == Sharding::replicated;
 }
 
-/// Weights are gathered at most once at a time, read only between gather and release, and all released when a
-/// micro-batch ends. Returns the first mistake, or an empty string.
+/// Checks that weights are gathered at most once at a time, read only between gather and release, and all
+/// released at the end of a micro-batch. Returns the first mistake, or an empty string.
 std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
   std::set<int> held;  // buffers
   int micro = 0;
@@ -69,9 +69,10 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
          b.offset < a.offset + a.bytes;
 }
 
-/// In every micro-batch, buffers between their first and last use share no bytes; persistent ones never do.
+/// Checks that buffers in use at the same time in a micro-batch share no bytes, and that persistent buffers
+/// never do.
 std::string lives_are_apart(StepPlan const& plan, Program const& program) {
-  std::map<int, std::map<int, std::pair<int, int>>> lives;  // micro-batch, buffer: first and last instance
+  std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last instance, by micro-batch, buffer
   auto const instances = instances_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
   for (int i = 0; i < static_cast<int>(instances.size()); ++i)
@@ -124,7 +125,7 @@ struct Dice {
   }
 };
 
-/// An entry in words: verb, unit, micro-batch, and the kinds of what it touches.
+/// A description of an entry: verb, unit, micro-batch, and the kinds of the buffers it touches.
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
@@ -268,7 +269,7 @@ TEST_CASE("every list of many micro-batches is sound and no longer than that of 
             StepPlan const many = plan_of(by);
             CHECK(many.train.schedule.entries.size() == two.train.schedule.entries.size());
             CHECK(hash_of(many.train.schedule) != hash_of(two.train.schedule));
-            std::map<int, int> runs;  // of each micro-batch
+            std::map<int, int> runs;  // by micro-batch
             int place = 0, micro = 0;
             for (Instance const& instance : instances_of(many.train.schedule)) {
               ++runs[instance.micro_batch];
@@ -303,7 +304,7 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
       if (!repeated) CHECK(waits == two.train.schedule.entries[entry].waits);
       CHECK(waits.size() < lane_count);
     }
-    // What is not a matter of their number lies where it did.
+    // Buffers that do not depend on the number of micro-batches keep their offsets.
     for (std::size_t buffer = 0; buffer < many.train.buffers.size(); ++buffer) {
       Buffer const &one = many.train.buffers[buffer], &other = two.train.buffers[buffer];
       if (one.persistent || other.offset < 0) continue;
@@ -349,11 +350,11 @@ TEST_CASE("the proofs find planted mistakes") {
   };
   for (Verb const verb : {Verb::gather, Verb::release})
     CHECK(gathers_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) != "");
-  // An entry that does not happen, as if it wrote nothing.
+  // An entry that does not happen, simulated by removing its writes.
   for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
-  // Entries over several flat groups: one with an item twice, one with an item that writes where another one
-  // does, one whose item reads what another one writes, one in another lane, and several copies in one entry.
+  // Entries over several flat groups with a mistake: a duplicate item, two items that write to the same
+  // place, an item that reads what another writes, another lane, and several copies in one entry.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
@@ -380,7 +381,7 @@ TEST_CASE("the proofs find planted mistakes") {
     CHECK(planted([](Entry& entry) { entry.move = Move::copy; }).find("copies several flat groups") !=
           std::string::npos);
   }
-  // A buffer moved onto its neighbour.
+  // A buffer that is moved onto its neighbor.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
     for (std::size_t b = 0; b < plan.train.buffers.size(); ++b) {
@@ -391,7 +392,7 @@ TEST_CASE("the proofs find planted mistakes") {
       found += mistake_in(plan, with([&](Program& p) { p.buffers[a].offset = other.offset; })) != "";
     }
   CHECK(moved > 20);
-  CHECK(found > 10);  // the lives of the others are apart
+  CHECK(found > 10);  // the lifetimes of the others do not overlap
 }
 
 TEST_CASE("no wait can be left out") {
@@ -445,7 +446,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           StepPlan const ahead = plan_of(by);
           CHECK(lines(ahead) == lines(plain));
           CHECK(ahead.arena_bytes[0] + ahead.arena_bytes[1] >= plain.arena_bytes[0] + plain.arena_bytes[1]);
-          // One rank without offload moves nothing, so there is nothing to run beside its units.
+          // One rank without offload moves nothing, so nothing can overlap with its units.
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
         }
@@ -475,7 +476,7 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
           check_all(by);
           CHECK(lines(beside) == lines(in_turn));
           CHECK(beside.arena_bytes[0] > in_turn.arena_bytes[0]);
-          // Before the last unit's gradients of weights the one below is begun.
+          // The unit below begins before the last unit's weight gradients.
           auto const& entries = beside.train.schedule.entries;
           int const last = beside.units_count() - 1;
           bool passed = false, apart = true;
@@ -500,7 +501,7 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        // The entries of each flat group, in the order of the list; -1: entries without a flat group.
+        // The entries of each flat group in schedule order; -1: entries without a flat group.
         using Way = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {
           return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches for the largest batch and the longest sequence that fit.
+// Tests the searches for the largest batch and the longest sequence that fit.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,7 +17,7 @@ StepShape const samples_of_96{.batch = 4, .sequence = 96};
 }  // namespace
 
 TEST_CASE("a footprint takes a share above 1 of limits that it is not within, by however little") {
-  constexpr std::int64_t most = std::int64_t{1} << 60;  // 1 more is no other double
+  constexpr std::int64_t most = std::int64_t{1} << 60;  // adding 1 gives the same double
   for (std::int64_t const more : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1}}) {
     CAPTURE(more);
     CHECK((Footprint{.device = most + more}.share_of({.device = most}) > 1.0) == (more > 0));
@@ -50,7 +50,7 @@ TEST_CASE("searches end where the bytes, the search or the time does") {
   CHECK(batch(too_big, 96 + 9).value == 0);
   CHECK(batch(too_big, 96 + 9).exact);
   CHECK(batch(fits, 1 << 30).text() == "at least 65536");
-  shape.sequence = 1 << 20;  // no micro-batch takes more than 2^28 tokens
+  shape.sequence = 1 << 20;  // a micro-batch takes at most 2^28 tokens
   CHECK(batch(fits, std::int64_t{1} << 40).text() == "256");
   shape.sequence = 96;
   CHECK(longest_sequence(shape, fits, 1024, later, within(1 << 30)).text() == "1024");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tensor parallelism may share out: models state whole shapes and how they split, and what each rank has
-// of them follows, or a sentence says why it cannot.
+// Tests what tensor parallelism can split. Models give full shapes and how they split. The shapes on each
+// rank follow, or a sentence says why the split is impossible.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -94,7 +94,7 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   CHECK(local(attention.query.bias, 2) == "[64]");
   CHECK(local(attention.key.weight, 2) == "[16, 64]");
   CHECK(local(attention.proj.weight, 2) == "[64, 64]");
-  CHECK(local(attention.proj.bias, 2) == "[64]");  // whole: what it is added to is summed over ranks
+  CHECK(local(attention.proj.bias, 2) == "[64]");  // full, since it is added to a sum over ranks
   CHECK(kept(attention.values, 2) == "[2, 64, 16]");
   CHECK(kept(attention.mixed, 2) == "[2, 64, 64]");
   CHECK(local(mlp.gate.weight, 3) == "[32, 64]");
@@ -107,7 +107,7 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
 }
 
 TEST_CASE("a tensor group that cannot share a tensor evenly is refused with the number") {
-  // Eight ranks divide the channels of each section, but no head may be cut.
+  // Eight ranks divide the channels of each section, but a head cannot be split.
   auto const units = Gpt2(Gpt2Options{.layers = 1}).units(micro);
   CHECK(
       refusal([&] { (void)local_shape(units[1].parameters[2], 8); }) ==

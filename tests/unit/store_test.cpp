@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the store without a model: weights go in by fill and come out again under every placement; gather,
-// reduce, accumulate, norm, exchange and update follow the table.
+// Tests the store without a model: weights are filled and read back under every placement. Gather, reduce,
+// accumulate, norm, exchange and update follow the table.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace support;
 
-/// One rank's store with everything it stands on.
+/// One rank's store with the objects it needs.
 struct Fixture {
   Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
           std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}), std::int64_t bucket_bytes = 0)
@@ -137,7 +137,7 @@ TEST_CASE("weights come out in the order of names as they went in") {
                     right &= values[i] == value_of(unit, static_cast<int>(p), static_cast<std::int64_t>(i));
           }));
           CHECK(right);
-          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // others hear nothing
+          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // other ranks receive nothing
           CHECK(std::is_sorted(names.begin(), names.end()));
         });
 }
@@ -215,7 +215,7 @@ TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is 
             for (Flat const of : fixture.plan.trainable()) {
               int const unit = of.unit;
               FlatLayout const& layout = fixture.plan.flat(of);
-              // The part that this rank updates, and all of it where gradients are gathered.
+              // The part that this rank updates, or all of it if every rank has the full gradient.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
               float const* const from = gradient_of(fixture, unit);
@@ -289,7 +289,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
                 INFO(spec.name);
                 CHECK(right);
               }));
-          bool right = true;  // of the weights themselves, where they rest
+          bool right = true;  // for the stored weights themselves
           for (Flat const of : fixture.plan.flats()) {
             int const weights = fixture.plan.train.find(BufferKind::weights, of);
             Range const here = fixture.plan.train.at(weights).range;
@@ -320,7 +320,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
       run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
-      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward meets it before the embedding
+      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward reaches it before the embedding
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.plan.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
@@ -372,7 +372,7 @@ TEST_CASE("a rank that forms its weights for longer than the timeout is alive") 
                  Fixture fixture(recipe("dp"), comm.transport());
                  fixture.weights.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
                    std::fill(out.begin(), out.end(), 0.0f);
-                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // each unit
+                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // for each unit
                  });
                  comm.transport().barrier({"test"});
                },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how lists move state between ranks: micro-batch gradients in buckets, and gathers in their own
+// Tests how schedules move state between ranks: micro-batch gradients in buckets, and gathers in a separate
 // channel.
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +58,7 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
 }
 
 TEST_CASE("all micro-batch gradients of a bucket have room at the same time") {
-  // Four ranks' summands of each unit's shard, in the format in which they are sent.
+  // The summands of four ranks for each unit's shard, in the format in which they are sent.
   Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
   std::int64_t received = 0, gradients = 0;
@@ -100,6 +100,6 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
         }
         CHECK((gathers > 0) == (sharding == "zs3"));
         CHECK((hash_of(one.train.schedule) == hash_of(two.train.schedule)) == (gathers == 0));
-        CHECK(2 * waits <= gathers);  // where bytes that a sum has read are used again
+        CHECK(2 * waits <= gathers);  // waits occur where bytes that a sum has read are reused
       }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program says of a GPU that it cannot use.
+// Tests how a program explains that it cannot use a GPU.
 #include "tessera/backend/cuda/runtime/usable.hpp"
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 using tessera::cuda::DeviceAnswers;
 using tessera::cuda::why_unusable;
 
-/// A program of CUDA 13.0 for Hopper and newer, on a machine with two GPUs that it can use.
+/// A program of CUDA 13.0 for Hopper and newer, on a machine with two usable GPUs.
 DeviceAnswers usable() {
   DeviceAnswers all;
   all.runtime = all.driver = 13000;
@@ -39,7 +39,7 @@ TEST_CASE("a GPU that can be used has nothing said of it") {
   newer.driver = 14000;
   CHECK(!why_unusable(newer));
   newer = usable();
-  newer.runtime = 13020;  // of one major version, so its machine code runs
+  newer.runtime = 13020;  // the same major version, so its machine code runs
   CHECK(!why_unusable(newer));
 }
 

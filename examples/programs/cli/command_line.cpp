@@ -22,7 +22,7 @@ namespace cli {
 
 namespace {
 
-/// The first long one of "-h,--help".
+/// Returns the first long name in a list such as "-h,--help".
 std::string first_name(std::string const& names) {
   for (auto const& name : split_list("flag", {names}))
     if (name.starts_with("--")) return name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a program. CLI11 declares the flags, keeps their values and prints the help; only the
-// source includes it, because it is large.
+// Parses the command line of a program. CLI11 declares the flags, keeps their values and prints the help.
+// Only the .cpp file includes CLI11, because it is large.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +24,22 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A word as a shell reads it back.
+/// Quotes a word so that a shell reads it back unchanged.
 std::string in_shell(std::string const& word);
 
-/// A flag that a file sets: its values, and what in the file says so ("ds.json: train_batch_size").
+/// A flag set by a file: its values and the source in the file ("ds.json: train_batch_size").
 struct FileSetting {
   std::string flag;
-  Names values;  ///< none: a switch
+  Names values;  ///< empty: a switch
   std::string where;
 };
 
-/// The words of a file of flags, as a shell splits them; a word that begins with # and what follows it on its
-/// line is a comment. Throws Error(usage) that names the file, and the line of a quote that is not closed.
+/// Returns the words of a file of flags, split as a shell does. A word that starts with # begins a comment up
+/// to the end of the line. Throws Error(usage), which names the file, and the line of an unclosed quote.
 Names flags_in(std::string const& path);
 
-/// Flags with their variables. Names are "--steps,--num-steps": the first one is what messages say. Variables
-/// hold the defaults, which `--help` shows, and change only when `parse` succeeds.
+/// The flags of a program and their variables. Names have the form "--steps,--num-steps"; messages use the
+/// first one. Variables hold the defaults that `--help` shows, and change only if `parse` succeeds.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples);
@@ -49,14 +49,14 @@ class CommandLine {
 
   static constexpr char from_a_file[] = "Settings from a file";
 
-  /// The heading in `--help` of the flags that follow.
+  /// Sets the heading in `--help` for the flags that follow.
   void group(std::string title) { group_ = std::move(title); }
 
-  /// A value as text.
+  /// Adds a flag with a text value.
   void text(std::string const& names, std::string const& type, std::string& value, std::string const& help);
-  /// One of some names.
+  /// Adds a flag whose value is one of some names.
   void choice(std::string const& names, Names const& choices, std::string& value, std::string const& help);
-  /// A whole number from `least` to `most`.
+  /// Adds a flag with an integer value from `least` to `most`.
   template <class Integer>
   void whole(std::string const& names, Integer& value, std::string const& help, std::int64_t least = 1,
              std::int64_t most = std::numeric_limits<Integer>::max() >
@@ -68,28 +68,28 @@ class CommandLine {
              value = static_cast<Integer>(whole_number(flag, given, least, most));
            });
   }
-  /// A real number.
+  /// Adds a flag with a real value.
   void real(std::string const& names, double& value, std::string const& help, Range range = {});
-  /// A path. An empty one means that the flag was not given.
+  /// Adds a flag with a path. An empty path means that the flag was not given.
   void path(std::string const& names, std::string const& type, std::filesystem::path& value,
             std::string const& help);
-  /// A size in bytes with an optional unit. A GB is 10^9 bytes.
+  /// Adds a flag with a size in bytes and an optional unit. A GB is 10^9 bytes.
   void bytes(std::string const& names, std::int64_t& value, std::string const& help);
-  /// A size of device memory with an optional unit. A GB is a GiB, as in the names of GPUs.
+  /// Adds a flag with a size of device memory and an optional unit. A GB is a GiB, as in the names of GPUs.
   void memory(std::string const& names, std::int64_t& value, std::string const& help);
-  /// Anything: `accept(flag, value)` stores or throws.
+  /// Adds a flag with a custom value: `accept(flag, value)` stores it or throws.
   void custom(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept);
-  /// A list: values between commas or spaces. `accept(flag, items)` stores or throws.
+  /// Adds a flag with a list of values between commas or spaces: `accept(flag, items)` stores them or throws.
   void list(std::string const& names, std::string const& type, std::string const& shown_default,
             std::string const& help, std::function<void(std::string const&, Names const&)> accept);
-  /// Several values that may hold commas, such as paths and models.
+  /// Adds a flag with several values that may contain commas, such as paths and models.
   void values(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, Names const&)> accept);
-  /// Several values that also stand by themselves, before the first flag or between flags.
+  /// Adds a flag whose values may also appear without it, before the first flag or between flags.
   void inputs(std::string const& names, std::string const& type, std::string const& help,
               std::function<void(std::string const&, Names const&)> accept);
-  /// A list of whole numbers.
+  /// Adds a flag with a list of integers.
   template <class Integer>
   void whole_list(std::string const& names, std::vector<Integer>& value, std::string const& help,
                   std::int64_t least = 1, std::int64_t most = std::numeric_limits<Integer>::max()) {
@@ -103,39 +103,40 @@ class CommandLine {
            value = distinct(value);
          });
   }
-  /// A switch without a value.
+  /// Adds a switch without a value.
   void toggle(std::string const& names, bool& value, std::string const& help);
-  /// A file that sets flags. `read(path)` is asked before any variable changes; `on_line` answers within it.
-  /// A flag on the command line comes before one of a file, and one of a file before another in a later file.
+  /// Adds a flag that names a file of settings. `read(path)` is called before any variable changes, and may
+  /// call `on_line`. Flags on the command line override files, and earlier files override later ones.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
-  /// Settings for what neither the line nor a file says. `choose` is asked before any variable changes.
+  /// Sets a function that chooses settings given neither on the line nor in a file. It is called before any
+  /// variable changes.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
-  /// Reads the words; @FILE stands for flags in a file, before which those of the line come. True when the
-  /// program should go on; false when `--help` or `--version` has been answered. Throws Error(usage).
+  /// Parses the words. @FILE inserts the flags of a file, which flags on the line override. Returns false if
+  /// `--help` or `--version` has been answered and the program should end. Throws Error(usage).
   bool parse(int argc, char const* const* argv);
 
-  /// What `--help` prints.
+  /// Returns the text that `--help` prints.
   std::string help_text() const;
 
-  /// Whether the command line or a file gives a flag, by any of its names.
+  /// Checks whether the command line or a file gives a flag, by any of its names.
   bool given(std::string const& name) const;
-  /// Whether the program has this flag.
+  /// Checks whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
-  /// The values of a flag on the command line itself, by any of its names: nothing where a file gave them.
+  /// Returns the values of a flag on the command line itself, by any of its names; null if only a file gives
+  /// them.
   Names const* on_line(std::string const& name) const;
   /// Returns the values of a flag from the command line or from a file; null if neither gives the flag.
   Names const* values_of(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
-  /// The flags as the line spells them; where it names files of flags, as those do.
+  /// Returns the flags as spelled on the line or, if it names files of flags, in the files.
   Names const& spelled() const { return spelled_; }
-  /// "flag", "default", or what in a file says so.
+  /// Returns "flag", "default", or the source in a file.
   std::string origin(std::string const& name) const;
-  /// Every flag with its value and where it came from, but for those of the group `from_a_file`: lines that
-  /// the program would read as they stand. `settled` are values of flags that nobody gave, as they turned
-  /// out.
+  /// Returns every flag with its value and origin, as lines that the program can read back. Leaves out the
+  /// group `from_a_file`. `settled` holds the resolved values of flags that were not given.
   std::string settings_text(std::map<std::string, std::string> const& settled) const;
   std::string const& program() const { return program_; }
 
@@ -146,8 +147,8 @@ class CommandLine {
     bool several;
     bool takes_none;
     std::string shown_default;
-    std::string where;   // what in a file of settings gives it; empty: none does
-    std::string listed;  // the file of flags that gives it; empty: none does
+    std::string where;   // source in a file of settings; empty if none gives it
+    std::string listed;  // file of flags that gives it; empty if none does
   };
 
   void declare(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -156,14 +157,14 @@ class CommandLine {
   Names all_names() const;
   Entry const* find(std::string const& name) const;
   Entry* find(std::string const& name);
-  /// Reads words; the last appearance of a flag counts. CLI11 stores the values but does not read the words:
-  /// it takes a flag as the value of the flag before it, reads "-steps" as several flags and "-.5" as a flag,
-  /// joins the values of all appearances of a list, keeps no order between mistakes, and does not tell by
-  /// which of its names a flag was given.
+  /// Parses the words; the last appearance of a flag counts. CLI11 stores the values but does not parse the
+  /// words, because it takes a flag as the value of the flag before it, reads "-steps" as several flags and
+  /// "-.5" as a flag, joins the values of all appearances of a list, does not report mistakes in order, and
+  /// does not tell which of its names a flag was given by.
   void take(Names const& words, std::string const& origin);
-  /// Gives a flag these values instead of any before.
+  /// Replaces any earlier values of a flag.
   static void give(Entry& entry, Names values);
-  /// Adds what files set to what was given, and then what is chosen for the rest.
+  /// Adds the settings of files to the given flags, then the chosen settings for the rest.
   void read_files();
   void add(std::vector<FileSetting> const& settings);
 
@@ -177,7 +178,7 @@ class CommandLine {
   Names spelled_, flag_files_;
 };
 
-/// argv as one line that a shell reads back.
+/// Returns argv as one line that a shell reads back.
 std::string command_text(int argc, char const* const* argv);
 
 }  // namespace cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags and settings of options, by the type of their value.
+// Implements flags and settings of options by the type of their value.
 #include "cli/option_flags.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string choice_of(Option const& option, OptionValue value) {
   return choices_of(option).at(static_cast<std::size_t>(index));
 }
 
-/// A power of two. Throws Error(usage) that names the flag and the powers on both sides.
+/// Parses a power of two. Throws Error(usage), which names the flag and the nearest powers on both sides.
 double power_of_two(std::string const& flag, std::string const& given, Range const& range) {
   double const number = real_number(flag, given, range);
   int exponent = 0;
@@ -41,7 +41,7 @@ double power_of_two(std::string const& flag, std::string const& given, Range con
   return number;
 }
 
-/// A seed: any whole number of 64 bits. Throws Error(usage) that names the flag.
+/// Parses a seed: any 64-bit integer. Throws Error(usage), which names the flag.
 std::uint64_t seed_number(std::string const& flag, std::string const& text) {
   std::uint64_t seed = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags, keys of results and settings of the options of a trainer, from the rows of option_table.
+// Provides the flags, result keys and settings of a trainer's options, based on option_table.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ namespace cli {
 struct RenamedOption {
   std::string_view name, flags, key;
 };
-/// In `compare`, --warmup-steps are steps that are not timed.
+/// In `compare`, --warmup-steps sets the number of untimed steps.
 inline constexpr RenamedOption warmup_in_compare{"warmup_steps", "--learning-rate-warmup",
                                                  "learning_rate_warmup"};
 
@@ -36,16 +36,18 @@ void add_option_flag(CommandLine& line, std::string_view name, OptionValue value
 void add_option_values(Json& settings, OptionGroup group, TrainerOptions const& options,
                        RenamedOption const& renamed = {});
 
-/// The name of the value of an option with choices: "cosine". `name` is the option's name in option_table.
+/// Returns the name of the value of an option with choices, such as "cosine". `name` is the option's name in
+/// option_table.
 std::string option_text(std::string_view name, TrainerOptions const& options);
 
-/// The first flag of an option in `train`.
+/// Returns the first flag of an option in `train`.
 std::string flag_of(Option const& option);
 
-/// The names of an option's values. A bool has the name of true first. Empty if the option has no such names.
+/// Returns the names of an option's values; for a bool, the name of true first. Empty if the option has no
+/// such names.
 Names choices_of(Option const& option);
 
-/// The range of the legal values of a numeric option.
+/// Returns the range of legal values of a numeric option.
 Range range_of(Option const& option);
 
 }  // namespace cli

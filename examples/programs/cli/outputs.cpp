@@ -92,7 +92,7 @@ ProgramFiles::ProgramFiles(CommandLine const& line, std::vector<std::filesystem:
     Names const* const values = line.values_of(flag);
     for (std::string const& value : values ? *values : Names()) {
       if (value == "-") continue;  // standard input
-      std::error_code code;        // prepare describes a token file in a file of its own
+      std::error_code code;        // prepare describes a token file in a separate file
       if (value.ends_with(".bin") && std::filesystem::exists(value + ".json", code))
         inputs_.push_back({{flag, value + ".json"}, Reads::whole});
       inputs_.push_back({{flag, value}, how});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that a program overwrites neither its inputs nor its other outputs. Compares files and not names,
-// since links and different spellings can lead to one file. This is the only list of inputs and outputs.
+// Checks that a program overwrites neither its inputs nor its other outputs. Compares files instead of names,
+// since links and different spellings can lead to one file. All inputs and outputs are listed only here.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A path of the command line, with its flag, and the file or folder that it leads to. "-" is standard
+/// A path from the command line, with its flag and the file or folder that it leads to. "-" is standard
 /// output.
 class NamedPath {
  public:
@@ -32,7 +32,7 @@ class NamedPath {
   bool empty() const { return path_.empty(); }
   std::string const& flag() const { return flag_; }
   bool is_folder() const { return exists_ && S_ISDIR(status_.st_mode); }
-  /// "--log 'run.jsonl'".
+  /// Returns the flag and the path: "--log 'run.jsonl'".
   std::string text() const { return flag_ + " '" + files::path_text(path_) + "'"; }
 
   bool same(NamedPath const& other) const {
@@ -40,7 +40,7 @@ class NamedPath {
                      status_.st_ino == other.status_.st_ino;
     return one || place_ == other.place_;
   }
-  /// Whether a file lies in this folder, or is another name of one that does.
+  /// Checks whether a file is in this folder or is another name of a file in it.
   bool holds(NamedPath const& file) const;
   /// Checks whether a file is directly in this folder, or is linked to such a file, under a name that `takes`
   /// accepts.
@@ -70,8 +70,8 @@ class ProgramFiles {
  private:
   enum class Reads {
     whole,      ///< a file, or all that a folder holds
-    model,      ///< a file, or those of a model or adapter in a folder
-    tokenizer,  ///< a file, or those of a tokenizer in a folder
+    model,      ///< a file, or the files of a model or adapter in a folder
+    tokenizer,  ///< a file, or the files of a tokenizer in a folder
     weights     ///< as `whole`, but --save may overwrite a single file: it is replaced after the last
                 ///< step
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regular expressions of a command line, by PCRE2, which ends a search that takes too long and refuses what
-// is nested too deeply.
+// Provides regular expressions for command lines through PCRE2, which stops searches that take too long and
+// refuses patterns that are nested too deeply.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A regular expression that is looked for anywhere in a name. Copies share it, also between threads.
+/// A regular expression that may match anywhere in a name. Copies share it, also between threads.
 class Pattern {
  public:
-  /// Throws Error(usage) with the flag, and what is wrong behind which letters.
+  /// Throws Error(usage) with the flag, the mistake and the text before it.
   Pattern(std::string const& flag, std::string const& text) {
     int problem = 0;
     std::size_t at = 0;
@@ -35,7 +35,7 @@ class Pattern {
            " letters); give one over names, such as 'wte|h\\.[0-5]\\.'");
   }
 
-  /// Throws Error(usage) where that takes too long.
+  /// Throws Error(usage) if the search takes too long.
   bool matches(std::string_view name) const {
     std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> const found(
         pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of a program: what it throws becomes one line on stderr and an exit code; Ctrl-C, SIGTERM
-// and SIGHUP once let it finish its step, again half a second later or more end it now.
+// Provides the common frame of the programs. An exception becomes one line on stderr and an exit code. The
+// first Ctrl-C, SIGTERM or SIGHUP lets the current step finish; another one half a second later or more ends
+// the program at once.
 #pragma once
 
 #include <atomic>
@@ -52,11 +53,11 @@ inline void hold_standard_streams() {
       (void)!::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. Output
-/// that cannot be written is a failure, unless the reader is gone; files are still written then.
+/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. A
+/// failure to write output is an error unless the reader is gone; files are still written then.
 template <class Body>
 int guarded(Body&& body) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is then an error of its write
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large then causes a write error
   ::signal(SIGPIPE, SIG_IGN);
   hold_standard_streams();
   try {
@@ -81,10 +82,11 @@ int guarded(Body&& body) {
 
 namespace detail {
 
-// A signal handler can reach nothing but what is static. The first signal: its milliseconds and its number.
+// A signal handler can only access static variables. Holds the time of the first signal in milliseconds and
+// its number.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-/// Seconds from then until the program ends by itself; 0: it waits for its step.
+/// Seconds from the first signal until the program ends by itself; 0: it waits for the step.
 inline std::atomic<unsigned> signal_patience{0};
 
 extern "C" inline void tessera_program_signal(int number) {
@@ -100,7 +102,7 @@ extern "C" inline void tessera_program_signal(int number) {
   if (now - first / 256 >= 500) ::_exit(128 + number);
 }
 
-/// What is said then.
+/// The message printed when that time has passed.
 inline std::atomic<char const*> signal_late{nullptr};
 static_assert(std::atomic<char const*>::is_always_lock_free);
 
@@ -112,10 +114,10 @@ extern "C" inline void tessera_program_late(int) {
 
 }  // namespace detail
 
-/// While it lives, the first SIGINT, SIGTERM or SIGHUP is only noted; one that comes half a second later or
-/// more ends the process. Under nohup SIGHUP stays ignored. With `patience` the process also ends when nobody
-/// has heeded the signal for so many seconds, with the line `late`: for a program that would lose nothing by
-/// it, or is told not to take longer.
+/// Handles signals while it lives. The first SIGINT, SIGTERM or SIGHUP is only recorded; one that comes half
+/// a second later or more ends the process. Under nohup SIGHUP stays ignored. With `patience`, the process
+/// also ends, with the line `late`, if `heed` is not called within that many seconds after the signal. This
+/// suits programs that would lose nothing or have a time limit.
 class Interrupt {
  public:
   explicit Interrupt(unsigned patience = 0,
@@ -143,12 +145,12 @@ class Interrupt {
   }
 
   static bool caught() { return number() != 0; }
-  /// The step has ended: what comes now takes the time it needs.
+  /// Stops the countdown after the step has ended. Later work takes the time it needs.
   static void heed() {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
-  /// 129, 130 or 143; 0 when no signal came.
+  /// Returns 129, 130 or 143; 0 if no signal came.
   static int exit_code() { return caught() ? 128 + number() : 0; }
   static std::string name() {
     return number() == SIGTERM ? "SIGTERM" : number() == SIGHUP ? "SIGHUP" : "SIGINT";
@@ -159,7 +161,7 @@ class Interrupt {
 
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction old_[std::size(signals)] = {};
-  void (*old_alarm_)(int) = SIG_ERR;  // none was replaced
+  void (*old_alarm_)(int) = SIG_ERR;  // SIG_ERR: none was replaced
 };
 
 }  // namespace cli

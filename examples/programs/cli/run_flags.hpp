@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that more than one program has: data, optimizer, seed and threads.
+// Provides the flags that several programs share: data, optimizer, seed and threads.
 #pragma once
 
 #include <algorithm>
@@ -34,13 +34,13 @@ using namespace tessera;
 namespace cli {
 
 struct DataFlags {
-  std::vector<std::string> paths;  ///< none: default_data_path
+  std::vector<std::string> paths;  ///< empty: default_data_path
   Order order = Order::shuffled;
-  std::int64_t vocabulary = 0;  ///< 0: the model's own, or that of the data
+  std::int64_t vocabulary = 0;  ///< 0: the model's vocabulary or that of the data
   SamplesAre samples_are = SamplesAre::tokens;
-  std::string field = "text";   ///< of JSON records
-  std::int64_t separator = -1;  ///< of documents; negative: that of the format
-  std::string tokenizer;        ///< makes tokens of text; empty: bytes are tokens
+  std::string field = "text";   ///< text field of JSON records
+  std::int64_t separator = -1;  ///< between documents; negative: the default of the format
+  std::string tokenizer;        ///< tokenizes text; empty: bytes are tokens
 };
 
 inline char const* name_of(SamplesAre kind) {
@@ -83,14 +83,14 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
       });
 }
 
-/// The name of a schedule in flags.
+/// Returns the name of a schedule in flags.
 inline std::string name_of(RateShape shape) {
   TrainerOptions options;
   options.schedule = shape;
   return option_text("schedule", options);
 }
 
-/// The flags of the optimizer and the loss scale, straight into the options of a trainer.
+/// Adds the flags of the optimizer and the loss scale, which set a trainer's options directly.
 inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
                                 RenamedOption const& renamed = {}) {
   line.group("Optimizer");
@@ -113,7 +113,7 @@ inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& sc
          ", or another --initial-loss-scale");
 }
 
-/// `--freeze`: the pattern as it was given, and what it means in the options of a trainer.
+/// Adds `--freeze`. Stores the given pattern, and the rule in the options of a trainer.
 inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOptions& options) {
   line.custom("--freeze", "PATTERN", "",
               "regular expression; parameters with a match anywhere in their name are not trained",
@@ -125,7 +125,7 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
               });
 }
 
-/// `--lora`: rank=8,alpha=16,targets=c_attn,c_proj. A word without = is one more target.
+/// Adds `--lora`, such as rank=8,alpha=16,targets=c_attn,c_proj. A word without = is another target.
 inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
   line.custom(
       "--lora", "rank=R,alpha=A,targets=NAMES", "",
@@ -160,13 +160,13 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
       });
 }
 
-/// A model's units as a recipe trains them: with their adapters, and with what is frozen.
+/// Returns a model's units as a recipe trains them, with adapters and frozen parameters.
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
   if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);
 }
 
-/// Refuses adapters that a model cannot have, and a pattern that freezes none or all of its parameters.
+/// Refuses adapters that do not fit the model, and a pattern that freezes none or all of its parameters.
 inline void check_trained(UnitLister const& units, RecipeTable const& recipe, TrainerOptions const& options,
                           std::string const& pattern) {
   TrainerOptions adapters = options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every slot as a flag: what is in the list of slots and in a slot's choices is on every command line. Only
-// spellings that differ from a slot's title stand here.
+// Provides a flag for every slot, generated from the list of slots and the choices of each slot. Only
+// spellings that differ from a slot's title are listed here.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A value for each slot.
+/// Holds a value for each slot.
 template <class Value>
 class PerSlot {
  public:
@@ -37,13 +37,12 @@ class PerSlot {
   std::array<Value, slot_count> values_{};
 };
 
-/// How a slot is spelled on command lines.
+/// The spelling of a slot on command lines.
 struct SlotFlag {
-  std::string one;  ///< of programs that take one answer; "--loss-scale" for the slot "loss scale"
-  std::string
-      several;       ///< of programs that take lists: the plural, where there is one, and the field's names
-  std::string help;  ///< beside the choices
-  Names also;        ///< other spellings of its choices, to be offered to who mistypes
+  std::string one;      ///< in programs that take one choice; "--loss-scale" for the slot "loss scale"
+  std::string several;  ///< in programs that take lists: the plural, if there is one, and the field's names
+  std::string help;     ///< help text next to the choices
+  Names also;           ///< other spellings of its choices, suggested after a typing error
 };
 template <class Slot>
 SlotFlag slot_flag() {
@@ -82,14 +81,14 @@ SlotFlag slot_flag() {
   return {title, title, "", {}};
 }
 
-/// The names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
+/// Returns the names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
 template <class Slot>
 Names slot_choices() {
   auto const& names = choice_names<Slot>();
   return Names(names.begin(), names.end());
 }
 
-/// The choice of a slot that a value names, in whatever case: its own spelling.
+/// Returns the choice of a slot that a value names, ignoring case, in the choice's own spelling.
 template <class Slot>
 std::optional<std::string> slot_names(std::string const& value) {
   Names const names = slot_choices<Slot>();
@@ -98,7 +97,7 @@ std::optional<std::string> slot_names(std::string const& value) {
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
   return name;
 }
-/// The same; else a refusal with the nearest and all.
+/// Like slot_names, but refuses an unknown value, with the nearest choice and all choices.
 template <class Slot>
 std::string slot_choice(std::string const& flag, std::string const& value) {
   if (auto name = slot_names<Slot>(value)) return *name;
@@ -107,7 +106,7 @@ std::string slot_choice(std::string const& flag, std::string const& value) {
   return choice(flag, value, names);
 }
 
-/// What a slot's flag says for itself: its choices and its help.
+/// Returns the help of a slot's flag with its choices.
 template <class Slot>
 std::string slot_help() {
   std::string const help = slot_flag<Slot>().help;

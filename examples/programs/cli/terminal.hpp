@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stdout is, and what is drawn on it: a progress bar, a box of settings, a table.
+// Describes the terminal on stdout and draws on it: a progress bar, a box of settings, a table.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A stream as it is seen by somebody. NO_COLOR (any value but an empty one) turns colours off, COLUMNS sets
-/// the width.
+/// The properties of an output stream. A non-empty NO_COLOR turns colours off, COLUMNS sets the width.
 struct Terminal {
   bool interactive = false;  ///< a terminal that can redraw a line
   bool colour = false;
@@ -121,7 +120,7 @@ inline std::string padded(std::string const& text, std::size_t width, bool right
   return right ? gap + text : text + gap;
 }
 
-/// "3 s", "2:05", "1:02:03".
+/// Formats a duration: "3 s", "2:05", "1:02:03".
 inline std::string duration_text(double seconds) {
   auto const whole = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
   if (whole < 60) return std::to_string(whole) + " s";
@@ -134,8 +133,8 @@ inline std::string duration_text(double seconds) {
   return text;
 }
 
-/// A bar that is redrawn in place on a terminal, at most ten times a second:
-/// "zs2_fp16 [=====>     ] 37%, 74/200 | 7,282 tok/s | ETA 17 s | loss 3.24". Elsewhere it draws nothing.
+/// A bar that is redrawn in place on a terminal, at most ten times a second: "zs2_fp16 [=====>     ] 37%,
+/// 74/200 | 7,282 tok/s | ETA 17 s | loss 3.24". Draws nothing if the stream is not a terminal.
 class Progress {
  public:
   Progress(std::ostream& out, Terminal terminal) : out_(out), terminal_(terminal) {}
@@ -145,14 +144,14 @@ class Progress {
 
   bool interactive() const { return terminal_.interactive; }
 
-  /// Starts anew, at 0 of `total`.
+  /// Restarts the bar at 0 of `total`.
   void start(std::string label, std::int64_t total) {
     label_ = std::move(label);
     total_ = total;
     began_ = Clock::now();
     drawn_ = {};
   }
-  /// `left` is what remains in seconds after this label, added to the ETA.
+  /// `left` is the remaining time in seconds after this label, added to the ETA.
   void show(std::int64_t done, double tokens_per_second, std::string_view note = {}, double left = 0.0) {
     if (!terminal_.interactive) return;
     auto const now = Clock::now();
@@ -181,7 +180,7 @@ class Progress {
     out_ << '\r' << line << "\033[K" << std::flush;
     shown_ = true;
   }
-  /// Takes the bar away, so that a line can be printed.
+  /// Removes the bar so that a line can be printed.
   void clear() {
     if (!shown_) return;
     out_ << "\r\033[K" << std::flush;
@@ -199,7 +198,7 @@ class Progress {
   bool shown_ = false;
 };
 
-/// Settings and where each came from:
+/// A box of settings and their origins:
 ///   +-- compare ---------------------------+
 ///   | ranks     4                  default |
 class Box {
@@ -275,20 +274,21 @@ inline std::string left_out_text(Names const& columns, Terminal const& terminal,
          "\n";
 }
 
-/// A table with aligned columns and headings between groups of rows. A column has an importance: on a
-/// terminal that is too narrow the least important ones are left out, the leftmost of equals last.
+/// A table with aligned columns and headings between groups of rows. Each column has an importance. On a
+/// terminal that is too narrow the least important columns are left out; of equally important ones, the
+/// leftmost goes last.
 class Table {
  public:
   struct Column {
-    std::string header;  ///< of one or two lines
+    std::string header;  ///< one or two lines
     bool right = true;
     int importance = 1;
-    std::size_t width = 0;  ///< the least
+    std::size_t width = 0;  ///< the minimum
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void heading(std::string text) { lines_.push_back({Kind::heading, {}, std::move(text), {}}); }
-  /// `marked` columns hold the best value of their group.
+  /// Adds a row. `marked` columns hold the best value of their group.
   void row(Names cells, std::vector<bool> marked = {}) {
     marked.resize(columns_.size(), false);
     cells.resize(columns_.size());
@@ -296,12 +296,12 @@ class Table {
       if (columns_[i].right) cells[i] += marked[i] ? "*" : " ";
     lines_.push_back({Kind::row, std::move(cells), {}, std::move(marked)});
   }
-  /// A row that has text in place of its last cells.
+  /// Adds a row with text in place of its last cells.
   void text_row(Names cells, std::string text) {
     lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
   }
 
-  /// The columns that a terminal is too narrow for.
+  /// Returns the columns for which the terminal is too narrow.
   Names left_out(Terminal const& terminal) const {
     std::vector<bool> const shown = visible(widths(), terminal.width);
     Names names;
@@ -313,7 +313,7 @@ class Table {
     return names;
   }
 
-  /// Not `headed`: rows that go on from an earlier table.
+  /// Formats the table. Without `headed`, the rows continue an earlier table.
   std::string text(Terminal const& terminal, bool headed = true) const {
     std::vector<std::size_t> const widths = this->widths();
     std::vector<bool> const shown = visible(widths, terminal.width);
@@ -359,7 +359,7 @@ class Table {
     std::vector<bool> marked;
   };
 
-  /// A header stands at the bottom of its two lines.
+  /// Returns one of the two header lines. A one-line header is at the bottom.
   std::string header_line(std::size_t column, std::size_t line) const {
     std::string const& header = columns_[column].header;
     std::size_t const end = header.find('\n');

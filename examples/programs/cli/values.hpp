@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of a command line: numbers, lists, choices, bytes. Every refusal names the flag and the value.
+// Parses values of a command line: numbers, lists, choices, bytes. Every error message names the flag and the
+// value.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,7 @@ using Names = std::vector<std::string>;
 
 [[noreturn]] inline void refuse(std::string const& text) { throw Error(ErrorKind::usage, text); }
 
-/// A value as it may stand in a message: control characters replaced, cut at 80 letters, in quotes.
+/// Quotes a value for a message: replaces control characters and cuts it at 80 characters.
 inline std::string in_quotes(std::string_view value) {
   std::string const shown = value.size() > 80 ? std::string(value.substr(0, 77)) + "..." : std::string(value);
   return "'" + files::printable(shown) + "'";
@@ -40,7 +41,7 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-/// A value in small letters, as names are.
+/// Converts a value to lower case, as names are.
 inline std::string lower(std::string_view value) {
   std::string small(value);
   std::transform(small.begin(), small.end(), small.begin(),
@@ -48,7 +49,8 @@ inline std::string lower(std::string_view value) {
   return small;
 }
 
-/// The candidate that is fewest letters away, in whatever case; the first of equals. There must be one.
+/// Returns the candidate with the smallest edit distance, ignoring case; the first of equals. There must be
+/// one.
 inline std::string nearest(std::string_view value, Names const& candidates) {
   auto const distance = [given = lower(value)](std::string const& candidate) {
     return edit_distance(given, lower(candidate));
@@ -58,7 +60,7 @@ inline std::string nearest(std::string_view value, Names const& candidates) {
   });
 }
 
-/// A whole number in [least, most].
+/// Parses an integer in [least, most].
 inline std::int64_t whole_number(std::string const& flag, std::string_view text, std::int64_t least,
                                  std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   bool const bounded = most != std::numeric_limits<std::int64_t>::max();
@@ -75,7 +77,7 @@ inline std::int64_t whole_number(std::string const& flag, std::string_view text,
   return value;
 }
 
-/// Which real numbers a flag takes.
+/// The range of real numbers that a flag takes.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -103,7 +105,7 @@ struct Range {
 inline Range at_least(double least) { return {.least = least}; }
 inline Range above(double least) { return {.least = least, .open_below = true}; }
 
-/// A finite number in a range; "nan", "inf" and what is too large for a double are refused.
+/// Parses a finite number in a range. Refuses "nan", "inf" and numbers too large for a double.
 inline double real_number(std::string const& flag, std::string_view text, Range const& range = {}) {
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -140,7 +142,7 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text,
   return static_cast<std::int64_t>(bytes);
 }
 
-/// The items of "a,b c": what stands between commas, in all values. Refuses an empty item.
+/// Splits "a,b c" into items at commas, in all values. Refuses an empty item.
 inline Names split_list(std::string const& flag, Names const& values) {
   Names items;
   for (auto const& value : values)
@@ -154,7 +156,7 @@ inline Names split_list(std::string const& flag, Names const& values) {
   return items;
 }
 
-/// Items without those that came before.
+/// Removes repeated items; the first one stays.
 template <class T>
 std::vector<T> distinct(std::vector<T> const& items) {
   std::vector<T> kept;
@@ -163,7 +165,8 @@ std::vector<T> distinct(std::vector<T> const& items) {
   return kept;
 }
 
-/// The choice that a value names, in letters of any size; else a refusal with the nearest and all.
+/// Returns the choice that a value names, ignoring case. Refuses an unknown value, with the nearest choice
+/// and all choices.
 inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
   std::string const name = lower(value);
   if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;
@@ -202,24 +205,24 @@ inline std::string in_flags(std::string text) {
   return text;
 }
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 inline std::string grouped(std::int64_t value) { return files::with_commas(value); }
 
-/// A number with so many decimals.
+/// Formats a number with this many decimals.
 inline std::string fixed(double value, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, files::plain(value));
   return text;
 }
 
-/// A number in a short form: "0.0003", "1e-08".
+/// Formats a number in a short form: "0.0003", "1e-08".
 inline std::string shortest(double value) {
   char text[64];
   std::snprintf(text, sizeof text, "%g", files::plain(value));
   return text;
 }
 
-/// The fewest digits that read back to the same number: "16777216", "1e-05".
+/// Formats a number with the fewest digits that parse back to it: "16777216", "1e-05".
 inline std::string exact(double value) {
   char text[32];
   return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);

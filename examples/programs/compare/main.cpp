@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// compare: trains the same model under a matrix of recipes and says what each one costs.
+// Provides the `compare` program, which trains one model under a matrix of recipes and reports the cost of
+// each.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -115,7 +116,8 @@ std::string length_text(Settings const& settings) {
   return "--warmup " + std::to_string(settings.warmup) + " + --steps " + std::to_string(settings.steps);
 }
 
-/// Refuses a learning rate that would end before its training of `total` steps or not begin to fall in it.
+/// Refuses a decaying learning-rate schedule that has ended before `total` steps are done or cannot start to
+/// decay within them.
 void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
   if (!needs_end(trainer.schedule)) return;
@@ -132,7 +134,7 @@ void check_schedule(Settings const& settings, std::int64_t total) {
                     " steps; give more, or a --learning-rate-warmup below " + std::to_string(total));
 }
 
-/// Refuses lengths that contradict each other.
+/// Refuses flags for the training length that contradict each other.
 void check_length(cli::CommandLine const& line, Settings& settings) {
   if (line.given("--steps") && settings.epochs > 0)
     cli::refuse("--steps " + std::to_string(settings.steps) + " and --epochs " +
@@ -143,7 +145,7 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
     cli::refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
 }
 
-/// Refuses state on NVMe without a folder where the defaults are published ones, which name none.
+/// Refuses state on NVMe without a folder if the published defaults apply, since they name no folder.
 void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
@@ -156,19 +158,19 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
                 " out");
 }
 
-/// The data for each vocabulary that the models of a matrix have.
+/// Holds the training data for each vocabulary size in a matrix.
 class DataSets {
  public:
   explicit DataSets(Settings const& settings)
       : settings_(settings), tokenizer_(cli::open_tokenizer(settings.data)) {
     first_ = &open(settings.data.vocabulary);
   }
-  /// Of the data itself: 256 for text.
+  /// Returns the vocabulary of the data itself: 256 for text.
   std::int64_t vocabulary() const { return first_->vocabulary(); }
   TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
-  /// Refuses what no row could read, before step 1.
+  /// Checks before step 1 that every row can read the data.
   void check(std::vector<Point> const& points) {
     for (Point const& point : points) {
       if (point.refusal) continue;
@@ -208,7 +210,7 @@ class DataSets {
   TokenSource const* first_;
 };
 
-/// Opens the weights of each model once; `init` are those of the only one.
+/// Opens the weights of each model once. `init` names the initial weights if there is only one model.
 void open_weights(std::vector<Point>& points, std::filesystem::path const& init) {
   for (auto point = points.begin(); point != points.end(); ++point) {
     auto const before = std::find_if(
@@ -223,7 +225,7 @@ void open_weights(std::vector<Point>& points, std::filesystem::path const& init)
   }
 }
 
-/// Whether some row keeps state in files.
+/// Checks whether any row keeps state in files.
 bool uses_files(std::vector<Point> const& points) {
   return std::any_of(points.begin(), points.end(),
                      [](Point const& point) { return !point.refusal && uses_files(point.recipe.placement); });
@@ -232,10 +234,10 @@ bool uses_files(std::vector<Point> const& points) {
 std::string row_line(Measured const& row, std::size_t index, std::size_t count) {
   std::string const head =
       "[" + std::to_string(index) + "/" + std::to_string(count) + "] " + row.point.experiment + ": ";
-  if (row.status == "refused") return head + "refused";  // the table says why
+  if (row.status == "refused") return head + "refused";  // the table gives the reason
   if (!row.ok()) return head + row.status + ": " + row.reason;
   Repeat const& last = row.repeats.back();
-  // The last step that every run of this length has: --min-time adds further steps, as many as the time
+  // The last step that every run of this length has. --min-time adds as many further steps as the time
   // allows.
   auto const& end =
       last.hashed_after > 0 ? last.log.at(static_cast<std::size_t>(last.hashed_after - 1)) : last.log.back();
@@ -244,8 +246,7 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// Measures all rows and calls `finished` after each. Leaves out rows that would probably end after
-/// `deadline`.
+/// Measures all rows and calls `finished` after each. Skips rows that would probably end after `deadline`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
@@ -293,7 +294,7 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
   return measured;
 }
 
-/// What the device reaches in each precision of the rows; null on the CPU.
+/// Returns the measured product rate of the device in each precision of the rows; null on the CPU.
 cli::Json product_rates(std::vector<Point> const& points) {
   cli::Json rates = nullptr;
   for (Point const& point : points)
@@ -302,7 +303,7 @@ cli::Json product_rates(std::vector<Point> const& points) {
   return rates;
 }
 
-/// "NVIDIA H200", or the processor.
+/// Returns the device name, such as "NVIDIA H200", or the processor's.
 std::string machine_text(results::Row const& environment, DeviceFacts const& facts) {
   if (!facts.models.empty()) return cli::joined(cli::distinct(facts.models));
   results::Row const& processor = environment.at("cpu");
@@ -338,7 +339,7 @@ int run(int argc, char const* const* argv) {
   cli::ProgramFiles const files(line, cli::folders_of(settings.matrix.models));
   files.check();
   check_published(line, settings);
-  (void)comm::from_environment();  // refuses to run N times beside itself
+  (void)comm::from_environment();  // fails if a launcher started this program several times
   check_length(line, settings);
   if (settings.pairs && settings.full)
     cli::refuse("--pairs trains a selection and --full all recipes; give one of them");
@@ -364,7 +365,7 @@ int run(int argc, char const* const* argv) {
     settings.matrix.ranks = {points.front().world()};
   }
   Device const device = device_named(settings.matrix.device);
-  if (device == Device::cuda) (void)cli::gpus_at_start();  // before a context is taken
+  if (device == Device::cuda) (void)cli::gpus_at_start();  // before CUDA creates a context
   need_device(device);
   data.check(points);
   open_weights(points, settings.init);
@@ -384,13 +385,12 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    // Empty where giving them would be refused.
+    // Empty values mark flags that would be refused if given.
     auto settled = cli::settled_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) settled["--field"] = "";
     if (settings.epochs > 0) settled["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) settled["--output-dir"] = "";
-    // A selection of combinations cannot be written as lists, and giving the lists would select all
-    // combinations.
+    // A selection cannot be written as lists. Lists would select all combinations.
     if (settings.minute || settings.matrix.selection)
       for (char const* flag : {"--stages", "--precisions", "--offloads"}) settled[flag] = "";
     if (settings.minute)
@@ -448,8 +448,8 @@ int run(int argc, char const* const* argv) {
   auto row_began = began;
   auto const update = [&](std::vector<Measured> const& so_far) {
     auto const start = std::chrono::steady_clock::now();
-    // Thousands of rows of milliseconds each would wait for their files; others are there at once, however
-    // slow the disk is.
+    // Short rows could number thousands, so their output is updated only while writing takes little time.
+    // Longer rows are always written at once, even on a slow disk.
     bool const brief = seconds_since(row_began) < 0.25;
     if (!brief || writing_s <= 1.0 + 0.1 * seconds_since(began)) {
       add_rows(so_far);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop of a row and its clocks.
+// Implements the training loop of a row and its timing.
 #include "compare/measure.hpp"
 
 #include <algorithm>
@@ -43,20 +43,20 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// What one rank adds to a repeat.
+/// The contribution of one rank to a repeat.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
-  std::int64_t steps = 0;  ///< timed ones that it read
+  std::int64_t steps = 0;  ///< timed steps whose reports were read
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
-  std::optional<cli::Profile> profile;  ///< of steps after the last one
+  std::optional<cli::Profile> profile;  ///< profile of extra steps after the last one
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
-  std::int64_t begun = 0;  ///< steps, in which it read and wrote these bytes
+  std::int64_t begun = 0;  ///< number of steps that moved these bytes
   std::string nvme_engine;
 };
 
-/// Notes a rank's bytes and what ran when its steps end, also by an error.
+/// Records a rank's bytes and the kernels used when its steps end, even by an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
@@ -81,7 +81,7 @@ class EndNote {
   RankTotals& totals_;
 };
 
-/// Trains once. `fixed_steps` (0: none) replaces the search for --min-time.
+/// Trains once. If `fixed_steps` is not 0, it replaces the search for --min-time.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
@@ -102,14 +102,14 @@ class Training {
                      point.sequence);
   }
 
-  /// What was measured is in the repeat also when this throws.
+  /// Runs the training. If it throws, the repeat still holds what was measured.
   void run() {
     if (point_.recipe.device == Device::cuda) {
       auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
                                     point_.world());
       if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);
     }
-    if (settings_.plans) (void)settings_.plans->take_used();  // by what ran before
+    if (settings_.plans) (void)settings_.plans->take_used();  // discards the count of earlier runs
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
@@ -190,8 +190,8 @@ class Training {
       totals.comm_s = plus(totals.comm_s, report.comm_seconds);
       totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
     };
-    // Runs after the requested steps if they took less than --min-time: hashes the weights and restarts the
-    // timing. Collecting weights also moves bytes, which belong to no step.
+    // Runs after the requested steps if they took less than --min-time. Hashes the weights and restarts the
+    // timing. The bytes moved to collect weights belong to no step.
     auto const time_more = [&](std::int64_t done) {
       if (!comm::unanimous(comm, !root || (more(done) && !cli::Interrupt::caught()))) return;
       FileTraffic const before = trainer->file_use().bytes;
@@ -199,7 +199,7 @@ class Training {
       FileTraffic const after = trainer->file_use().bytes;
       totals.nvme_read -= after.read - before.read;
       totals.nvme_written -= after.written - before.written;
-      untimed = done + 1;  // its interval begins before the weights were collected
+      untimed = done + 1;  // this step's interval includes collecting the weights
       if (root) time_again(untimed);
       totals.steps = totals.bytes = 0;
       totals.comm_s = totals.waiting_s = 0.0;
@@ -217,7 +217,7 @@ class Training {
                return root && step > 0 && (!more(step) || cli::Interrupt::caught());
              },
          .report = read,
-         // Reads the first report at once if that delays no timed step.
+         // Reads the first report immediately if that delays no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -228,7 +228,7 @@ class Training {
       if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
-      // Before all ranks meet once more: until then each has its trainer.
+      // Must come before the next rendezvous, since every rank still has its trainer until then.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
     if (totals.begun <= steps_)
@@ -239,8 +239,8 @@ class Training {
     time_collectives(comm, *trainer, loader, totals);
   }
 
-  /// Where the host only enqueues collectives, their times are those of a few steps more, with events around
-  /// each entry.
+  /// On devices where the host only enqueues collectives, times them in a few extra steps with events around
+  /// each schedule entry.
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
@@ -249,7 +249,7 @@ class Training {
         {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
   }
 
-  /// All ranks together, after `steps` steps.
+  /// Hashes the weights after `steps` steps. Called by all ranks.
   void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
     WeightsHash hash;
     cli::FiniteWeights finite;
@@ -262,13 +262,13 @@ class Training {
     done_.hashed_after = steps;
   }
 
-  /// Rank 0: the first `untimed` steps were to warm up.
+  /// Restarts the timing on rank 0. The first `untimed` steps count as warm-up.
   void time_again(std::int64_t untimed) {
     done_.timed = {};
     done_.untimed = untimed;
   }
 
-  /// Rank 0 with the report of a step: the log and the clocks.
+  /// Adds the report of a step to the log and the timing on rank 0.
   void note(StepReport const& report) {
     std::int64_t const step = report.step - 1;
     if (!std::isfinite(report.loss))
@@ -279,7 +279,7 @@ class Training {
                          report.learning_rate, report.scale, report.skipped});
     done_.tokens += report.tokens;
     done_.unmasked += report.unmasked;
-    if (step < steps_)  // those beyond are --min-time's alone
+    if (step < steps_)  // later steps exist only for --min-time
       done_.final_loss_with_padding =
           cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
     if (epoch_)
@@ -295,7 +295,7 @@ class Training {
     if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
   }
 
-  /// The host's share of the timed steps is counted from here.
+  /// Starts counting the host's load for the timed steps.
   void begin_window() {
     window_ = Clock::now();
     cpu_before_ = cli::cpu_seconds();
@@ -304,7 +304,7 @@ class Training {
   }
 
   void end_window() {
-    constexpr double enough_s = 0.3;  // the clock ticks every 10 ms
+    constexpr double enough_s = 0.3;  // the CPU clock ticks every 10 ms
     double const took = seconds(window_, Clock::now());
     auto const busy = cli::busy_core_seconds();
     if (!busy || !busy_before_ || took < enough_s) return;
@@ -314,7 +314,7 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
-  /// Rank 0: whether the row takes more steps than `begun`.
+  /// Checks on rank 0 whether the row needs more than `begun` steps.
   bool more(std::int64_t begun) const {
     return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
   }
@@ -341,8 +341,8 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Everything that is known before a row runs. With `refuse`, throws Error(out_of_memory) for what does not
-/// fit; the row then has its plan already.
+/// Adds everything that is known before a row runs. With `refuse`, throws Error(out_of_memory) if the row
+/// does not fit; its plan is already set then.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.built) {
@@ -354,7 +354,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
   if (point.refusal) return;
-  // Rank 0 holds the most: shards are equal, and under the root optimizer it is the root.
+  // Rank 0 needs the most memory: shards are equal, and the root optimizer runs on rank 0.
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
@@ -366,7 +366,7 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
-/// Repeats of one row are the same computation, to the bit.
+/// Describes how repeats of a row disagree. They must be identical to the bit.
 std::string disagreement(std::vector<Repeat> const& repeats) {
   for (std::size_t at = 1; at < repeats.size(); ++at)
     if (repeats[at].weights_hash != repeats[0].weights_hash)
@@ -389,7 +389,7 @@ Measured not_run(Point const& point, Settings const& settings, std::string const
   if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
   try {
     add_plan(row, point, settings.trainer, false);
-  } catch (Error const&) {  // it has no plan either
+  } catch (Error const&) {  // the row has no plan either
   }
   row.status = point.refusal ? "refused" : "failed";
   row.reason = point.refusal ? *point.refusal : reason;
@@ -413,7 +413,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                      (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
         return row;
       }
-      // The first repeat decides how long --min-time is in steps, so that repeats stay comparable.
+      // The first repeat converts --min-time into steps, so that all repeats have the same length.
       steps = static_cast<std::int64_t>(last.log.size());
     }
     row.reason = disagreement(row.repeats);
@@ -429,7 +429,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   } catch (std::exception const& error) {
     row.reason = error.what();
   }
-  // Steps before an error were measured; a repeat without any was not.
+  // Keeps the steps before an error, but drops a repeat without any step.
   if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row: plan it, train it, and say what it cost.
+// Plans and trains one row of a comparison and measures its cost.
 #pragma once
 
 #include <cstddef>
@@ -22,36 +22,35 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// One training of a row. Everything is measured on rank 0 unless it says otherwise.
+/// The results of training a row once. Measured on rank 0 unless stated otherwise.
 struct Repeat {
-  std::vector<results::StepLogRow> log;  ///< every step, from the very first
+  std::vector<results::StepLogRow> log;  ///< every step, starting with the first
   TimedSteps timed;
-  std::int64_t untimed = 0;       ///< steps before them
-  std::int64_t hashed_after = 0;  ///< the step whose weights the hash is of: beyond it goes --min-time alone
-  std::vector<results::EpochLogRow> epochs;  ///< where they say how long
-  std::int64_t tokens = 0, unmasked = 0;     ///< of all steps; those that counted
+  std::int64_t untimed = 0;                  ///< steps before the timed ones
+  std::int64_t hashed_after = 0;             ///< step of the hashed weights; later steps are --min-time's
+  std::vector<results::EpochLogRow> epochs;  ///< if the training length is given in epochs
+  std::int64_t tokens = 0, unmasked = 0;     ///< tokens of all steps, and those that count in the loss
   double final_loss_with_padding = 0.0;
   double first_step_s = 0.0;         ///< from the start of the row to the end of the first step
-  double total_s = 0.0;              ///< the row from its start to its hash
+  double total_s = 0.0;              ///< from the start of the row to its hash
   double window_s = 0.0;             ///< host time between the reports before and after the timed steps
   double cpu_seconds = 0.0;          ///< CPU time of the process during window_s
-  std::optional<double> other_load;  ///< share of all core time that other programs used during window_s,
-                                     ///< if that was long enough to tell
-  std::optional<cli::GpuUse> gpus;   ///< use of its GPUs during window_s, if long enough
-  std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the largest over ranks
-  std::int64_t peak_nvme = 0;                                      ///< bytes of a file, likewise
-  double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes of a step, likewise
-  std::optional<cli::DeviceMemoryUse> device_memory;  ///< after the last step, the largest over ranks
-  std::string nvme_engine;                            ///< what reads and writes; empty: nothing does
-  std::int64_t peak_resident = -1;                    ///< bytes of the process; -1: unknown
-  double comm_bytes = 0.0;                            ///< sent in a timed step by the busiest rank
-  /// In collectives, of a step, mean over ranks: of the timed steps on the CPU; on GPUs of some steps after
-  /// the last one, which are no part of anything else here.
+  std::optional<double> other_load;  ///< other programs' share of core time in window_s; absent if too short
+  std::optional<cli::GpuUse> gpus;   ///< GPU use during window_s; absent if too short
+  std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the maximum over ranks
+  std::int64_t peak_nvme = 0;                                      ///< bytes in a file, likewise
+  double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes per step, the maximum over ranks
+  std::optional<cli::DeviceMemoryUse> device_memory;  ///< after the last step, the maximum over ranks
+  std::string nvme_engine;                            ///< engine for NVMe I/O; empty: none
+  std::int64_t peak_resident = -1;                    ///< bytes of the process; -1 if unknown
+  double comm_bytes = 0.0;                            ///< bytes that the busiest rank sent per timed step
+  /// Seconds per step in collectives, mean over ranks. On the CPU this covers the timed steps. On GPUs it
+  /// covers a few extra steps after the last one, which count in no other field.
   std::optional<double> comm_s;
-  std::optional<double> comm_exposed_s;                ///< of that, while the rank computed nothing
-  std::optional<double> comm_waiting_s;                ///< of that, waiting for other ranks
-  AttentionKind attention = AttentionKind::automatic;  ///< what ran; automatic: none did
-  std::optional<std::size_t> measured_products;        ///< that took a measured plan; none: they could not
+  std::optional<double> comm_exposed_s;                ///< part of comm_s in which the rank computed nothing
+  std::optional<double> comm_waiting_s;                ///< part of comm_s spent waiting for other ranks
+  AttentionKind attention = AttentionKind::automatic;  ///< kernel that ran; automatic if none did
+  std::optional<std::size_t> measured_products;        ///< products with a measured plan; absent: no plans
   std::string weights_hash;
   bool interrupted = false;
 };
@@ -61,18 +60,18 @@ struct Measured {
   Point point;
   std::string status = "failed";  ///< ok, oom, refused or failed
   std::string reason;
-  std::optional<std::int64_t> planned_device, planned_host, planned_nvme;  ///< bytes, the largest over ranks
+  std::optional<std::int64_t> planned_device, planned_host, planned_nvme;  ///< bytes, the maximum over ranks
   std::optional<std::int64_t> params, trainable;
   std::string schedule_hash;
   cli::Prediction predicted;
   std::vector<Repeat> repeats;
 
-  // Set by note_twins for rows that are one program.
-  std::optional<std::size_t> program;  ///< index of the first row of that program; empty: no other row
-  double twins_differ = 0.0;           ///< the lead of the fastest of them over the slowest, as a share
+  // Set by note_twins for rows that are the same program.
+  std::optional<std::size_t> program;  ///< first row of the same program; absent: no other row
+  double twins_differ = 0.0;           ///< lead of the fastest of these rows over the slowest, as a fraction
 
   bool ok() const { return status == "ok"; }
-  /// The median over repeats.
+  /// Returns the median over repeats.
   double tokens_per_second() const {
     std::vector<double> rates;
     for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
@@ -80,18 +79,18 @@ struct Measured {
   }
 };
 
-/// The steps of a row, those to warm up included.
+/// Returns the number of steps of a row, including warm-up steps.
 std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data);
 
-/// Told by rank 0 after every step: steps done and to do, tokens a second, the loss.
+/// Called on rank 0 after every step.
 using StepObserver =
     std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
-/// Runs one row. Throws nothing that concerns the row alone: that is its status.
+/// Runs one row. An error that concerns only this row is not thrown but sets its status.
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
-/// A row that was not run, with what the plan says of it.
+/// Returns a row that was not run, with its plan.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare

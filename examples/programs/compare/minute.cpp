@@ -30,7 +30,7 @@ constexpr auto minute_recipes = std::to_array<MinuteRecipe>({{"zs0", "none"},
                                                              {"dp", "none"},
                                                              {"zs2", "cpu_optimizer"}});
 
-/// Returns the index of a recipe in the list; the size of the list if it is not there.
+/// Returns the index of a recipe in the list, or the size of the list if it is missing.
 std::size_t place_in_minute(SlotNames const& names) {
   auto const found = std::find_if(minute_recipes.begin(), minute_recipes.end(), [&](MinuteRecipe const& one) {
     return names.precision == minute_precision && names.sharding == one.sharding &&

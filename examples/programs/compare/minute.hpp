@@ -52,12 +52,12 @@ inline MinuteLength minute_length(std::size_t rows, double start_s, double step_
 
 /// Returns the flags that select rows or set their length.
 cli::Names row_flags();
-/// Checks whether the command line has one of these flags or a file of flags.
+/// Checks whether the command line has one of the row flags or a file of flags.
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv);
 
 /// Returns the rows of a one-minute run on all ranks, ordered by importance.
 std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings);
-/// Returns the settings of the few steps that show how long a row takes.
+/// Returns the settings of the short probe run that shows how long a row takes.
 Settings probe_of(Settings settings);
 /// Reduces the rows and steps to those that fit into the minute, of which `began_s` have passed. `first` is
 /// the first row, measured with `probe_of`. Returns the expected seconds.
@@ -66,8 +66,8 @@ double choose_minute(std::vector<Point>& points, Settings& settings, Measured co
 /// Names the rows and steps that did not fit into the minute, and counts the other recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& wanted, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
-/// Returns shell commands to try after a one-minute run. `report` is its page, or empty; `given` holds its
-/// flags.
+/// Returns shell commands to try after a one-minute run. `report` is the path of its page, or empty. `given`
+/// holds its flags.
 std::string next_text(Settings const& settings, std::filesystem::path const& report,
                       std::string const& program, std::string const& given,
                       std::vector<Measured> const& measured, std::size_t all);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a comparison: asked for before the first step, written after every row.
+// Implements the output files of a comparison. They are checked before the first step and written after every
+// row.
 #include "compare/output.hpp"
 
 #include <algorithm>
@@ -28,8 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
-/// What the published comparisons of stages and offloads call it; rates are over all ranks, sizes in 2^30
-/// bytes.
+/// Converts a row to the keys of the published comparisons of stages and offloads. Rates are over all ranks,
+/// sizes in units of 2^30 bytes.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
@@ -47,7 +48,7 @@ Row published_keys(Row const& row) {
           {"error", row.at("reason")}};
 }
 
-/// Rows without arrays, each with the version, as one array: what a data frame reads.
+/// Returns the rows as one array for data frames: no nested arrays, and the version in each row.
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
@@ -57,7 +58,7 @@ Row flat(results::Document const& document) {
       if (!field.value().is_structured()) flat_row[field.key()] = field.value();
     list.push_back(std::move(flat_row));
   }
-  // A column has one type: "dp" is text, so the stages are text too if a row has it.
+  // A column must have one type. "dp" is text, so all stages become text if a row has it.
   if (std::ranges::any_of(list, [](Row const& row) { return row.at("stage").is_string(); }))
     for (Row& row : list)
       if (row.at("stage").is_number()) row["stage"] = std::to_string(row.at("stage").get<int>());
@@ -91,14 +92,15 @@ std::string csv_text(Settings const& settings, results::Document const& document
   return text;
 }
 
-/// What stands before the time in the names of files.
+/// Returns the part of the file names before the time.
 std::string stem_of(Settings const& settings) {
   return settings.defaults == "stage-sweep"     ? "zero_comparison"
          : settings.defaults == "offload-sweep" ? "offload_comparison"
                                                 : "compare";
 }
 
-/// The time as 20231120_143022, of a second in which no comparison has named files there.
+/// Returns the time as 20231120_143022. Waits for a second that no file of an earlier comparison is named
+/// after.
 std::string free_time(fs::path const& folder, std::string const& stem) {
   for (;;) {
     std::time_t const now = std::time(nullptr);
@@ -119,8 +121,8 @@ bool is_stream(fs::path const& path) {
   return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
 }
 
-/// Locks a folder for this process, which then needs no file in it. Where the file system has no locks, two
-/// comparisons are not told apart.
+/// Locks a folder for this process without a lock file. If the file system has no locks, a second comparison
+/// in the folder goes unnoticed.
 files::Descriptor locked(fs::path const& folder) {
   files::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -130,7 +132,7 @@ files::Descriptor locked(fs::path const& folder) {
   return open;
 }
 
-/// Removes the step logs of run `first` and later ones, and folders that are empty then.
+/// Removes the step logs from run `first` on, and the folders that this leaves empty.
 void remove_runs(fs::path const& experiment, std::size_t first) {
   std::error_code code;
   std::vector<fs::path> stale;
@@ -150,7 +152,7 @@ void remove_runs(fs::path const& experiment, std::size_t first) {
   if (!stale.empty()) fs::remove(experiment, code);
 }
 
-/// Whether a row has steps and no signal cut it short.
+/// Checks whether a row has steps and no signal cut it short.
 bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.back().interrupted; }
 
 }  // namespace
@@ -228,7 +230,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
       if (settings_.epochs > 0)
         results::write_epoch_log(folder / "epoch_log.csv", row.repeats[run - 1].epochs);
       else
-        fs::remove(folder / "epoch_log.csv", code);  // of an earlier comparison
+        fs::remove(folder / "epoch_log.csv", code);  // from an earlier comparison
       ++logs_;
     }
     if (ended(row) || !cli::Interrupt::caught())
@@ -239,7 +241,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
 void Outputs::update(results::Document const& document, std::vector<Measured> const& measured) {
   if (!found_ && ended(measured.back()) && !is_named()) {
     std::error_code code;
-    fs::remove(report_, code);  // of earlier rows; one of these comes after the last
+    fs::remove(report_, code);  // covers earlier rows; the new report is written after the last row
   }
   found_ = found_ || ended(measured.back());
   if (!found_) return;

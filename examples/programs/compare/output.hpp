@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a comparison, which hold every row as soon as it is finished.
+// Writes the files of a comparison. They contain every row as soon as it is finished.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// JSON, CSV and step logs, and in a folder of results a page of them at the end. "-" is stdout; it and other
-/// streams get their document once, at the end.
+/// Writes JSON, CSV and step logs, and for a folder of results an HTML page at the end. "-" is stdout.
+/// Streams get their document once, at the end.
 class Outputs {
  public:
   /// Checks every output before training starts. Throws Error(failed or usage), which names the path, if an
@@ -26,11 +26,11 @@ class Outputs {
   /// to.
   Outputs(Settings const& settings, std::vector<Point> const& points, cli::ProgramFiles const& read);
 
-  /// After a row: replaces each file by one that holds all rows so far, so that a program that is killed
-  /// leaves whole files. What cannot be written is a warning, and tried again after the next row.
+  /// Updates the files after a row. Replaces each file by one with all rows so far, so that a killed program
+  /// leaves complete files. A write failure is a warning, and the write is retried after the next row.
   void update(results::Document const& document, std::vector<Measured> const& measured);
-  /// After the last row. Returns a line for each file. Throws Error(failed) that names the path; a page that
-  /// cannot be made or written is a warning, when all else is written.
+  /// Writes the files after the last row. Returns a line for each file. Throws Error(failed), which names the
+  /// path. A page that cannot be made or written is only a warning, issued after all other files are written.
   std::vector<std::string> finish(results::Document const& document, std::vector<Measured> const& measured);
   /// Returns the path of the HTML page; empty if the output files were named.
   std::filesystem::path const& report() const { return report_; }
@@ -40,21 +40,21 @@ class Outputs {
   std::filesystem::path runs_folder() const;
   std::filesystem::path experiment_folder(Point const& point) const;
   std::filesystem::path run_folder(Point const& point, std::size_t run) const;
-  /// The step logs of the rows that have none yet. Those of more runs of such a row, by an earlier
-  /// comparison, go.
+  /// Writes the step logs of rows that have none yet. Removes surplus logs of an earlier comparison for the
+  /// same row.
   void write_logs(std::vector<Measured> const& measured);
   std::string write_report(results::Document const& document) const;
-  /// Locks a named file against other runs until it is replaced.
+  /// Locks a named file against other comparisons until it is replaced.
   void hold(std::filesystem::path const& path);
-  /// Whether a file of an earlier comparison holds more than what was measured now.
+  /// Checks whether a file of an earlier comparison holds more than was measured now.
   bool kept(std::filesystem::path const& path) const;
 
   Settings const& settings_;
-  std::string time_;                             // in the names; empty: it is in none
-  std::filesystem::path json_, csv_, document_;  // empty: not asked for; the last is beside a flat one
-  std::filesystem::path report_;                 // empty where files are named
+  std::string time_;                             // time in the file names; empty if they have none
+  std::filesystem::path json_, csv_, document_;  // empty if unused; document_ accompanies a flat json_
+  std::filesystem::path report_;                 // empty if output files were named
   files::Descriptor folder_, held_[2];           // locked until this process ends
-  bool found_ = false;                           // a row was measured to its end
+  bool found_ = false;                           // a row has been measured completely
   std::size_t rows_logged_ = 0, logs_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a measurement says as a row of results.
+// Converts a measurement to a row of results.
 #include "compare/report.hpp"
 
 #include <algorithm>
@@ -25,13 +25,13 @@ using results::Measurements;
 std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
-/// A text, or nothing if it is empty.
+/// Returns the text, or nothing if it is empty.
 std::optional<std::string> optional_text(std::string const& text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// Whether two rows are comparable at all: equal in everything but sharding, offload and ranks. On more ranks
-/// the batch of a rank stays, or with --global-batch the global one.
+/// Checks whether two rows are comparable: equal in everything except sharding, offload and ranks. With more
+/// ranks the batch per rank must stay the same, or with --global-batch the global batch.
 bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
   Point const &a = one.point, &b = other.point;
   bool const split = settings.matrix.global_batch
@@ -45,7 +45,7 @@ bool comparable(Measured const& one, Measured const& other, Settings const& sett
   return same;
 }
 
-/// The same recipe and shape on the fewest ranks; nothing when there is only one rank count.
+/// Returns the row with the same recipe and shape on the fewest ranks; null if there is only one rank count.
 Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
                              Settings const& settings) {
   Measured const* least = nullptr;
@@ -59,7 +59,7 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
   return worlds.size() > 1 ? least : nullptr;
 }
 
-/// Every epoch that was ended: times are medians over repeats, of which each has the same losses.
+/// Adds every completed epoch. Times are medians over repeats; losses are the same in each repeat.
 void add_epochs(Measurements& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
   std::vector<double> times;
@@ -85,7 +85,7 @@ void add_epochs(Measurements& row, Measured const& of) {
   row.epoch_losses_with_padding = std::move(with_padding);
 }
 
-/// What GPUs did in the timed steps, where every repeat was long enough to say.
+/// Adds the use of GPUs during the timed steps if every repeat was long enough to measure it.
 void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
@@ -115,7 +115,7 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   row.temp_end_c = repeats.back().gpus->temp_end_c;
 }
 
-/// The most of any repeat, where all of them know it.
+/// Adds the maximum over repeats if it is known for all of them.
 void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
   std::optional<std::int64_t> allocated = 0, library = 0;
   for (Repeat const& repeat : repeats) {
@@ -197,7 +197,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   }
   if (!losses.empty()) {
     row.first_loss = losses.front();
-    std::int64_t const hashed = first.hashed_after;  // none where a row ended before its hash
+    std::int64_t const hashed = first.hashed_after;  // 0 if the row ended before its hash
     row.final_loss = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
   }
   row.padding_pct = first.tokens > 0
@@ -218,7 +218,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// `base` is what its speedup is against.
+/// Returns the result row. `base` is the baseline of its speedup.
 Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
                     Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compare was asked for.
+// Defines the settings of `compare`.
 #pragma once
 
 #include <cstdint>
@@ -24,29 +24,29 @@ using cli::Point;
 struct Settings {
   cli::MatrixFlags matrix;
   std::int64_t steps = 20;
-  std::int64_t epochs = 0;   ///< 0: the steps say how long
-  std::int64_t samples = 0;  ///< the first so many of the data; 0: all
+  std::int64_t epochs = 0;   ///< 0: the length is given in steps
+  std::int64_t samples = 0;  ///< number of samples to use from the start of the data; 0: all
   std::int64_t warmup = 5;
   int repeat = 1;
   double min_time = 0.0;
 
   cli::DataFlags data;
   TrainerOptions trainer;
-  std::string freeze, lora;  ///< as given; the trainer has what they mean
+  std::string freeze, lora;  ///< as given; the trainer options hold the parsed values
 
-  std::filesystem::path init;  ///< empty: a folder's weights, or the seed's
+  std::filesystem::path init;  ///< empty: weights of the model's folder, or random ones from the seed
   std::filesystem::path nvme_path, product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library's first choice
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library's default choice
   bool full = false, pairs = false;
   bool minute = false;  ///< no flag selects rows or their length, so the run is fitted into a minute
   std::filesystem::path output_dir = "results";
-  std::filesystem::path json, csv;  ///< empty: not named
+  std::filesystem::path json, csv;  ///< empty if not named
   std::string format = "rows";
-  std::string defaults = "own";  ///< or the published comparison that they are of
+  std::string defaults = "own";  ///< "own", or the published comparison whose defaults apply
   bool timestamp = false;
   std::filesystem::path machine;
-  cli::KnownTimes times;  ///< none: nothing is predicted
-  cli::Names published;   ///< comparisons that rows are held against
+  cli::KnownTimes times;  ///< empty: nothing is predicted
+  cli::Names published;   ///< published comparisons to compare the rows with
   bool list = false;
   cli::ConfigFile file;
 };

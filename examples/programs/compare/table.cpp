@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a comparison and its verdict.
+// Formats the table of a comparison and its verdict.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,20 +24,20 @@ using results::Best;
 using results::Column;
 using results::Measurements;
 
-/// A list of the command line: what its column is called, if it has one, and what a heading says where it
+/// A list of the command line: the header of its column, if it has one, and the phrase for headings if it
 /// does not vary.
 struct List {
   std::string header;
   std::string (*value)(Point const&);
   std::string (*phrase)(Point const&);
-  std::string (*differs)(Point const&) = value;  ///< what its rows are told apart by
+  std::string (*differs)(Point const&) = value;  ///< value that distinguishes rows
 };
 
 template <class Slot>
 std::string name_in(Point const& point) {
   return std::string(point.recipe.names.*Slot::field);
 }
-/// "recompute block"; nothing for the slot's default.
+/// Returns a phrase such as "recompute block"; empty for the slot's default.
 template <class Slot>
 std::string unless_standard(Point const& point) {
   std::string const name = name_in<Slot>(point);
@@ -65,7 +65,7 @@ std::vector<List> all_lists() {
        [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
       {"", [](Point const& point) { return std::to_string(point.split.global()); },
        [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
-  // A default that follows from another slot (the loss scale of fp16) is no difference of its own.
+  // A default that follows from another slot, such as the loss scale of fp16, does not count as a difference.
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!cli::named_otherwise<Slot>)
       lists.push_back(
@@ -83,7 +83,7 @@ bool varies(List const& list, TableRows const& table, std::vector<Measured> cons
   });
 }
 
-/// What all rows of a table share, and the row that its speedups are against.
+/// Returns what all rows of a table share, and the baseline of the speedups.
 std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
   cli::Names parts;
   for (List const& list : lists) {
@@ -95,7 +95,7 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-/// Whether the speedup of a row is within what it and its base vary by, or that is not known.
+/// Checks whether the speedup of a row is within its uncertainty, or the uncertainty is unknown.
 bool is_untold_speedup(Measured const& of, Measurements const& row) {
   if (!row.speedup || row.speedup_against == of.point.experiment) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
@@ -137,8 +137,8 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
 }
 
 /// Marks the rows of a table that are best in a column. For speed, a row is best if it trained and no row is
-/// faster by more than they vary. Rows that are one program are marked together. Marks no row if all would be
-/// marked.
+/// faster by more than the uncertainty. Rows of the same program are marked together. Marks no row if all
+/// would be marked.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Measurements> const& rows) {
   Best const best = column.terminal.best;
@@ -166,7 +166,8 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
   return told ? marked : std::vector<bool>(table.size(), false);
 }
 
-/// Rows whose weights must be equal to the bit: same model, precision and data of every step, ordered sums.
+/// Returns a key for rows whose weights must be equal to the bit: same model, precision, data of every step
+/// and ordered sums.
 std::string hash_class(Measured const& row) {
   Point const& point = row.point;
   if (point.recipe.reduction != ReductionKind::ordered) return {};
@@ -176,7 +177,7 @@ std::string hash_class(Measured const& row) {
          std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
 }
 
-/// Returns the names of rows, at most three of them. Rows that are one program count as one: "A = B".
+/// Returns the names of at most three rows. Rows of the same program count as one: "A = B".
 std::string names_of(std::vector<Measured const*> const& rows) {
   cli::Names names;
   std::size_t more = rows.size();
@@ -201,7 +202,7 @@ std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measu
   return rows;
 }
 
-/// Reports the rows that other programs disturbed.
+/// Names the rows that other programs disturbed.
 std::string disturbed_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows = rows_that_are_ok(measured);
   std::size_t const all = rows.size();
@@ -216,8 +217,7 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
          "; compare again when the other programs have ended\n";
 }
 
-/// Names the fastest row, if its lead is larger than the rows vary, together with the rows of the same
-/// program.
+/// Names the fastest row, and the rows of the same program, if its lead exceeds the uncertainty.
 std::string fastest_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> const ok = rows_that_are_ok(measured);
   if (ok.size() < 2) return {};
@@ -261,7 +261,7 @@ std::string smallest_text(std::vector<Measured> const& measured) {
          "\n";
 }
 
-/// Rows whose rates are not those of training.
+/// Names the rows that skipped so many updates that their rates do not represent training.
 std::string skipped_text(std::vector<Measured> const& measured) {
   std::string out;
   for (Measured const& row : measured) {
@@ -277,7 +277,7 @@ std::string skipped_text(std::vector<Measured> const& measured) {
   return out;
 }
 
-/// By how much predictions were off, where there are some.
+/// Reports the errors of predictions, if there are any.
 std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::string out;
   std::vector<std::string> reasons;
@@ -372,7 +372,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
       varying.push_back(&list);
       columns.push_back({list.header, false, 100});
     }
-  std::vector<Column const*> known;  // columns in which some row has a number that says something
+  std::vector<Column const*> known;  // columns with an informative number in some row
   for (Column const* column : results::terminal_columns())
     if (std::any_of(rows.begin(), rows.end(), [&](Measurements const& row) {
           return row.status.name == "ok" && column->number(row).value_or(0.0) != 0.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the timed steps of a training took.
+// Defines the timing of the steps of a training run.
 #pragma once
 
 #include <chrono>
@@ -13,24 +13,24 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The steps that count for a rate, by the clock of the device: from the end of one step to the end of the
-/// next. The host's clock would not do: it sees the reports of steps under way late and several at once, so
-/// that a few steps seem to take no time.
+/// The timed steps, measured by the device's clock from the end of one step to the end of the next. The
+/// host's clock is unsuitable: it sees the reports of enqueued steps late and several at once, so that some
+/// steps seem to take no time.
 struct TimedSteps {
-  std::vector<double> seconds;  ///< of each
+  std::vector<double> seconds;  ///< one per step
   double total_s = 0.0;
-  std::int64_t tokens = 0;  ///< of all, over all ranks
+  std::int64_t tokens = 0;  ///< over all steps and ranks
 
   void add(StepReport const& report) {
     seconds.push_back(report.interval);
     total_s += report.interval;
     tokens += report.tokens;
   }
-  /// Tokens a second; 0 before the first step.
+  /// Returns tokens per second; 0 before the first step.
   double rate() const { return total_s > 0.0 ? static_cast<double>(tokens) / total_s : 0.0; }
 };
 
-/// A sum that is known where all of its parts are.
+/// Returns a sum, or nothing if a part is unknown.
 inline std::optional<double> plus(std::optional<double> sum, std::optional<double> part) {
   return sum && part ? std::optional(*sum + *part) : std::nullopt;
 }

@@ -40,7 +40,7 @@ std::string text_of(std::string const& path) {
   return text;
 }
 
-/// A flag of `train` as the other programs call it.
+/// Returns the name of a flag of `train` in another program.
 std::string flag_in(std::string const& program, std::string const& flag) {
   return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
 }
@@ -51,7 +51,7 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   file.deepspeed = read_deepspeed(text_of(path), files::path_text(path), on_line);
   file.notes = file.deepspeed.notes;
   std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
-  if (program == "plan")  // whose --schedule prints the step
+  if (program == "plan")  // its --schedule prints the step
     std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
   bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
   for (FileSetting& setting : settings) {
@@ -59,14 +59,14 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
     if (!line.knows(setting.flag) && program == "compare")
       file.notes.push_back(setting.where + ": has no effect in compare");
   }
-  if (strategies)  // they say stages or offloads
+  if (strategies)  // the list names stages or offloads
     std::erase_if(settings,
                   [](FileSetting const& s) { return s.flag == "--stage" || s.flag == "--offload"; });
   return settings;
 }
 
-/// Older programs kept less: what the command of a file has, and the file does not keep, would be otherwise
-/// in the run that repeats it. Refuses the first that the line does not say either.
+/// Refuses results of older programs that did not keep a flag of their command, since the run would use
+/// another value. Names the first such flag that is not on the line either.
 void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& kept, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
@@ -110,7 +110,7 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         std::vector<FileSetting> settings =
             row_settings(document, files::path_text(path), best ? "" : row->back());
         check_kept(line, document, files::path_text(path));
-        // A length on the line is the whole length, in whichever unit the row has its own.
+        // A length on the line is the whole length, even if the row's length is in another unit.
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
         std::erase_if(settings, [&](FileSetting const& setting) {
@@ -210,11 +210,11 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
-  // Rows of version 1 had in attention what was asked for, before attention_policy said it.
+  // In rows of version 1, attention held the requested value, now in attention_policy.
   if (auto const asked = chosen->find("attention");
       asked != chosen->end() && !chosen->contains("attention_policy"))
     set("--attention", *asked);
-  // Those that --min-time added are no part of what the row's weights are.
+  // Steps added by --min-time do not affect the row's weights.
   for (char const* key : {"hashed_steps", "steps"})
     if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
       set("--steps", *found);

@@ -77,7 +77,7 @@ bool is_comment(std::string_view name) {
          lower(name).starts_with("comment");
 }
 
-/// Reads one configuration; what is wrong with it is collected.
+/// Reads one configuration and collects its errors.
 class Reader {
  public:
   Reader(Json json, std::string const& name, OnLine const& on_line)
@@ -104,9 +104,9 @@ class Reader {
   }
 
  private:
-  // ---- the keys that are there
+  // ---- keys that are present
 
-  /// Looks every key up: refuses what is unknown or refused, and notes what has no effect.
+  /// Looks up every key. Refuses unknown and refused keys, and notes keys without effect.
   void visit(Json const& object, std::string const& above) {
     for (auto const& [name, value] : object.items()) {
       std::string const path = above.empty() ? name : above + "." + name;
@@ -138,7 +138,7 @@ class Reader {
   }
 
   void unknown(std::string const& path, std::string const& above) {
-    // What is no configuration at all would take its time.
+    // Limits the time spent on a file that is not a configuration.
     if (refusals_.size() >= most_refusals || path.size() > 200)
       return refuse_key(path, "is no key of DeepSpeed");
     Names beside, all;
@@ -217,7 +217,7 @@ class Reader {
     refuse_value(path, "; give " + range.text());
     return standard;
   }
-  /// A whole number; 5e8 is one.
+  /// Returns an integer; 5e8 counts as one.
   std::int64_t whole(std::string_view path, std::int64_t standard, std::int64_t least, std::int64_t most) {
     if (!has(path)) return standard;
     Range const range{static_cast<double>(least), static_cast<double>(most)};
@@ -247,7 +247,7 @@ class Reader {
     refuse_value(path, "; give a text");
     return standard;
   }
-  /// Like `number`, of a scale: a power of two.
+  /// Like `number`, for a scale: a power of two.
   double power_of_two(std::string_view path, double standard) {
     double const value = number(path, standard, {.least = 0x1p-60, .most = 0x1p100});
     int exponent = 0;
@@ -260,7 +260,7 @@ class Reader {
 
   // ---- flags
 
-  /// A flag from a key that is there or has a default; one whose value is auto stays with the program.
+  /// Sets a flag from a key that is present or has a default. If the value is auto, the program chooses.
   void set(std::string const& flag, std::string const& value, std::string const& path) {
     if (is_auto(path)) return;
     run_.settings.push_back({flag, {value}, said_by(path) + (at(path) == nullptr ? " (default)" : "")});
@@ -273,8 +273,8 @@ class Reader {
     set(flag, std::to_string(value), path);
   }
 
-  /// Sets the options that keys of a section give. The range is in the option's row, the default in that of
-  /// the key.
+  /// Sets the options that the keys of a section give. The range comes from the option's row, the default
+  /// from the key's.
   void set_options(std::string_view section) {
     for (Option const& option : option_table) {
       std::string const path(option.deepspeed);
@@ -307,7 +307,8 @@ class Reader {
     bool const nothing = at(all) == nullptr && at(micro) == nullptr;
     if (nothing && !global_on_line && !batch_on_line)
       refuse_key(all, "and train_micro_batch_size_per_gpu are both missing; give one of them");
-    // A flag comes before the file: where all three would be said, one of the file's follows from the others.
+    // Flags override the file. If flags and file together would set all three values, one of the file's is
+    // dropped and follows from the others.
     bool const knows_global = has(all) || global_on_line, knows_batch = has(micro) || batch_on_line;
     bool const some_on_line = global_on_line || batch_on_line || accumulation_on_line;
     bool const drops_accumulation = some_on_line && knows_global && knows_batch && !accumulation_on_line;
@@ -319,7 +320,7 @@ class Reader {
     check_equation(global, each, accumulation, some_on_line);
   }
 
-  /// All three keys and the ranks are known: DeepSpeed's own equation, in its own words.
+  /// Checks DeepSpeed's equation, in its own words, if all three keys and the number of ranks are known.
   void check_equation(std::int64_t global, std::int64_t each, std::int64_t accumulation, bool some_on_line) {
     Names const* const ranks = on_line_("--ranks");
     if (some_on_line || !has("train_batch_size") || !has("train_micro_batch_size_per_gpu") ||
@@ -329,7 +330,7 @@ class Reader {
     try {
       world = whole_number("--ranks", ranks->front(), 1, 1 << 20);
     } catch (Error const&) {
-      return;  // a list, or the flag's own refusal
+      return;  // a list, or a value that the flag itself refuses
     }
     if (global == each * accumulation * world) return;
     refuse_key("train_batch_size", "is " + std::to_string(global) + ", but train_micro_batch_size_per_gpu " +
@@ -392,7 +393,7 @@ class Reader {
     if (own) rate_ = number(highest, 1e-3);
     set_rate(rate_, own ? highest : lr);
     if (Names const* const rate = on_line_("--learning-rate"); rate != nullptr && cosine)
-      rate_ = real_number("--learning-rate", rate->back(), at_least(0.0));  // the first rate is a share of it
+      rate_ = real_number("--learning-rate", rate->back(), at_least(0.0));  // first rate is a share of it
     set("--schedule", type, "scheduler.type");
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
@@ -425,7 +426,7 @@ class Reader {
       refuse_key("communication_data_type", "is " + wire +
                                                 ", but gradients travel in the format of the products, " +
                                                 precision_ + " here; leave it out");
-    // The file's numbers count where a flag says fp16, too, unless the file has another format.
+    // If a flag selects fp16, the file's numbers apply unless the file has another format.
     Names const* const precision = on_line_("--precision");
     bool const flag_half =
         on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});
@@ -433,7 +434,7 @@ class Reader {
   }
 
   void scale(bool half) {
-    // DeepSpeed asks no more than numbers of keys that it does not use.
+    // DeepSpeed only requires that unused keys are numbers.
     bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = half && !is_static;
     std::int64_t const power = whole("fp16.initial_scale_power", 16, 0, 100);
     std::int64_t const window = whole("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);
@@ -451,7 +452,7 @@ class Reader {
       return;
     }
     set("--initial-loss-scale", std::ldexp(1.0, static_cast<int>(power)), "fp16.initial_scale_power");
-    set("--max-loss-scale", 0x1p100, "fp16.enabled");  // DeepSpeed has none
+    set("--max-loss-scale", 0x1p100, "fp16.enabled");  // DeepSpeed has no limit
     set("--loss-scale-window", std::to_string(window), "fp16.loss_scale_window");
     set("--loss-scale-delay", "1", "fp16.enabled");
     if (minimum > std::ldexp(1.0, static_cast<int>(power)))
@@ -570,14 +571,14 @@ class Reader {
     }
   }
 
-  static constexpr std::size_t most_refusals = 20;  // that are written out
+  static constexpr std::size_t most_refusals = 20;  // maximum number printed
 
   Json const json_;
   std::string const& name_;
   OnLine const& on_line_;
   DeepSpeedRun run_;
   Names refusals_;
-  std::vector<std::pair<std::string, Names>> without_effect_;  ///< why, and of which keys
+  std::vector<std::pair<std::string, Names>> without_effect_;  ///< reasons, each with its keys
   double rate_ = 1e-3;
   std::string precision_;
 };

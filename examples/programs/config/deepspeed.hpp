@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A DeepSpeed configuration as flags: what `train`, `compare` and `plan` take by --config.
+// Converts a DeepSpeed configuration to flags for --config of `train`, `compare` and `plan`.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// What the command line itself says: the values of a flag, or null.
+/// Returns the values of a flag on the command line itself, or null.
 using OnLine = std::function<Names const*(std::string const& flag)>;
 
-/// A configuration, understood.
+/// A parsed configuration.
 struct DeepSpeedRun {
-  std::vector<FileSetting> settings;  ///< flags of `train`, with the key that says so
-  std::vector<std::string> notes;     ///< keys that do something else, or nothing, and why
+  std::vector<FileSetting> settings;  ///< flags of `train`, each with its key
+  std::vector<std::string> notes;     ///< keys that have another effect or none, and why
   bool prints_settings = false;       ///< dump_state
 
-  // What depends on the model.
-  bool decays = false;                           ///< there is weight decay
-  std::optional<std::int64_t> persistence;       ///< of stage 3: stage3_param_persistence_threshold
+  // The following depend on the model.
+  bool decays = false;                           ///< weight decay is on
+  std::optional<std::int64_t> persistence;       ///< stage 3: stage3_param_persistence_threshold
   std::int64_t persistent_elements = INT64_MAX;  ///< stage3_model_persistence_threshold
 };
 
@@ -38,7 +38,7 @@ struct DeepSpeedRun {
 /// lists every unusable key with the nearest known key or a remedy.
 DeepSpeedRun read_deepspeed(std::string_view text, std::string const& name, OnLine const& on_line);
 
-/// What a configuration means for this model otherwise than in DeepSpeed, a line each.
+/// Returns one line for each difference between this configuration here and in DeepSpeed for this model.
 Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const& units);
 
 }  // namespace cli

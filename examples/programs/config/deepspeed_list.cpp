@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of keys as a whole: with those that matter only where their section is on, by path, and as a page.
+// Completes the list of keys with the ones that matter only if their section is on. Provides lookup by path
+// and the list as a page.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -16,7 +17,7 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Keys that say how something is done that is off, or refused by the key that turns it on.
+/// Keys that configure a feature that is off, or is refused by the key that turns it on.
 struct OffKeys {
   std::string_view parent, names;
 };
@@ -116,7 +117,7 @@ constexpr OffKeys off_keys[] = {
 
 std::string_view top_of(std::string_view path) { return path.substr(0, path.find('.')); }
 
-/// Whether a path is that of a key, of which a * is any name.
+/// Checks whether a path matches a key, in which * is any name.
 bool matches(std::string_view key, std::string_view path) {
   while (true) {
     std::size_t const end = key.find('.'), path_end = path.find('.');
@@ -129,7 +130,7 @@ bool matches(std::string_view key, std::string_view path) {
 }
 
 std::vector<DeepSpeedKey> all_keys() {
-  static std::vector<std::string> paths;  // what the views of the last ones are of
+  static std::vector<std::string> paths;  // storage for the views in the added keys
   for (OffKeys const& off : off_keys)
     for (std::string_view rest = off.names; !rest.empty();) {
       std::size_t const end = std::min(rest.find(' '), rest.size());
@@ -159,7 +160,7 @@ std::span<DeepSpeedKey const> deepspeed_keys() {
 }
 
 DeepSpeedKey const* find_deepspeed_key(std::string_view path) {
-  DeepSpeedKey const* any = nullptr;  // a name itself comes before a *
+  DeepSpeedKey const* any = nullptr;  // an exact name takes precedence over *
   for (DeepSpeedKey const& key : deepspeed_keys()) {
     if (key.path == path) return &key;
     if (any == nullptr && matches(key.path, path)) any = &key;

@@ -18,18 +18,19 @@ namespace {
 
 Names const choices = {"own", "stage-sweep", "offload-sweep"};
 
-/// A quantity in our spelling and in the published one.
+/// Flags in our spelling and in the published one.
 constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"--batch", "--batch-size"},
     {"--sequence", "--seq-length"},
     {"--accumulation", "--grad-accum"},
     {"--steps", "--num-steps"},
     {"--warmup", "--warmup-steps"},
-    {"--full", ""},  // which the published comparisons do not have
+    {"--full", ""},  // missing from the published comparisons
     {"--pairs", ""},
 });
 
-/// The first flag of a line in our spelling, and the first in the published one; empty: there is none.
+/// Returns the first flag of a line in our spelling and the first in the published spelling; empty if there
+/// is none.
 std::pair<std::string, std::string> spelled(Names const& names) {
   std::string own, published;
   for (auto const& name : names)
@@ -40,7 +41,8 @@ std::pair<std::string, std::string> spelled(Names const& names) {
   return {own, published};
 }
 
-/// Whether a line compares offloads rather than stages: it lists some, or has a path for their files alone.
+/// Checks whether a line compares offloads rather than stages: it lists offloads, or sets only the path for
+/// their files.
 bool sweeps_offloads(CommandLine const& line) {
   if (line.given("--offloads")) return true;
   Names const* const strategies = line.on_line("--strategies");
@@ -65,7 +67,7 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
   }
   if (!line.given("--epochs") && !line.given("--samples")) set("--steps", {"20"});
   set("--warmup", {"5"});
-  set("--learning-rate", {"1e-4"});  // 7B in fp16 diverges at 1e-3 before it is done
+  set("--learning-rate", {"1e-4"});  // 7B in fp16 diverges at 1e-3
   bool const strategies = line.given("--strategies"), offloads = suite == "offload-sweep";
   if (!offloads) set("--offloads", {"none"});
   if (offloads && !strategies && !line.given("--offloads")) {

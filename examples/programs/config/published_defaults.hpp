@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose defaults stand where a line of compare or plan says nothing: their own, or those of the published
-// comparisons of stages and offloads, whose command lines spell some flags otherwise.
+// Selects the defaults of `compare` and `plan`: their own, or the ones of the published comparisons of stages
+// and offloads, whose command lines spell some flags differently.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// `--defaults`. Without it a line in the published spelling has the published defaults, and one in both
-/// spellings is refused. `chosen` becomes own, stage-sweep or offload-sweep.
+/// Adds `--defaults`. Without it, a line in the published spelling gets the published defaults, and a line in
+/// both spellings is refused. Sets `chosen` to own, stage-sweep or offload-sweep.
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
 }  // namespace cli

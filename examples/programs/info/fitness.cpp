@@ -41,10 +41,10 @@ enum class Class : std::uint8_t { excellent, good, fair, poor, unfit };
 constexpr std::array<char const*, 5> class_names = {"EXCELLENT", "GOOD", "FAIR", "POOR", "UNFIT"};
 char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>(fitness)]; }
 
-/// How much of a place may be planned for a class, in percent: the bounds of the published rule for choosing
-/// a stage by how full a GPU is.
+/// The upper bounds of each class, as the planned percentage of a memory's limit. They are the bounds of the
+/// published rule for choosing a stage by how full a GPU is.
 constexpr double most_excellent = 60.0, most_good = 80.0, most_fair = 95.0;
-/// A class, and what made it no better than that: one reason for each thing looked at.
+/// A class, and the reasons that bound it: one for each check.
 struct Verdict {
   Class fitness = Class::excellent;
   cli::Names reasons;
@@ -63,7 +63,7 @@ double percent_of(std::int64_t part, std::int64_t whole) {
   return whole <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// How full a place is planned; nothing where it has no limit.
+/// Counts how full a memory is planned; returns nothing if it has no limit.
 std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
   if (limit == MemoryLimit::none) return std::nullopt;
   double const share = percent_of(bytes, limit);
@@ -76,7 +76,7 @@ std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t b
   return share;
 }
 
-/// Where the state lies: parameters, gradients and what the optimizer keeps.
+/// Judges where the state is stored: parameters, gradients and optimizer state.
 void judge_state(Verdict& verdict, Planned const& row) {
   auto const disk = static_cast<std::size_t>(Tier::nvme), memory = static_cast<std::size_t>(Tier::host);
   std::array<std::int64_t, tier_count> state{};
@@ -90,7 +90,7 @@ void judge_state(Verdict& verdict, Planned const& row) {
     if (category.name == "parameters") weights = category.bytes[memory];
   }
   if (!info_of(row.point.recipe.device).own_memory)
-    state[memory] = weights = 0;  // devices are host memory there
+    state[memory] = weights = 0;  // the devices use host memory
   verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
   if (state[disk] > 0)
     verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state lies on NVMe");
@@ -105,7 +105,7 @@ void judge_state(Verdict& verdict, Planned const& row) {
                                         : "all state lies in host memory, where the devices are");
 }
 
-/// What a step does beside computing where the ranks hold all that they need.
+/// Judges the extra work of a step compared with ranks that hold all that they need.
 void judge_step(Verdict& verdict, Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   int const shards = static_cast<int>(row.point.split.ranks / row.point.mesh.replicas);
@@ -144,13 +144,13 @@ struct Judged {
   Planned row;
   Verdict verdict;
 
-  /// What is better comes first; of one class, what gives up less.
+  /// Orders rows by class, then by what they give up.
   auto rank() const {
     return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }
 };
 
-/// The best row of the group that begins here.
+/// Returns the best row of a group.
 Judged const* best_of(std::vector<Judged> const& rows, std::string const& group) {
   Judged const* best = nullptr;
   for (Judged const& judged : rows)

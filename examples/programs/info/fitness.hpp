@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fit a device is for training a model, for each sharding and offload, by what is planned alone.
+// Rates how well a device is suited to train a model with each sharding and offload, from plans only.
 #pragma once
 
 namespace programs {
 namespace info {
 
-/// `info --fitness`, which has a line of its own. Returns 0; throws Error(out_of_memory) after the report
-/// when no strategy fits, Error(unsupported) when all were refused.
+/// Runs `info --fitness`, which has its own command line. Returns 0. After the report, throws
+/// Error(out_of_memory) if no strategy fits, or Error(unsupported) if all were refused.
 int fitness(int argc, char const* const* argv);
 
 }  // namespace info

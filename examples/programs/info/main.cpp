@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// info: what this build and this machine can do, as a report for people or as JSON.
+// info: reports what this build and this machine can do, as text or as JSON.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +41,7 @@ namespace info {
 
 namespace {
 
-/// The launcher that started this process; a half-set environment is a component that is not okay.
+/// Reports the launcher that started this process. A half-set environment is not okay.
 Component launcher() {
   try {
     auto const launch = comm::launch_environment();
@@ -70,7 +70,7 @@ Component instruction_set() {
               "; configure with -DTESSERA_NATIVE=ON for its speed"};
 }
 
-/// What reads and writes state on NVMe.
+/// Reports the engine that reads and writes state on NVMe.
 Component io_uring() {
   std::string description;
   std::string const engine(open_io_engine(nullptr, 1, description)->name());
@@ -78,7 +78,7 @@ Component io_uring() {
   return {"io_uring", false, description};
 }
 
-/// What reads power, clocks and temperatures.
+/// Reports the library that reads power, clocks and temperatures.
 Component nvml() {
   cli::GpuState const& gpus = cli::gpus_at_start();
   if (!gpus.reason.empty()) return {"NVML", false, gpus.reason};
@@ -87,7 +87,7 @@ Component nvml() {
               (gpus.facts.size() == 1 ? " GPU" : " GPUs")};
 }
 
-/// What a GPU is set to and does now, as far as it says.
+/// Returns a GPU's settings and current state, as far as it reports them.
 std::string gpu_text(nvml::Facts const& gpu, nvml::Sample const& now) {
   cli::Names parts;
   auto const add = [&](auto const& value, std::string const& unit) {
@@ -179,7 +179,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   json["models"] = Json::object();
   for (std::string const& name : cli::model_names())
     json["models"][name] = cli::model_choice("--model", name).can_run() ? "OKAY" : "NO";
-  json["families"] = Json::object();  // how sizes of one's own are written
+  json["families"] = Json::object();  // the syntax for custom model sizes
   for (ModelFamily const* family : model_families())
     json["families"][family->name] = cli::detail::form_of(*family);
   json["recipes"] = Json::array();
@@ -187,7 +187,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   return json;
 }
 
-/// "name ........ [OKAY] detail".
+/// Formats "name ........ [OKAY] detail".
 std::string dotted(cli::Terminal const& terminal, Component const& part) {
   std::string const dots(part.name.size() < 24 ? 24 - part.name.size() : 2, '.');
   return "  " + part.name + " " + dots + " " +
@@ -261,7 +261,7 @@ constexpr char examples[] =
     "  info --fitness --model gpt2-xl\n"
     "                       how fit this machine is to train it; info --fitness --help lists its flags\n";
 
-/// `--json` may stand alone: then it means standard output.
+/// Lets `--json` appear without a file, which means standard output.
 std::vector<char const*> with_json_target(int argc, char const* const* argv) {
   std::vector<char const*> words;
   for (int at = 0; at < argc; ++at) {

@@ -39,26 +39,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What is measured.
+/// The settings of a measurement.
 struct Measuring {
   Device device = default_device();
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
-  double seconds = 30;  ///< in all, about
-  /// A model whose own sizes are measured first, two of its layers; none: built-in sizes alone.
+  double seconds = 30;  ///< approximate total duration
+  /// A model that is measured first, with at most two of its layers at its own sizes. Empty: only built-in
+  /// sizes.
   std::optional<cli::ModelChoice> model;
-  std::int64_t batch = 1, sequence = 128;  ///< of that
-  std::filesystem::path nvme_path;         ///< where state lies on a disk; empty: disks are not measured
+  std::int64_t batch = 1, sequence = 128;  ///< of that model
+  std::filesystem::path nvme_path;         ///< where state is stored on disk; empty: disks are not measured
 };
 
-/// A model of a few layers, and what a step of it takes.
+/// A model of a few layers, and the tokens of its step.
 struct Size {
   std::string model;
-  int layers = 0;  ///< 0: as the model says
+  int layers = 0;  ///< 0: as in the model
   std::int64_t batch = 1, sequence = 128, vocabulary = 256;
 };
 
-/// Recipes that have every kind of move, and of work on state, between them.
+/// A recipe. Together the recipes below have every kind of move and of work on state.
 struct Kind {
   std::string_view sharding, offload, recompute;
 };
@@ -70,13 +71,13 @@ constexpr Kind others[] = {with_all_on_host,
                            {"zero3", "none", "block"},
                            {"zero1", "none", "none"}};
 
-/// A training that is timed.
+/// A training run that is timed.
 struct Probe {
   Size size;
   Kind kind;
 };
 
-/// From those that say the most to those that say the least.
+/// Returns the probes, the most informative first.
 std::vector<Probe> probes_of(Measuring const& what) {
   auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
                        std::int64_t vocabulary = 256) {
@@ -103,17 +104,17 @@ std::vector<Probe> probes_of(Measuring const& what) {
   probes.push_back({sizes[2], with_all_on_host});
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
-  // The host's first work in a step takes longer than what comes then, and a GPU's clocks follow its power,
-  // which in two layers is mostly that of the head's products; most models have more layers. Of state on a
-  // disk two layers are enough: only its moves are taken.
+  // Six layers instead of two, since the host's first work in a step takes longer than later work. A GPU's
+  // clocks also follow its power, and with two layers that is mostly the power of the head's products. Most
+  // models have more layers. With state on disk two layers are enough, since only the moves are used.
   if (!info_of(what.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
 }
 
-/// Tokens as often as words are in a text (Zipf: the n-th of them 1/n times as often as the first), on which
-/// the embedding's gradient depends.
+/// Returns tokens with the frequencies of words (Zipf: the n-th is 1/n times as frequent as the first). The
+/// time of the embedding's gradient depends on them.
 std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   for (std::size_t at = 0; at < tokens.size(); ++at) {
@@ -123,14 +124,14 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
   return tokens;
 }
 
-/// The times of entries with equal costs, from every training that has them.
+/// Collects the times of entries with equal costs over all training runs.
 class Collected {
  public:
-  /// Takes one step as a whole: where ranks share cores, an entry that was quick made another wait. It is the
-  /// fastest, which something else disturbed the least, or on a GPU, whose clocks follow its power, the
-  /// median. There events between entries hold up what they time, so that times are fitted to the
-  /// `undisturbed` seconds of a step without. Of a training with state on a disk only moves are taken: what
-  /// else it does waits for the disk's threads, and others time it alone.
+  /// Takes the times of one whole step, since with ranks that share cores a quick entry makes another wait.
+  /// On the CPU it is the fastest step, which was disturbed the least. On a GPU, whose clocks follow its
+  /// power, it is the median step. Events between entries slow a GPU down, so its times are fitted to
+  /// `undisturbed`, the seconds of a step without events. With state on disk only moves are used: other work
+  /// waits for the disk's threads, and other runs time it without that.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
@@ -142,7 +143,7 @@ class Collected {
       return one->whole.size() < other->whole.size();
     });
     cli::TimedStep const& chosen = *steps[clocks_vary ? steps.size() / 2 : 0];
-    std::vector<double> took(schedule.entries.size());  // each in one instance, since accumulation is 1
+    std::vector<double> took(schedule.entries.size());  // one instance per entry, since accumulation is 1
     for (cli::TimedInstance const& instance : chosen.instances)
       took[static_cast<std::size_t>(instance.entry)] = static_cast<double>(instance.ran.size()) * 1e-9;
     if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
@@ -165,7 +166,7 @@ class Collected {
     for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
   }
 
-  /// The medians over trainings.
+  /// Adds the medians over training runs.
   void give(cli::MachineTimes& times) const {
     for (auto const& [key, found] : all_)
       if (double const seconds = cli::median(found.second); seconds > 0)
@@ -177,12 +178,12 @@ class Collected {
   std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
 };
 
-/// Trains until the device has the clocks that its power allows in a run, not those of its first moments, and
-/// the host's part of a step its memory and its threads at hand. The seconds of a step then: the median of
-/// the later half of those that were not skipped; nothing where all were.
+/// Trains until a GPU's clocks settle at what its power allows and the host's memory and threads are ready.
+/// Returns the seconds of a step: the median over the later half of the steps that were not skipped. Nothing
+/// if all were skipped.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3, most_s = 1.0;
-  constexpr int least_steps = 8;  // the first have memory and threads to wake
+  constexpr int least_steps = 8;  // the first steps allocate memory and wake threads
   auto const start = Clock::now();
   std::vector<double> steps;
   TrainingLoop(trainer, comm,
@@ -223,8 +224,8 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
                 trainer->plan(), undisturbed);
 }
 
-/// Trains a few steps and keeps the times of their entries; nothing where the recipe is none of this build or
-/// does not fit.
+/// Trains a few steps and keeps the times of their entries. Does nothing if this build lacks the recipe or
+/// memory is insufficient.
 void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
          Collected& collected) {
   RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
@@ -259,7 +260,7 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
-/// Trains round after round until the time is over; `said` is what that left out.
+/// Trains in rounds until the time is over. `said` describes what was left out as a result.
 cli::MachineTimes measured(Measuring const& what, std::string& said) {
   auto const start = Clock::now();
   Collected collected;
@@ -289,7 +290,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
   return times;
 }
 
-/// 1, one a core where the device is the CPU, and as many as compare takes.
+/// Returns the default rank counts: 1, one per core on the CPU, and those of compare.
 std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the parts of steps take on this machine, for a file from which plan and compare predict steps.
+// Measures the parts of steps on this machine and writes a file from which plan and compare predict steps.
 #pragma once
 
 namespace programs {
 namespace info {
 
-/// `info --measure FILE`, which has a line of its own: runs steps of small models under recipes that have
-/// every kind of entry, and writes how long entries took. Returns 0; throws what training and files do.
+/// Runs `info --measure FILE`, which has its own command line. Runs steps of small models under recipes that
+/// have every kind of entry, and writes the times of entries. Returns 0. Throws what training and files
+/// throw.
 int measure(int argc, char const* const* argv);
 
 }  // namespace info

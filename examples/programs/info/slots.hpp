@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each slot offers on a device.
+// Lists the choices of each slot on a device.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace programs {
 using namespace tessera;
 namespace info {
 
-/// A choice of a slot, and why it cannot be taken; nothing when it can.
+/// A choice of a slot, and why it is unavailable; nothing if it is available.
 struct Choice {
   std::string name;
   std::optional<std::string> reason;
@@ -29,10 +29,11 @@ struct Slot {
   std::vector<Choice> choices;
 };
 
-/// Why a build cannot run a legal recipe: unavailable_reason.
+/// Returns why this build cannot run a legal recipe: unavailable_reason.
 using Availability = std::function<std::optional<std::string>(RecipeTable const&)>;
 
-/// Every choice of a slot in the first recipe of the device in which it is legal, else in the default one.
+/// Reports every choice of a slot, in the device's first recipe in which it is legal, else in the default
+/// recipe.
 template <class S>
 Slot slot_report(std::string_view device, Availability const& unavailable) {
   Slot report{std::string(S::title), {}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process holds of the devices of a run. Needs tessera::recipes.
+// Measures the memory that this process uses on the devices of a run. Needs tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Of the first `ranks` devices now, each figure the largest of one. Nothing on the CPU. Ask while every rank
-/// has its trainer.
+/// Returns the current memory use of the first `ranks` devices, each figure the maximum over devices; nothing
+/// on the CPU. Call it while every rank has its trainer.
 inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks) {
   std::vector<std::int64_t> allocated;
   for (int rank = 0; rank < ranks; ++rank)

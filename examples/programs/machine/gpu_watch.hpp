@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the GPUs of a row drew and did while it was timed, by a thread that asks ten times a second.
+// Samples the power and utilisation of a row's GPUs during its timed steps, in a thread that reads ten times
+// a second.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +21,20 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Figures of some seconds. Power is that of all GPUs together; a figure is absent when one of them lacks it.
+/// Figures over some seconds. Power is the sum over all GPUs. A figure is absent if one of them lacks it.
 struct GpuUse {
   std::optional<double> util_pct;                  ///< mean over GPUs and time
-  std::optional<double> power_w, peak_power_w;     ///< by the energy that they counted, else mean of samples
-  std::optional<double> temp_start_c, temp_end_c;  ///< of the hottest
+  std::optional<double> power_w, peak_power_w;     ///< from energy counters, else the mean of samples
+  std::optional<double> temp_start_c, temp_end_c;  ///< of the hottest GPU
 };
 
-/// Adds samples up.
+/// Accumulates samples.
 class GpuSums {
  public:
-  /// Less time says little: the driver renews its figures up to a second late.
+  /// Shorter times are unreliable, since the driver updates its figures up to a second late.
   static constexpr double least_seconds = 2.5;
 
-  /// The samples of all GPUs at one moment, in seconds of any clock.
+  /// Adds samples of all GPUs at one moment. `now` is in seconds of any clock.
   void add(double now, std::vector<nvml::Sample> const& gpus) {
     auto const power_of = [](nvml::Sample const& gpu) {
       return gpu.power_instant_w ? gpu.power_instant_w : gpu.power_w;
@@ -58,7 +59,7 @@ class GpuSums {
   }
   std::int64_t samples() const { return samples_; }
 
-  /// Nothing for less than `least_seconds`.
+  /// Returns nothing for less than `least_seconds`.
   std::optional<GpuUse> use() const {
     if (!first_ || last_.seconds - first_->seconds < least_seconds) return std::nullopt;
     GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
@@ -96,7 +97,7 @@ class GpuSums {
   Mean util_, power_;
 };
 
-/// Samples these GPUs of NVML as long as it lives.
+/// Samples the given GPUs, by NVML index, while it lives.
 class GpuWatch {
  public:
   GpuWatch(nvml::Library const& library, std::vector<int> gpus,
@@ -113,7 +114,7 @@ class GpuWatch {
           } while (!wake_.wait_for(lock, stop, interval, [] { return false; }) && !stop.stop_requested());
         }) {}
 
-  /// Counts from here.
+  /// Restarts the sums.
   void begin() {
     std::lock_guard const lock(mutex_);
     sums_ = GpuSums();
@@ -129,7 +130,7 @@ class GpuWatch {
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
   GpuSums sums_;
-  std::jthread thread_;  // last: it uses all of these
+  std::jthread thread_;  // last, because the thread uses all other members
 };
 
 }  // namespace cli

@@ -15,14 +15,14 @@ namespace cli {
 
 namespace {
 
-/// CUDA's number of a GPU; nothing where CUDA does not see it.
+/// Returns CUDA's index of a GPU; nothing if CUDA does not see it.
 std::optional<int> cuda_device(nvml::Facts const& gpu, std::vector<std::string> const& addresses) {
   for (std::size_t at = 0; gpu.pci_bus_id && at < addresses.size(); ++at)
     if (nvml::same_address(*gpu.pci_bus_id, addresses[at])) return static_cast<int>(at);
   return std::nullopt;
 }
 
-/// What was used of the GPU with NVML's number.
+/// Returns the used memory of the GPU with this NVML index.
 std::optional<std::int64_t> memory_used(GpuState const& state, int index) {
   for (std::size_t at = 0; at < state.facts.size(); ++at)
     if (state.facts[at].index == index) return state.samples[at].memory_used_bytes;

@@ -8,7 +8,7 @@
 #include <sys/utsname.h>
 #include <vector>
 
-// The version alone: all of Eigen would cost a second a source.
+// Only the version, since all of Eigen would add a second to each compilation.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else
@@ -155,8 +155,8 @@ std::optional<double> busy_core_seconds() {
 }
 
 std::optional<double> process_seconds() {
-  // proc_pid_stat(5): the 22nd field, in ticks since the machine started. The second one is a file's name,
-  // which may hold anything, and the third begins behind its last ')'.
+  // Reads field 22 of proc_pid_stat(5), the start time in ticks since boot. Field 2 is a file name that may
+  // contain anything, so field 3 is found after the last ')'.
   std::ifstream file("/proc/self/stat");
   std::string line, field;
   timespec now{};

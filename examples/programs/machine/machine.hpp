@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program runs on and was built with, for results and reports, and what it uses of the machine.
+// Describes the machine and the build for results and reports, and measures the use of the machine.
 #pragma once
 
 #include <algorithm>
@@ -29,42 +29,42 @@ inline std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n\"") - begin + 1));
 }
 
-/// The value of the first line "key : value" or "key=value" of a file; empty when there is none.
+/// Returns the value of the first line "key : value" or "key=value" in a file; empty if there is none.
 std::string value_in(char const* path, std::string_view key, char separator);
 
-/// A text, or null where the machine does not say.
+/// Returns the text, or null if it is empty.
 inline Json or_null(std::string const& text) { return text.empty() ? Json(nullptr) : Json(text); }
-/// A value, or null.
+/// Returns the value, or null.
 template <class Value>
 Json or_null(std::optional<Value> const& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
 std::string compiler_name();
-/// The widest instruction set that the compiler was allowed to use.
+/// Returns the widest instruction set that the compiler was allowed to use.
 std::string compiled_for();
-/// What multiplies bfloat16 on the CPU: "amx_bf16" or "avx512_bf16", those instructions, or "fp32", after
-/// conversion.
+/// Returns how the CPU multiplies bfloat16: by the instructions "amx_bf16" or "avx512_bf16", or as "fp32"
+/// after conversion.
 std::string bf16_products();
 std::string eigen_version();
 
-/// Cores that this process may use.
+/// Returns the number of cores that this process may use.
 inline int core_count() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-/// The CPU's flags that matter for speed, as far as it has them.
+/// Returns the CPU flags that affect speed and that this CPU has.
 Json cpu_flags();
 
-/// The environment of a result file about a device.
+/// Returns the environment of a result file for a device.
 Json environment(DeviceFacts const& device);
 
-/// CPU seconds of what was used.
+/// Returns the CPU seconds in `usage`.
 inline double cpu_seconds(rusage const& usage) {
   auto const seconds = [](timeval const& time) {
     return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
-/// Of this process so far, all threads.
+/// Returns the CPU seconds of this process so far, over all threads.
 inline double cpu_seconds() {
   rusage usage{};
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? cpu_seconds(usage) : 0.0;
@@ -74,16 +74,17 @@ inline double cpu_seconds() {
 /// resolution of 10 ms per core. Returns nothing if the system does not report it.
 std::optional<double> busy_core_seconds();
 
-/// Seconds since the kernel started this process, to its 10 ms; nothing where the system does not say.
+/// Returns the seconds since the kernel started this process, with a resolution of 10 ms; nothing if the
+/// system does not report it.
 std::optional<double> process_seconds();
 
-/// The most memory that this process has held at once, in bytes; -1 when the system does not say.
+/// Returns the peak resident memory of this process in bytes; -1 if the system does not report it.
 std::int64_t peak_resident_bytes();
 
-/// Forgets the peak, where the system lets one, so that the next one belongs to what comes next.
+/// Resets the peak resident memory, if the system allows it.
 inline void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-/// 2^20 bytes, the mb of results.
+/// Converts bytes to units of 2^20 bytes, the mb of results.
 inline double mebibytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
 }  // namespace cli

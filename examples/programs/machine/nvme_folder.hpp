@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder for state on NVMe: the one that was named, or a fresh one below TMPDIR for this run alone.
+// Provides the folder for state on NVMe: the named one, or a fresh one below TMPDIR for this run only.
 #pragma once
 
 #include <cerrno>
@@ -30,7 +30,7 @@ inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
             "folder on a disk for state on NVMe; else a fresh one in TMPDIR, removed at the end");
 }
 
-/// Refuses a --nvme-path that is no folder. Throws Error(usage).
+/// Refuses a --nvme-path that is not a folder. Throws Error(usage).
 inline void check_nvme_path(std::filesystem::path const& path) {
   std::error_code code;
   if (!path.empty() && !std::filesystem::is_directory(path, code))
@@ -38,18 +38,18 @@ inline void check_nvme_path(std::filesystem::path const& path) {
                 "--nvme-path " + files::path_text(path) + " is not a folder; create it, or name another one");
 }
 
-/// Where fresh folders are made: TMPDIR, or /tmp.
+/// Returns the folder for fresh folders: TMPDIR or /tmp.
 inline std::filesystem::path temporary_path() {
   char const* const given = std::getenv("TMPDIR");
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-/// The folder for files of state while a program runs. A fresh one is removed with this object; it is locked,
-/// so that what a killed program has left is known by the next one, which removes it.
+/// The folder for files of state while a program runs. A fresh one is removed with this object. It is locked,
+/// so that the next program recognises and removes the folder of a killed program.
 class NvmeFolder {
  public:
-  /// A fresh folder only if it is `needed`. Throws Error that names --nvme-path or TMPDIR when no files can
-  /// be made there.
+  /// Makes a fresh folder only if it is `needed`. Throws Error, which names --nvme-path or TMPDIR, if no
+  /// files can be created there.
   NvmeFolder(std::filesystem::path const& given, bool needed) : path_(given) {
     if (given.empty() && !needed) return;
     check_nvme_path(given);
@@ -58,7 +58,7 @@ class NvmeFolder {
         make_fresh();
       else
         check_writable_folder(given);
-      // What killed runs have left there must not count when somebody asks what is free.
+      // Removes files of killed runs, so that they do not reduce the free space.
       if (!given.empty() && needed) NvmeFile::sweep(given.native());
     } catch (Error const& error) {
       throw Error(error.kind(), std::string(given.empty() ? "TMPDIR " : "--nvme-path ") + error.what());
@@ -71,13 +71,13 @@ class NvmeFolder {
     if (lock_) std::filesystem::remove_all(path_, ignored);
   }
 
-  /// Empty where no state lies in files.
+  /// Empty if no state is in files.
   std::filesystem::path const& path() const noexcept { return path_; }
 
  private:
   static constexpr std::string_view prefix = "tessera-nvme-";
 
-  /// A folder of this user, opened and locked; nothing where it is locked already, or gone.
+  /// Opens and locks a folder of this user. Returns nothing if it is already locked or gone.
   static files::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
     files::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
@@ -99,7 +99,7 @@ class NvmeFolder {
       if (auto const left = locked(entry->path(), false)) std::filesystem::remove_all(entry->path(), ignored);
     }
     for (int attempt = 0; attempt < 10 && !lock_;
-         ++attempt) {  // another program may sweep it before the lock
+         ++attempt) {  // another program may remove it before the lock
       std::string name = (above / (std::string(prefix) + "XXXXXX")).native();
       if (::mkdtemp(name.data()) == nullptr) files::file_error(above, "create a folder in it", errno);
       path_ = name;

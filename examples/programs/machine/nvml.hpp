@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, the library of NVIDIA's driver that reads power, clocks and temperatures. It is opened at run time by
-// declarations of our own, so neither a build nor a machine needs CUDA or a GPU. What a GPU, a driver or a
-// permission does not answer is absent, never 0.
+// Provides NVML, the library of NVIDIA's driver that reads power, clocks and temperatures. Opens it at run
+// time with declarations in this file, so neither the build nor the machine needs CUDA or a GPU. A value that
+// a GPU, driver or permission does not provide is absent, never 0.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,15 @@ namespace programs {
 using namespace tessera;
 namespace nvml {
 
-/// A process with a context on a GPU. The id is the one that the driver knows, in a container perhaps not the
-/// one seen there.
+/// A process with a context on a GPU. The driver's process id may differ from the one in a container.
 struct Process {
   std::int64_t pid = 0;
   std::optional<std::int64_t> memory_bytes;
 };
 
-/// What a GPU is, how it is set up and who is on it.
+/// The properties of a GPU, its settings and its processes.
 struct Facts {
-  int index = 0;  ///< NVML's: all GPUs in the order of their addresses, whatever CUDA_VISIBLE_DEVICES says
+  int index = 0;  ///< NVML's index, by address, regardless of CUDA_VISIBLE_DEVICES
   std::optional<std::string> name, uuid, pci_bus_id;
   std::optional<std::int64_t> memory_bytes;
   std::optional<double> power_limit_w, default_power_limit_w;
@@ -40,19 +39,19 @@ struct Facts {
   std::optional<std::vector<Process>> processes;
 };
 
-/// What a GPU does now.
+/// The current activity of a GPU.
 struct Sample {
-  std::optional<std::int64_t> utilization_pct;  ///< of the driver's last period, a sixth of a second to one
-  std::optional<std::int64_t> memory_utilization_pct;  ///< of time in which its memory was read or written
+  std::optional<std::int64_t> utilization_pct;         ///< over the driver's last period of 1/6 s to 1 s
+  std::optional<std::int64_t> memory_utilization_pct;  ///< share of time with memory reads or writes
   std::optional<std::int64_t> memory_used_bytes, temperature_c, sm_clock_mhz, memory_clock_mhz;
-  std::optional<double> power_w;  ///< as nvidia-smi's power.draw: since Ampere mostly a mean over a second
+  std::optional<double> power_w;  ///< like nvidia-smi's power.draw: since Ampere mostly a mean over a second
   std::optional<double> power_instant_w, power_average_w;
   std::optional<double> energy_j;  ///< since the driver was loaded
   std::optional<std::uint64_t> throttle_reasons;
 };
 
-/// A reason that holds a clock down: a bit of Sample::throttle_reasons. `slows`: not merely idle or asked
-/// for.
+/// A reason for throttled clocks: a bit of Sample::throttle_reasons. `slows`: neither idling nor a requested
+/// limit.
 struct ThrottleReason {
   std::uint64_t bit;
   std::string_view name;
@@ -72,8 +71,8 @@ inline constexpr ThrottleReason throttle_reasons[] = {
     {0x400, "reliability", true},
 };
 
-/// Whether two texts "domain:bus:device.function" name one GPU: CUDA writes domains of four digits, NVML of
-/// eight.
+/// Checks whether two texts "domain:bus:device.function" name the same GPU. CUDA writes domains with four
+/// digits, NVML with eight.
 inline bool same_address(std::string const& one, std::string const& other) {
   unsigned a[3] = {}, b[3] = {};
   auto const read = [](std::string const& text, unsigned(&parts)[3]) {
@@ -114,7 +113,7 @@ union Value {
   unsigned short small;
 };
 struct FieldValue {
-  unsigned field, scope;  // the scope of a power: 0, the GPU
+  unsigned field, scope;  // for power, scope 0 is the GPU
   long long timestamp, latency;
   int type, status;
   Value value;
@@ -122,7 +121,8 @@ struct FieldValue {
 static_assert(sizeof(PciInfo) == 68 && sizeof(ProcessInfo) == 24 && sizeof(FieldValue) == 40 &&
               sizeof(Memory) == 24);
 
-/// The functions that a library has. Structures travel as void*, so that a library need not share our names.
+/// The functions of a library. Structures are passed as void*, so that a library need not share our type
+/// names.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -152,10 +152,11 @@ struct Functions {
 
 }  // namespace detail
 
-/// The library, open as long as this object lives. It blocks no other user of the GPUs and takes no context.
+/// The NVML library, open while this object lives. It blocks no other user of the GPUs and creates no
+/// context.
 class Library {
  public:
-  /// The driver's library, or the file that the variable TESSERA_NVML names.
+  /// Opens the driver's library, or the file that the variable TESSERA_NVML names.
   Library() : Library(chosen()) {}
   explicit Library(std::string const& file) { open(file); }
   Library(Library const&) = delete;
@@ -165,11 +166,11 @@ class Library {
   }
 
   explicit operator bool() const { return reason_.empty(); }
-  /// Why there is nothing to ask.
+  /// Returns why NVML is not available.
   std::string const& reason() const { return reason_; }
-  /// How many GPUs there are.
+  /// Returns the number of GPUs.
   int size() const { return static_cast<int>(devices_.size()); }
-  /// "580.65.06".
+  /// Returns the driver version, such as "580.65.06".
   std::optional<std::string> driver() const {
     char text[96] = "";
     if (!*this || call_.driver_version == nullptr ||
@@ -216,7 +217,7 @@ class Library {
       detail::FieldValue power[2] = {};
       power[0].field = detail::field_power_instant;
       power[1].field = detail::field_power_average;
-      power[0].status = power[1].status = -1;  // until the library says otherwise
+      power[0].status = power[1].status = -1;  // failed until the library sets them
       if (call_.fields(device, 2, power) == detail::success) {
         now.power_instant_w = watts(power[0]);
         now.power_average_w = watts(power[1]);
@@ -234,8 +235,7 @@ class Library {
   }
 
   void open(std::string const& file) {
-    void* const handle =
-        ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed: drivers do not like to go
+    void* const handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed: unloading is unsafe
     if (handle == nullptr) {
       char const* const said = ::dlerror();
       reason_ = "cannot load NVML, the library of NVIDIA's driver: " + (said ? std::string(said) : file);
@@ -245,7 +245,7 @@ class Library {
       for (char const* name : names)
         if (function == nullptr) function = reinterpret_cast<Function*>(::dlsym(handle, name));
     };
-    // A suffix is a version of the arguments; names without one exist beside it with older arguments.
+    // A suffix is a version of the arguments. Names without a suffix also exist, with older arguments.
     load(call_.init, {"nvmlInit_v2"});
     load(call_.shutdown, {"nvmlShutdown"});
     load(call_.error_string, {"nvmlErrorString"});
@@ -287,8 +287,7 @@ class Library {
       return;
     }
     for (unsigned index = 0; index < count; ++index) {
-      void* device =
-          nullptr;  // stays so for a GPU that is lost or not for us: it keeps its index and says nothing
+      void* device = nullptr;  // stays null for a lost or inaccessible GPU, which keeps its index
       if (call_.handle(index, &device) != detail::success) device = nullptr;
       devices_.push_back(device);
     }
@@ -300,7 +299,7 @@ class Library {
            (text ? std::string(", ") + text : "");
   }
 
-  /// What a function writes through its last argument.
+  /// Returns the value that a function writes to its last argument.
   template <class Result, class Function, class... Between>
   static std::optional<Result> read(Function* function, void* device, Between... between) {
     Result result{};
@@ -315,14 +314,14 @@ class Library {
       return std::nullopt;
     return found;
   }
-  /// Of a mode, whether it is on now; what it will be after a restart is of no use here.
+  /// Returns whether a mode is on now, regardless of its state after a restart.
   static std::optional<bool> current(int (*function)(void*, unsigned*, unsigned*), void* device) {
     unsigned now = 0, later = 0;
     if (function == nullptr || device == nullptr || function(device, &now, &later) != detail::success)
       return std::nullopt;
     return now != 0;
   }
-  /// Milliwatts and millijoules.
+  /// Converts milliwatts and millijoules.
   template <class Number>
   static std::optional<double> thousandths(std::optional<Number> const& number) {
     return number ? std::optional(1e-3 * static_cast<double>(*number)) : std::nullopt;
@@ -345,7 +344,7 @@ class Library {
   std::optional<std::vector<Process>> processes(void* device) const {
     if (call_.processes == nullptr || device == nullptr) return std::nullopt;
     std::vector<detail::ProcessInfo> all(16);
-    for (int attempt = 0; attempt < 4; ++attempt) {  // more may come between two calls
+    for (int attempt = 0; attempt < 4; ++attempt) {  // the number may grow between two calls
       auto count = static_cast<unsigned>(all.size());
       int const status = call_.processes(device, &count, all.data());
       if (status == detail::insufficient_size) {

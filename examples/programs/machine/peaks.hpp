@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GPUs multiply at the most, as their makers document it.
+// Lists the documented peak rates of GPUs.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// FLOP/s of dense products of one device in a precision; nothing where we know no figure. From NVIDIA's data
-/// sheets of these products and its paper "H100 Tensor Core GPU Architecture" (appendix A). Figures of tensor
-/// cores that are given with sparsity are halved; fp32 is that of the other cores, bf16x6 and
-/// bf16x3 are bf16's over their products.
+/// Returns the peak FLOP/s of dense products of one device in a precision; nothing if unknown. The figures
+/// are from NVIDIA's data sheets and its paper "H100 Tensor Core GPU Architecture" (appendix A). Tensor core
+/// figures given with sparsity are halved. fp32 is the rate of the other cores. bf16x6 and bf16x3 are the
+/// bf16 rate divided by their number of products.
 inline std::optional<double> peak_flops(std::string_view device_model, DType precision) {
   struct Peak {
     std::string_view model;  // as the driver names it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder for measured plans of products, and what is said of it.
+// Opens the folder for measured plans of products and reports its problems.
 #pragma once
 
 #include <filesystem>
@@ -25,14 +25,14 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
       "on GPUs: time the algorithms of each product once, keep the fastest of equal bits in this folder");
 }
 
-/// Refuses a folder for a device whose products have nothing to measure. Throws Error(unsupported).
+/// Refuses a folder if the device's products have nothing to measure. Throws Error(unsupported).
 inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
     throw Error(ErrorKind::unsupported, "--product-plans " + files::path_text(folder) + ": " + *reason);
 }
 
-/// Null without a folder. To be kept until the last trainer is gone.
+/// Opens the plans; null without a folder. Keep them until the last trainer is destroyed.
 inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return nullptr;
   try {
@@ -42,12 +42,12 @@ inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path co
   }
 }
 
-/// How the plans of a device's products were chosen; empty where it has none.
+/// Returns how the plans of a device's products were chosen; empty if it has none.
 inline std::string product_plans_text(Device device, bool measured) {
   return device != Device::cuda ? "" : measured ? "measured" : "library";
 }
 
-/// Says on stderr what was not measured or not kept.
+/// Prints to stderr which plans could not be measured or kept.
 inline void warn_of_plans(ProductPlans const* plans) {
   std::string const failure = plans ? plans->failure() : std::string();
   if (failure.empty()) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Columns of samples: how values are written, and what they were, in memory that does not grow with time.
+// Provides the columns of samples: rounding values as written, and summaries in memory that does not grow
+// with time.
 #pragma once
 
 #include <cmath>
@@ -18,21 +19,21 @@ namespace monitor {
 
 using cli::Json;
 
-/// What a column of numbers held.
+/// The statistics of a numeric column.
 struct Summary {
   std::int64_t samples = 0;
   double mean = 0.0, std = 0.0, min = 0.0, max = 0.0, median = 0.0;
 };
 
-/// Counts each value as it is written, with so many decimals: then every figure of the summary is the one
-/// that the file gives, the median too, and hours take no more memory than minutes.
+/// Counts each value as it is written, rounded to a fixed number of decimals. The summary, the median
+/// included, then matches the file exactly, and memory does not grow with time.
 class Counts {
  public:
   explicit Counts(int decimals) : decimals_(decimals), scale_(std::pow(10.0, decimals)) {}
 
   int decimals() const { return decimals_; }
 
-  /// The value as it is written.
+  /// Counts a value and returns it as it is written.
   Json add(double value) {
     std::int64_t const unit = std::llround(value * scale_);
     ++counts_[unit];
@@ -72,14 +73,14 @@ class Counts {
   std::map<std::int64_t, std::int64_t> counts_;
 };
 
-/// When samples are due: every interval from the start on, however long one took, so that nothing drifts.
+/// Schedules samples at every interval from the start, however long one takes, so that they do not drift.
 /// Times are nanoseconds since the start.
 class Deadlines {
  public:
   explicit Deadlines(std::int64_t interval) : interval_(interval) {}
 
   std::int64_t next() const { return next_ * interval_; }
-  /// A sample began. Deadlines that have gone by entirely are left out.
+  /// Records that a sample began. Skips deadlines that have passed entirely.
   void taken(std::int64_t now) {
     ++samples_;
     std::int64_t const behind = (now - next()) / interval_;
@@ -92,7 +93,7 @@ class Deadlines {
   }
 
   std::int64_t samples() const { return samples_; }
-  /// Those that came more than an interval after they were due, and how many were left out by that.
+  /// Samples that came more than one interval late, and the deadlines skipped because of them.
   std::int64_t late() const { return late_; }
   std::int64_t missed() const { return missed_; }
 

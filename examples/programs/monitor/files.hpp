@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that grow while samples are taken and are whole after each write.
+// Provides files that grow while samples are taken and are complete after each write.
 #pragma once
 
 #include <cerrno>
@@ -19,8 +19,8 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// A file, or a stream (- for standard output, a pipe). What cannot be written is remembered, not thrown: the
-/// command that runs meanwhile has no part in it.
+/// A file or a stream (- for standard output, a pipe). Write errors are stored, not thrown, so that they do
+/// not affect the command that is running.
 class GrowingFile {
  public:
   explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -39,8 +39,8 @@ class GrowingFile {
 
   void add(std::string const& text) { pending_ += text; }
 
-  /// Writes what was added, and behind it what makes the file whole; the next call overwrites that. A stream
-  /// gets the end once, at the `last` call.
+  /// Writes the added text, then the text that completes the file. The next call overwrites the latter. A
+  /// stream gets the end once, at the `last` call.
   void write(std::string const& end, bool last) {
     attempt([&] {
       std::string text = pending_;
@@ -52,7 +52,7 @@ class GrowingFile {
     pending_.clear();
   }
 
-  /// What went wrong.
+  /// The first error, if any.
   std::optional<Error> const& error() const { return error_; }
 
  private:

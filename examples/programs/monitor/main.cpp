@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// monitor: samples GPUs, cores and a process tree beside a command, and says what each figure was.
+// monitor: samples GPUs, cores and a process tree while a command runs, and summarizes each figure.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -74,7 +74,7 @@ std::int64_t nanoseconds(clockid_t clock) {
   return std::int64_t{time.tv_sec} * second_ns + time.tv_nsec;
 }
 
-/// "2026-01-31T12:00:00.123Z".
+/// Formats a time as "2026-01-31T12:00:00.123Z".
 std::string utc_text(std::int64_t unix_ns) {
   auto const whole = static_cast<std::time_t>(unix_ns / second_ns);
   std::tm parts{};
@@ -85,7 +85,7 @@ std::string utc_text(std::int64_t unix_ns) {
   return text;
 }
 
-/// A row as the CSV has it: no text of it holds a comma.
+/// Formats a row as CSV. No text in it contains a comma.
 std::string csv_line(Json const& row) {
   std::string line;
   for (std::size_t at = 0; at < row.size(); ++at) {
@@ -99,26 +99,26 @@ std::string csv_line(Json const& row) {
 
 std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
-/// Holds signals back, from every thread that is started later too, and hands them out one by one.
+/// Blocks signals in this thread and all threads started later, and returns them one by one.
 class Signals {
  public:
   Signals() {
     sigset_t set;
     ::sigemptyset(&set);
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, number);
-    // Under nohup SIGHUP stays ignored.
+    // SIGHUP stays ignored under nohup.
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    // A shell without job control starts what runs in the background deaf to Ctrl-C, and who ignores SIGCHLD
+    // A shell without job control starts background jobs with SIGINT ignored. A process that ignores SIGCHLD
     // is not told that a child ended.
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
     file_ = files::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   int file() const { return file_.get(); }
   sigset_t const& before() const { return before_; }
-  /// The next one that came.
+  /// Returns the next pending signal.
   std::optional<signalfd_siginfo> take() const {
     signalfd_siginfo found{};
     return ::read(file_.get(), &found, sizeof found) == static_cast<ssize_t>(sizeof found)
@@ -138,7 +138,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   ::posix_spawnattr_init(&attributes);
   sigset_t standard;
   ::sigemptyset(&standard);
-  for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);  // ignored here alone
+  for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);  // ignored only in this process
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setsigmask(&attributes, &signals.before());
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -151,7 +151,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   return child;
 }
 
-/// What is being watched, until it ends.
+/// Samples one command or process until it ends.
 class Run {
  public:
   Run(Settings const& settings, Signals const& signals, nvml::Library const& gpus, pid_t child)
@@ -173,7 +173,7 @@ class Run {
     }
     if (settings.pid > 0)
       process_ = files::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
-    // Beside a command that draws on the same terminal there would be two lines at one place.
+    // A command that writes to the same terminal would garble the live line.
     live_ = terminal_.interactive && !settings.quiet && (child == 0 || ::isatty(STDOUT_FILENO) == 0);
   }
 
@@ -187,7 +187,7 @@ class Run {
     while (!ended_ && interrupted_ == 0) {
       std::int64_t const now = since_start();
       if (now >= end) break;
-      if (now >= deadlines_.next()) sample(now);  // a signal may have ended the wait before
+      if (now >= deadlines_.next()) sample(now);  // a signal may have ended the wait early
       wait(std::min(deadlines_.next(), end));
     }
     end_ns_ = since_start();
@@ -220,10 +220,10 @@ class Run {
     }
   }
 
-  /// Waits until then, or until what is watched has ended or a signal came.
+  /// Waits until a time, a signal, or the end of the watched process.
   void wait(std::int64_t until) {
     std::int64_t left = until - since_start();
-    if (process_.get() < 0 && settings_.pid > 0) {  // a kernel that does not tell
+    if (process_.get() < 0 && settings_.pid > 0) {  // this kernel does not report the end of a process
       if (!ProcessTree(settings_.pid).alive()) ended_ = true;
       left = std::min(left, second_ns);
     }
@@ -246,7 +246,7 @@ class Run {
     } else if (child_ == 0) {
       interrupted_ = number;
     } else if (!ended_ && signal.ssi_code != SI_KERNEL) {
-      ::kill(child_, number);  // what a terminal sends, it has sent to the command too
+      ::kill(child_, number);  // the terminal has already sent its own signals to the command
     }
   }
 
@@ -283,12 +283,12 @@ class Run {
     cli::add_gpus(head["environment"], cli::state_of(gpus_), {});
     head["columns"] = names_;
     json_head_ = head.dump(1, ' ', false, Json::error_handler_t::replace);
-    json_head_.resize(json_head_.size() - 2);  // what closes it comes later
+    json_head_.resize(json_head_.size() - 2);  // the closing text is written later
     json_head_ += ",\n \"samples\": [";
     json_->add(json_head_);
   }
 
-  /// Does what only marks need; what fails there is said at the end.
+  /// Runs work that only marks need. Its errors are reported at the end.
   template <class Action>
   void keep(Action&& action) {
     try {
@@ -299,7 +299,8 @@ class Run {
     }
   }
 
-  /// The figures of phases, with files of rows that say their step and phase; `summary` gets the figures.
+  /// Attributes samples to phases. Rewrites the files with the step and phase of each row, and adds the
+  /// figures to `summary`.
   void attribute(Json& summary) {
     cli::Marks const marks = cli::read_marks(settings_.marks, static_cast<int>(settings_.marks_rank));
     check_overlap(settings_.marks.string(), marks, start_ns_, start_ns_ + end_ns_);
@@ -330,7 +331,7 @@ class Run {
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
     if (json_) json_->write(json_end(summary), last);
-    // Where no command is to be waited for, samples that no file takes end the run.
+    // Without a command to wait for, the run ends once no file can be written.
     auto const lost = [](auto const& file) { return !file || file->error(); };
     if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
   }
@@ -379,7 +380,7 @@ class Run {
   cli::Names names_;
   std::optional<GrowingFile> csv_, json_;
   std::string csv_head_, json_head_, phases_text_;
-  std::optional<Spool> rows_;  ///< with marks
+  std::optional<Spool> rows_;  ///< only with marks
   std::optional<Error> marks_error_;
   files::Descriptor process_;
   bool live_ = false, ended_ = false;

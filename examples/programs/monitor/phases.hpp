@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples by the phases of a step, and what can be said of a phase from them.
+// Attributes samples to the phases of a step and summarizes each phase.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// What a column's values speak of. A value of a sample is of all the time from `window` before the sample
-/// began until it ended, or since the last value of its column.
+/// The time that a column's values describe. A value covers the time from `window` before its sample began
+/// until the sample ended, or the time since the previous value of its column.
 struct ColumnTime {
   std::int64_t window = 0;  ///< nanoseconds
   bool since_last = false;
 };
 
-/// Rows in a file without a name, so that memory does not grow with time.
+/// Stores rows in an unnamed file, so that memory does not grow with time.
 class Spool {
  public:
   Spool();
-  /// Throws Error(failed) where there is no room.
+  /// Throws Error(failed) if the disk is full.
   void add(std::string const& line);
   void rewind();
   std::optional<std::string> next();
@@ -38,11 +38,11 @@ class Spool {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-/// Adds up rows by phase. Rows come in order; a figure of a phase is of those values whose whole time lies in
-/// one stretch of it, and there is none without any.
+/// Sums up rows by phase. Rows arrive in order. The figures of a phase use only values whose whole time lies
+/// within one stretch of the phase. A phase without such values has no figures.
 class PhaseFigures {
  public:
-  /// `columns`: of the figures that are wanted, its decimals, none for text.
+  /// `columns`: the decimals of each wanted figure, none for text.
   PhaseFigures(cli::Marks marks, cli::Names names, std::vector<std::optional<int>> decimals,
                std::vector<ColumnTime> times);
 
@@ -50,7 +50,8 @@ class PhaseFigures {
     std::optional<std::int64_t> step;
     std::optional<std::string_view> phase;
   };
-  /// Where the sample from `begin` to `end` on the marks' clock fell as a whole, after it was added.
+  /// Adds the sample from `begin` to `end`, on the marks' clock. Returns the step and phase that contain it
+  /// entirely.
   Place add(std::int64_t begin, std::int64_t end, Json const& row);
 
   /// {"rank", "ranks", "first_step", "last_step", "windows_ms", "phases"}.
@@ -61,7 +62,7 @@ class PhaseFigures {
   struct Group {
     std::string name;
     std::vector<cli::Mark> stretches;
-    std::size_t at = 0;  ///< the first one that has not ended before the last sample began
+    std::size_t at = 0;  ///< the first stretch that had not ended when the last sample began
     std::int64_t samples = 0;
     std::vector<std::optional<Counts>> counts;
 
@@ -73,13 +74,12 @@ class PhaseFigures {
   cli::Marks marks_;
   cli::Names names_;
   std::vector<ColumnTime> times_;
-  std::vector<std::optional<std::int64_t>> last_;  ///< when a column had its last value
-  std::vector<Group> groups_;                      ///< the phases, and the steps as one
+  std::vector<std::optional<std::int64_t>> last_;  ///< time of each column's last value
+  std::vector<Group> groups_;                      ///< the phases, then all steps together
   std::size_t step_ = 0;
 };
 
-/// Throws Error(data) where no step ran while samples were taken, from `begin` to `end`: such marks are of
-/// another run.
+/// Throws Error(data) if no step ran between `begin` and `end`. Such marks belong to another run.
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor

@@ -20,7 +20,7 @@ namespace monitor {
 
 namespace {
 
-/// The beginning of a small file; empty when it cannot be read.
+/// Reads up to 4096 bytes of a file; empty if it cannot be read.
 std::string head_of(std::string const& path) {
   files::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4096> bytes;
@@ -28,7 +28,7 @@ std::string head_of(std::string const& path) {
   return size > 0 ? std::string(bytes.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-/// Numbers and single letters between spaces, up to the end of the line; a letter is its code.
+/// Splits a line into numbers and single letters. A letter is returned as its character code.
 std::vector<std::int64_t> fields_of(std::string_view line) {
   std::vector<std::int64_t> fields;
   line = line.substr(0, line.find('\n'));
@@ -38,7 +38,7 @@ std::vector<std::int64_t> fields_of(std::string_view line) {
     if (word.empty()) continue;
     std::int64_t number = static_cast<unsigned char>(word.front());
     auto const [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
-    (void)end, (void)code;  // a letter, or a number beyond 64 bits that is not asked for
+    (void)end, (void)code;  // a letter, or an unused number beyond 64 bits
     fields.push_back(number);
   }
   return fields;
@@ -49,8 +49,8 @@ std::vector<std::int64_t> fields_of(std::string_view line) {
 std::optional<ProcessLine> parse_process(std::string_view text) {
   std::size_t const name_end = text.rfind(") ");
   if (name_end == text.npos) return std::nullopt;
-  // From state, the third field, on: parent is the 4th, times the 14th to 17th, start the 22nd, pages the
-  // 24th.
+  // The fields start at state, the third one. Parent is the 4th, times are the 14th to 17th, start is the
+  // 22nd and pages the 24th.
   std::vector<std::int64_t> const fields = fields_of(text.substr(name_end + 2));
   auto const field = [&](std::size_t number) { return fields[number - 3]; };
   if (fields.size() < 22) return std::nullopt;
@@ -60,7 +60,8 @@ std::optional<ProcessLine> parse_process(std::string_view text) {
 
 std::optional<SystemTicks> parse_system(std::string_view text) {
   if (!text.starts_with("cpu ")) return std::nullopt;
-  // user, nice, system, idle, iowait, irq, softirq, steal; what guests took is in user and nice.
+  // The fields are user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and
+  // nice.
   std::vector<std::int64_t> const fields = fields_of(text.substr(4));
   if (fields.size() < 4) return std::nullopt;
   SystemTicks ticks;
@@ -88,7 +89,7 @@ std::optional<ProcessTree::Use> ProcessTree::read() {
   if (!alive()) return std::nullopt;
   std::unique_ptr<DIR, int (*)(DIR*)> const folder(::opendir(proc_.c_str()), &::closedir);
   if (!folder) return std::nullopt;
-  // An id that was seen before keeps its place: only new ones are asked who their parent is.
+  // Ids seen before keep their place. Only new ones are checked for their parent.
   std::map<std::int64_t, bool> now;
   std::map<std::int64_t, ProcessLine> fresh;
   while (dirent const* const entry = ::readdir(folder.get())) {
@@ -129,12 +130,12 @@ CpuUse::Reading CpuUse::read() {
   Reading reading;
   auto const system = parse_system(head_of(proc_ + "/stat"));
   auto const tree = tree_.read();
-  // Both in ticks, over the ticks that all cores had meanwhile.
+  // Both are ticks, relative to the ticks of all cores in the same time.
   double const passed = system && system_ ? static_cast<double>(system->all - system_->all) : 0.0;
   if (passed > 0.0) {
     reading.util_pct =
         100.0 * static_cast<double>(std::max<std::int64_t>(0, system->busy - system_->busy)) / passed;
-    if (tree && ticks_)  // a child that nobody waited for takes its ticks along
+    if (tree && ticks_)  // a child that nobody waited for takes its ticks with it
       reading.process_util_pct =
           100.0 * static_cast<double>(std::max<std::int64_t>(0, tree->ticks - *ticks_)) / passed;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel counts of all cores and of a process with its descendants.
+// Reads kernel counters of all cores and of a process with its descendants.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@ namespace monitor {
 struct ProcessLine {
   std::int64_t parent = 0;
   char state = '?';
-  std::int64_t ticks = 0;    ///< of CPU, with those of children that ended and were waited for
-  std::int64_t started = 0;  ///< tells a process from a later one with its id
+  std::int64_t ticks = 0;    ///< CPU ticks, including children that ended and were waited for
+  std::int64_t started = 0;  ///< start time, which distinguishes processes with the same id
   std::int64_t pages = 0;    ///< resident
 };
-/// Reads one: the name in brackets may hold anything, brackets too.
+/// Parses a line. The name in brackets may contain anything, brackets included.
 std::optional<ProcessLine> parse_process(std::string_view text);
 
-/// Ticks of all cores since the system started: the first line of /proc/stat.
+/// Ticks of all cores since the system started, from the first line of /proc/stat.
 struct SystemTicks {
   std::int64_t busy = 0, all = 0;
 };
 std::optional<SystemTicks> parse_system(std::string_view text);
 
-/// A process and its descendants: those that are found while their parents live.
+/// A process and its descendants, as far as they are found while their parents live.
 class ProcessTree {
  public:
-  /// `root`: 0 watches none. `proc`: where the kernel shows processes.
+  /// `root`: 0 watches no process. `proc`: the mount point of procfs.
   explicit ProcessTree(std::int64_t root, std::string proc = "/proc");
 
-  /// Whether the root runs: not ended, nor replaced by another process with its id.
+  /// Checks that the root has not ended and that its id was not reused.
   bool alive() const;
 
   struct Use {
     std::int64_t ticks = 0, pages = 0, processes = 0;
   };
-  /// Sums over the tree; nothing when the root has ended.
+  /// Returns sums over the tree; nothing if the root has ended.
   std::optional<Use> read();
 
  private:
@@ -49,11 +49,11 @@ class ProcessTree {
   std::int64_t root_;
   std::string proc_;
   std::int64_t started_ = 0;
-  std::map<std::int64_t, bool> known_;  ///< ids that were seen, and whether they belong to the tree
+  std::map<std::int64_t, bool> known_;  ///< ids seen so far, and whether they belong to the tree
 };
 
-/// Shares of all cores between two readings, and what a tree holds. The kernel counts in ticks, mostly of 10
-/// ms: readings should lie several of them apart.
+/// Measures the CPU share of all cores and of a process tree between two readings, and the tree's memory. The
+/// kernel counts in ticks of usually 10 ms, so readings should be several ticks apart.
 class CpuUse {
  public:
   explicit CpuUse(std::int64_t root, std::string proc = "/proc");

@@ -17,19 +17,19 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
 
-/// How far back a value of NVML may reach, in nanoseconds: how long the driver keeps one, and over how long
-/// it is a mean. nvml.h says of utilisation a sixth of a second to a second, and of power a second. What an
-/// H200 calls instantaneous power was renewed every 59 to 141 ms, as were energy and temperature, and had
-/// gone half of its way 39 to 133 ms after a step of the load; it is said to be a mean of 25 ms ("Part-time
-/// Power Measurements", Yang, Adamek and Armour, SC 2024).
+/// The longest past that a value of NVML covers, in nanoseconds: the time that the driver keeps it plus the
+/// time that it averages over. nvml.h states a sixth of a second to a second for utilisation, and a second
+/// for power. On an H200, instantaneous power, energy and temperature were renewed every 59 to 141 ms.
+/// Instantaneous power had covered half of its change 39 to 133 ms after a step of the load. It is said to be
+/// a mean over 25 ms ("Part-time Power Measurements", Yang, Adamek and Armour, SC 2024).
 constexpr std::int64_t renewal = 150'000'000, instant_window = renewal + 50'000'000,
                        power_window = renewal + 1'000'000'000, utilization_window = 1'000'000'000;
 
-/// Rounded as it is written.
+/// Rounds a value to the written precision.
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
-/// Of samples by their reasons, in percent, those in which each held, or each that slows; null without
-/// samples.
+/// Returns the percentage of samples in which each throttle reason held, or only reasons that slow the GPU.
+/// Null without samples.
 Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool slowing) {
   if (samples.empty()) return nullptr;
   double all = 0.0;
@@ -48,7 +48,7 @@ Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool 
 
 Sampler::Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval)
     : library_(gpus), cpu_(std::move(cpu)), interval_(interval), cpu_interval_(cpu_interval) {
-  text("time_s");  // what only grows has no mean
+  text("time_s");  // no summary, since it only grows
   text("unix_s");
   number("cpu_util_pct", 1, {0, true});
   number("process_cpu_util_pct", 1, {0, true});
@@ -101,8 +101,8 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(seconds, 1e6));
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
-  // Due every interval from the start on, by the sample that is nearest; the one after a late reading is left
-  // out where it would follow too closely.
+  // Reads at the sample nearest to each multiple of the interval since the start. After a late reading, skips
+  // the next one if it would follow too closely.
   if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
     while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row of samples: the machine's cores, a process tree and every GPU.
+// Samples the machine's cores, a process tree and every GPU into rows.
 #pragma once
 
 #include <cstdint>
@@ -17,41 +17,42 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// Takes rows and keeps what their summary needs.
+/// Takes rows and keeps the data for their summary.
 class Sampler {
  public:
-  /// `interval`: from one sample to the next, in nanoseconds; `cpu_interval`: from one reading of the
-  /// kernel's ticks to the next.
+  /// `interval`: nanoseconds between samples. `cpu_interval`: nanoseconds between readings of the kernel's
+  /// ticks.
   Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval);
 
   cli::Names const& columns() const { return names_; }
 
-  /// Of each column the decimals of its numbers, none for text and for what only grows; and what time its
-  /// values are of.
+  /// The decimals of each numeric column (none for text and for values that only grow), and the time that its
+  /// values describe.
   std::vector<std::optional<int>> decimals() const;
   std::vector<ColumnTime> const& times() const { return times_; }
 
-  /// A value for each column, null where there is none. `now`: nanoseconds since the start, which was at
-  /// `wall` seconds of the system's clock.
+  /// Returns a value for each column, null if there is none. `now` is in nanoseconds since the start. `wall`
+  /// is the system clock at the start, in seconds.
   Json take(std::int64_t now, double wall);
 
-  /// The last row in a few words.
+  /// Returns the last row in short form.
   std::string live() const;
 
-  /// Of each column of numbers what it held, null where it had no value.
+  /// Returns statistics for each numeric column, null for a column without values.
   Json column_summary() const;
-  /// Of each GPU its joules between first and last sample, and how often which reason held.
+  /// Returns, for each GPU, the joules between the first and last sample and the share of each throttle
+  /// reason.
   Json gpu_summary() const;
-  /// The columns that had a value, as a table.
+  /// Returns the columns that had a value, as a table.
   std::string table(int width) const;
 
  private:
   struct Gpu {
     std::optional<double> first_energy_j, last_energy_j;
-    std::map<std::uint64_t, std::int64_t> throttled;  ///< samples by their reasons
+    std::map<std::uint64_t, std::int64_t> throttled;  ///< samples by throttle reasons
   };
 
-  /// Adds a column of numbers with so many decimals.
+  /// Adds a numeric column with the given decimals.
   void number(std::string name, int decimals, ColumnTime time = {});
   void text(std::string name);
   void put(Json& row, std::optional<double> const& value);
@@ -60,7 +61,7 @@ class Sampler {
   CpuUse cpu_;
   std::int64_t interval_, cpu_interval_, cpu_due_ = 0;
   cli::Names names_;
-  std::vector<std::optional<Counts>> counts_;  ///< one a column; none for text, and for what only grows
+  std::vector<std::optional<Counts>> counts_;  ///< by column; none for text and for values that only grow
   std::vector<ColumnTime> times_;
   std::vector<Gpu> gpus_;
   std::vector<nvml::Sample> last_;

@@ -17,13 +17,14 @@ namespace planning {
 
 namespace {
 
-/// Bytes of a rank that are short: its device's, and on the CPU those of the host, which are the same memory.
+/// Returns the bytes of a rank in the scarce memory: the device's, or on the CPU the host's, which is the
+/// same memory.
 std::int64_t taken(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
 }
 
-/// How much of what is preferred a row has; 0 where that is not known.
+/// Returns how well a row meets a preference; 0 if unknown.
 double worth(Planned const& row, Preference preferred) {
   double const bytes = std::max(1.0, static_cast<double>(taken(row)));
   double const rate = row.predicted.tokens_per_second().value_or(0.0);
@@ -40,7 +41,8 @@ double worth(Planned const& row, Preference preferred) {
   return 0.0;
 }
 
-/// "12,345 tok/s predicted (40% of the step guessed)"; what is guessed only where it matters.
+/// Formats a rate: "12,345 tok/s predicted (40% of the step guessed)". Mentions the guessed part only if it
+/// matters.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
@@ -50,20 +52,20 @@ std::string rate_text(cli::Prediction const& predicted) {
               : "");
 }
 
-/// What a rank takes, in words.
+/// Describes the memory of a rank.
 std::string taken_text(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return bytes_text(taken(row)) + (shared ? " of memory a rank" : " a rank");
 }
 
-/// "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
+/// Formats a row's figures: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
 std::string figures_text(Planned const& row) {
   bool const predicted = row.predicted.step_s.has_value() || !row.predicted.reason.empty();
   return row.point.experiment + " (" + (predicted ? rate_text(row.predicted) + ", " : std::string()) +
          taken_text(row) + ")";
 }
 
-/// Adds how a pick stands to a published rule of thumb, whose row is `named`.
+/// Compares a pick with a published rule of thumb, whose row is `named`.
 void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
   if (!named) return;
   if (named == &picked)
@@ -90,7 +92,7 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Pre
       fitting.push_back(&row);
       most = std::max(most, worth(row, preferred));
     }
-  bool const exact = preferred == Preference::memory;  // bytes are, predicted times are not
+  bool const exact = preferred == Preference::memory;  // bytes are exact, predicted times are not
   auto const simpler = [&](Planned const& one, Planned const& other) {
     std::int64_t const a = one.footprint.total, b = other.footprint.total;
     if (exact && a != b) return a < b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What plans must fit into: its flags, what this machine has where they say nothing, and the sentence that
-// says which.
+// Defines the memory limits of plans: their flags, this machine's memory as the default, and a sentence that
+// states the limits.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,23 @@ namespace programs {
 using namespace tessera;
 namespace planning {
 
-/// As given; 0 and empty: not.
+/// The flags as given; 0 or empty if not given.
 struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
 };
 
-/// --memory, --host-memory, --nvme-memory and --nvme-path.
+/// Adds --memory, --host-memory, --nvme-memory and --nvme-path.
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags);
 
-/// What the rows must fit into, and the sentence that says what was assumed.
+/// The limits for all rows, and a sentence that states what was assumed.
 struct Limits {
   MemoryLimit bytes;
   std::string text;
 };
 
-/// The limits of ranks on a device. Throws Error(usage) where there is no GPU to ask and --memory is not
-/// given.
+/// Returns the limits of ranks on a device. Throws Error(usage) if there is no GPU to query and --memory is
+/// not given.
 Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// plan: the bytes of every recipe before anything is allocated, what fits, and what to pick.
+// Provides the `plan` program, which computes the memory of every recipe before anything is allocated,
+// reports what fits and recommends a row.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -59,7 +60,7 @@ The exit code is 0 when some recipe fits, 5 when none does, 1 when a row could n
 recipe was refused.
 )";
 
-/// Values of flags that compare has and that affect neither memory nor time.
+/// Values of `compare` flags that affect neither memory nor time.
 struct Unused {
   std::int64_t number = 0;
   double real = 0.0;
@@ -69,26 +70,26 @@ struct Unused {
 
 struct Settings {
   cli::MatrixFlags matrix;
-  std::string defaults = "own";  ///< or the published comparison that they are of
+  std::string defaults = "own";  ///< "own", or the published comparison whose defaults apply
   Unused unused;
   std::int64_t epochs = 0, samples = 0;  ///< 0: not given
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::string freeze, lora;  ///< as given; the trainer has what they mean
+  std::string freeze, lora;  ///< as given; the trainer options hold the parsed values
   LimitFlags limits;
   std::filesystem::path json;
   double search_time = 0.5;  ///< seconds
   std::filesystem::path machine;
-  cli::KnownTimes times;  ///< none: nothing is predicted
-  std::string prefer;     ///< as given; empty: the simplest that fits
+  cli::KnownTimes times;  ///< empty: nothing is predicted
+  std::string prefer;     ///< as given; empty: the simplest row that fits
   bool no_search = false, schedule = false;
-  bool checkpoint_async = false;  ///< the trainer's options say it too
+  bool checkpoint_async = false;  ///< also in the trainer's options
   cli::ConfigFile file;
 };
 
 cli::Names const preferences = {"speed", "memory", "efficiency"};
 
-/// Refuses a preference that needs predictions where there are none.
+/// Parses the preference. Refuses one that needs predictions if there are none.
 Preference preference_of(Settings const& settings) {
   if (settings.prefer.empty()) return Preference::simple;
   if (settings.prefer == "memory") return Preference::memory;
@@ -179,7 +180,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["bytes"] = std::move(places);
   auto const found = [&](std::string const& name, Largest const& largest) {
     json[name] = largest.value > 0 ? Json(largest.value) : Json(nullptr);
-    json[name + "_exact"] = largest.exact;  // else more may fit
+    json[name + "_exact"] = largest.exact;  // otherwise more may fit
   };
   found("largest_batch", row.largest_batch);
   found("longest_sequence", row.longest_sequence);
@@ -193,13 +194,13 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   return json;
 }
 
-/// "1.50 GiB", "12.3 MiB", "7.8 KiB", "640 B".
+/// Formats a size: "1.50 GiB", "12.3 MiB", "7.8 KiB", "640 B".
 std::string size_text(std::int64_t bytes) {
   if (bytes >= 1024 * 1024 || bytes < 1024) return bytes_text(bytes);
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-/// "37", "none"; "37+" when more may fit.
+/// Formats a count: "37", "none", or "37+" if more may fit.
 std::string count_text(Largest const& found) {
   if (found.value == 0) return found.exact ? "none" : "?";
   return std::to_string(found.value) + (found.exact ? "" : "+");
@@ -264,17 +265,17 @@ std::string row_text(Planned const& row, bool first, Settings const& settings, c
   return table.text(terminal, first);
 }
 
-/// "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
+/// Returns a sentence such as "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
 std::string frozen_text(Planned const& row) {
   return row.point.model.name + " trains " + cli::grouped(row.trainable) + " of " + cli::grouped(row.params) +
          " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
-/// What a row that fits at no batch and no sequence does not use yet.
+/// Suggests what to try for a row that fits at no batch and no sequence.
 std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   Point const& point = row.point;
   cli::Names ways;
-  // The disk of all ranks holds as much whatever is recomputed, and shares it out to any number of them.
+  // Recomputation does not change the NVMe use, and the ranks share one disk, whatever their number.
   bool const disk = row.footprint.nvme > limit.nvme;
   bool shards_less = !disk;
   PlacementTable const& state = point.recipe.placement;
@@ -282,7 +283,7 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
     shards_less |= place.tier == Tier::nvme && place.over == Sharding::replicated;
   if (!disk && point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
   bool const more_ranks =
-      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more take more of the host
+      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more ranks take more host memory
   if (point.recipe.stage < 3 && point.world() > 1 && shards_less)
     ways.push_back("--stages 3");
   else if (more_ranks)
@@ -291,7 +292,7 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 
-/// What the predictions of a table leave open.
+/// Describes the uncertainty of the predictions in a table.
 std::string predictions_text(std::vector<Planned> const& rows) {
   std::string out;
   bool guessed = false;
@@ -383,8 +384,8 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
   return out;
 }
 
-/// Sharding more can need more: exchanges have buffers of their own. Rows where it does, against the stage
-/// before.
+/// Warns of rows that need more memory than the previous stage. More sharding can do so, because exchanges
+/// need buffers.
 std::string warnings_text(std::vector<Planned> const& rows) {
   std::string out;
   for (Planned const& row : rows)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans, searches and picks.
+// Plans rows, and searches for the largest batch and the longest sequence.
 #include "plan/planning.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// The longest sequence of a command line.
+/// The longest sequence that the command line accepts.
 constexpr std::int64_t most_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
@@ -72,12 +72,12 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   auto const share_with = [&](UnitLister const& list, StepShape const& other) {
     try {
       return footprint(list, point.recipe, other).share_of(limit);
-    } catch (Error const&) {  // beyond what can be planned
+    } catch (Error const&) {  // too large to plan
       return std::numeric_limits<double>::infinity();
     }
   };
   auto const share_of = [&](StepShape const& other) { return share_with(units, other); };
-  // The model that a run of this sequence gets: positions that nobody gave follow it.
+  // The model of a run with this sequence length: positions that were not given follow it.
   auto const share_as_run = [&](StepShape const& other) {
     if (point.own_positions) return share_of(other);
     cli::ModelChoice model = point.model;

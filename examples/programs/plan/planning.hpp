@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of one row: bytes by place and category, whether it fits, and what else would.
+// Plans one row: bytes by tier and category, whether it fits, and the largest batch and sequence that would.
 #pragma once
 
 #include <array>
@@ -28,17 +28,17 @@ struct Planned {
   std::string reason;
   std::int64_t params = 0, trainable = 0;
   MemoryReport memory;       ///< of rank 0, which holds the most
-  Footprint footprint;       ///< of all ranks
-  Largest largest_batch;     ///< that fits with the same recipe and sequence
-  Largest longest_sequence;  ///< that fits with the same recipe and batch
+  Footprint footprint;       ///< sum over all ranks
+  Largest largest_batch;     ///< largest that fits with the same recipe and sequence
+  Largest longest_sequence;  ///< longest that fits with the same recipe and batch
   std::string schedule_hash;
-  std::string same_program_as;  ///< the experiment with the same program, whose row is used; empty: none
+  std::string same_program_as;  ///< experiment with the same program, whose row is used; empty: none
   cli::Prediction predicted;
 
   bool fits() const { return status == "fits"; }
-  /// Has bytes.
+  /// Checks whether the row has memory figures.
   bool is_planned() const { return fits() || status == "oom"; }
-  /// Bytes of rank 0 on a tier; on `host`, of all tiers in host memory.
+  /// Returns the bytes of rank 0 on a tier; for `host`, the sum over all tiers in host memory.
   std::int64_t on(Tier tier) const {
     std::int64_t bytes = 0;
     for (std::size_t at = 0; at < tier_count; ++at)
@@ -49,24 +49,24 @@ struct Planned {
   }
 };
 
-/// Plans one row. Looks for the largest batch and the longest sequence too, for up to `search_time` seconds
-/// each; 0 leaves both out. Allocates no memory of the model. A row that cannot be planned has failed, with
-/// its reason.
+/// Plans one row. Also searches for the largest batch and the longest sequence, for up to `search_time`
+/// seconds each; 0 skips both. Allocates no memory for the model. A row that cannot be planned gets the
+/// status failed and a reason.
 Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
                    double search_time);
 
-/// The training step of a row that was planned, entry by entry, as rank 0 runs it.
+/// Returns the training step of a planned row, entry by entry, as rank 0 runs it.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// What a row costs beside memory, to be compared: offload costs the most, rebuilding activations less,
-/// sharding the least.
+/// Returns what a row costs besides memory, as a key to compare: offload costs the most, recomputing
+/// activations less, sharding the least.
 inline auto given_up(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
-  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: the root updates alone, the slowest
+  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: only the root updates, which is slowest
   return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
 }
 
-/// Model, precision and shape: what a pick is made within.
+/// Returns model, precision and shape. Picks are made within one such family.
 std::string family(Point const& point);
 
 }  // namespace planning

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the devices of a run multiply at the most: what utilisation is measured against.
+// Provides the highest multiplication rate of a run's devices, the reference for utilisation.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,16 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// What a device multiplies a second in a recipe's precision, measured; nothing where that is not known.
+/// Returns the measured product rate of a device in a recipe's precision; nothing if it is unknown.
 using ProductRate = std::function<std::optional<double>(RecipeTable const&)>;
 
 struct Ceiling {
-  double flops;  ///< a second, of one device
+  double flops;  ///< per second, of one device
   char const* from;
 };
 
-/// As documented, else as measured; nothing where the devices of the ranks differ, and for cores.
+/// Returns the documented rate, else the measured one. Nothing if the ranks' devices differ, and nothing for
+/// CPU cores.
 inline std::optional<Ceiling> ceiling_of(RecipeTable const& recipe, int ranks, DeviceFacts const& device,
                                          ProductRate const& measured = &product_rate) {
   auto const used = static_cast<std::size_t>(ranks);

@@ -30,12 +30,12 @@ using Json = nlohmann::ordered_json;
 constexpr char times_format[] = "tessera machine times";
 constexpr int times_version = 1;
 
-/// What an entry's time is a sum over.
+/// The components of a cost. An entry's time is a weighted sum of them.
 using Parts = std::array<double, 4>;
 
 Parts parts_of(Cost const& cost) { return {cost.flops, cost.attention_flops, cost.bytes, cost.operations}; }
 
-/// The square of how far apart two costs are: 1 where one of their parts differs by a factor of e.
+/// Returns the squared distance of two costs: 1 if one component differs by a factor of e.
 double distance(Parts const& one, Parts const& other) {
   double sum = 0;
   for (std::size_t part = 0; part < one.size(); ++part) {
@@ -46,8 +46,8 @@ double distance(Parts const& one, Parts const& other) {
   return sum;
 }
 
-/// Seconds per part that fit the timings best, none below 0: least squares of relative errors with weights,
-/// by coordinate descent.
+/// Returns the non-negative seconds per component that fit the timings best: weighted least squares of
+/// relative errors, by coordinate descent.
 Parts rates_of(std::vector<TimedCost const*> const& timings, std::vector<double> const& weights) {
   std::vector<Parts> rows;
   for (std::size_t at = 0; at < timings.size(); ++at) {
@@ -80,15 +80,17 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
-/// The lane whose time an entry takes: lanes that compute share the device, and on the CPU all are one.
+/// Returns the lane whose time an entry takes. Compute lanes share the device, and on the CPU all lanes are
+/// one.
 std::size_t track_of(StepPlan const& plan, Entry const& entry) {
   bool const with_all = info_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
   return with_all ? 0 : static_cast<std::size_t>(entry.lane);
 }
 
-/// The seconds of a cost by timings of its kind: their fit, corrected by what it is off at the nearest.
+/// Estimates the seconds of a cost from timings of its kind: a fit, corrected by its error at the nearest
+/// timings.
 double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
-  constexpr double near_fit = 0.1, near_correction = 0.003;  // squared distances that count as none
+  constexpr double near_fit = 0.1, near_correction = 0.003;  // squared distances treated as zero
   Parts const parts = parts_of(cost);
   std::vector<double> weights;
   for (TimedCost const* timed : timings)
@@ -122,7 +124,7 @@ Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const
   return *found;
 }
 
-/// A number of a file, within bounds.
+/// Reads a number within bounds.
 double number_in(Json const& json, char const* key, double least, double most) {
   double const number = value_in(json, key, &Json::is_number, "a number").get<double>();
   if (!(number >= least && number <= most))
@@ -152,7 +154,7 @@ TimedCost timed_from(Json const& json) {
   throw Error(ErrorKind::data, name + ": " + what + "; make the file with info --measure FILE");
 }
 
-/// The times of a file, by its name for people.
+/// Parses the times of a file. `name` is the file's name in messages.
 template <class Input>
 MachineTimes times_from(Input&& input, std::string const& name) {
   auto const refuse = [&](std::string const& what) { refuse_times(name, what); };
@@ -221,7 +223,7 @@ void MachineTimes::write(std::filesystem::path const& path, Json const& environm
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
   };
   std::string text = text_of(document, 1);
-  text.resize(text.rfind('\n'));  // a timing a line behind the rest
+  text.resize(text.rfind('\n'));  // continues with one timing per line
   text += ",\n \"timings\": [";
   char const* between = "\n";
   for (TimedCost const& timed : timings_) {
@@ -248,8 +250,8 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   if (by_ranks.empty()) return std::nullopt;
   auto const above = by_ranks.lower_bound(ranks);
   if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {
-    // Beyond what was measured ranks share the cores, where the device is the CPU; elsewhere what a rank
-    // computes does not depend on the others, and what it sends is guessed.
+    // Outside the measured range of ranks, ranks share the cores if the device is the CPU. On other devices,
+    // computation does not depend on the other ranks, and times of moves are guessed.
     auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
     bool const shares = info_of(device_named(device_)).on_cores;
     return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a step of a recipe would take on a machine whose times are known.
+// Predicts the time of a recipe's step on a machine whose times are known.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The times of `--machine`; none: nothing is predicted.
+/// The times of `--machine`; null: nothing is predicted.
 using KnownTimes = std::shared_ptr<MachineTimes const>;
 
 inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
@@ -36,8 +36,8 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
           joined(MachineTimes::known_names()));
 }
 
-/// Throws what reading throws, Error(usage) where the text is a name of known times and a file too, or
-/// neither, and Error(config) where the times are another device's than `device`.
+/// Reads the times. Throws what reading throws, Error(usage) if the text names both known times and a file,
+/// or neither, and Error(config) if the times are for another device than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
   std::string const text = files::path_text(file);
@@ -58,34 +58,34 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   return std::make_shared<MachineTimes const>(*std::move(known));
 }
 
-/// "measured on AMD EPYC, 2 cores": where times are from, which names the machine that they are of.
+/// Returns, for example, "measured on AMD EPYC, 2 cores". The text always names the machine.
 inline std::string source_text(MachineTimes const& times) {
   std::string const& source = times.source();
   return source.find(times.machine()) == source.npos ? times.machine() + ", " + source : source;
 }
-/// "times: machine.json, measured on AMD EPYC, 2 cores".
+/// Returns, for example, "times: machine.json, measured on AMD EPYC, 2 cores".
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
   return "times: " + files::path_text(file) + ", " + files::printable(source_text(times)) + "\n";
 }
-/// The same in JSON: null where nothing is predicted.
+/// Returns the source as JSON; null if nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
   return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
 }
 
 struct Prediction {
-  std::optional<double> step_s;  ///< none: some entry's time is not known
-  double guessed = 0.0;          ///< the share of it in entries of kinds that were not measured
-  std::string reason;            ///< why there is none
-  std::int64_t tokens = 0;       ///< of a step, over all ranks
+  std::optional<double> step_s;  ///< none: some entry's time is unknown
+  double guessed = 0.0;          ///< the fraction in entries of kinds that were not measured
+  std::string reason;            ///< why there is no prediction
+  std::int64_t tokens = 0;       ///< per step, over all ranks
 
-  /// More than a tenth of it.
+  /// Checks whether more than a tenth is guessed.
   bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
   }
 };
 
-/// Records the row's step without running it. Nothing but a reason for what cannot be planned.
+/// Predicts the step by recording it without running it. Gives only a reason for what cannot be planned.
 inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;

@@ -12,7 +12,7 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Adds the names that a list of names lacks.
+/// Adds the names that are missing in a list of names.
 void add_names(std::string& list, std::string const& names) {
   std::istringstream words(names);
   for (std::string name; words >> name;)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each entry of a step computes, reads and carries, as its operations say.
+// Computes what each entry of a step computes, reads and moves, as declared by its operations.
 #pragma once
 
 #include <cstddef>
@@ -15,20 +15,20 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Of one entry. Entries with equal `what` run the same code.
+/// The cost of one entry. Entries with equal `what` run the same code.
 struct Cost {
-  std::string what;            ///< its operations, each once, or the move: "copy upload", "all_gather"
-  bool is_move = false;        ///< it carries values and computes nothing
-  double flops = 0;            ///< but for those of attention
-  double attention_flops = 0;  ///< whose rate differs
-  double bytes = 0;            ///< of a move what it carries, of work what it reads and writes at least
-  double operations = 0;       ///< how many
+  std::string what;            ///< its distinct operations, or the move: "copy upload", "all_gather"
+  bool is_move = false;        ///< moves values and computes nothing
+  double flops = 0;            ///< except attention
+  double attention_flops = 0;  ///< separate, since attention runs at another rate
+  double bytes = 0;            ///< carried by a move; least read and written by work
+  double operations = 0;       ///< number of operations
 };
 
 /// Records a step: AnyTrainer::record or record_step.
 using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& observer)>;
 
-/// The costs of the entries of the training schedule, in its order.
+/// Returns the costs of the entries of the training schedule, in its order.
 std::vector<Cost> costs_of(RecordedStep const& record);
 
 /// Returns, for each entry, the index of the entry that it completes. sum_losses, add_tied and clear_gaps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// prepare: text to token files, by a tokenizer's own files.
+// Provides the `prepare` program, which converts text to token files with a tokenizer's own files.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -57,7 +57,7 @@ Json read_json(std::filesystem::path const& path) {
   return json;
 }
 
-/// One run over the inputs, from its beginning or from where another ended.
+/// One run over the inputs, from the start or from the end of an earlier run.
 class Run {
  public:
   explicit Run(cli::Preparation const& p)
@@ -65,7 +65,7 @@ class Run {
         terminal_(cli::Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, p.flags.quiet ? cli::Terminal{} : terminal_) {}
   ~Run() {
-    std::error_code code;  // without a state nobody can go on
+    std::error_code code;  // without a state file no run can resume
     if (training_ && !std::filesystem::exists(p_.state, code))
       for (auto const& path : {p_.flags.output, p_.flags.validation_output})
         if (!path.empty()) std::filesystem::remove(cli::TokenWriter::partial(path), code);
@@ -73,7 +73,7 @@ class Run {
 
   int run() {
     open_outputs();
-    // A wait for standard input does not end by itself, and nothing can be gone on with.
+    // Reading standard input may block forever, and such a run cannot be resumed.
     bool piped = false;
     for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
     cli::Interrupt const interrupt(piped ? 2 : 0);
@@ -175,7 +175,7 @@ class Run {
     position_ = block.after;
   }
 
-  /// Where another run can begin. First the tokens, then the word that they are there.
+  /// Saves a state from which another run can resume. Syncs the tokens before it writes the state.
   void save() {
     Json json;
     json["schema_version"] = 1;

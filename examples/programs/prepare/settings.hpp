@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `prepare` was asked to do.
+// Defines the flags of `prepare` and resolves them to settings.
 #pragma once
 
 #include <cstdint>
@@ -26,25 +26,25 @@ struct PrepareFlags {
   double validation_share = 0.0;
   int threads = 0;
   bool resume = false, quiet = false;
-  bool all_cores = false;  ///< nobody chose the threads
+  bool all_cores = false;  ///< the number of threads was not given
 };
 
 void declare(CommandLine& line, PrepareFlags& flags);
 
-/// Throws Error(usage) if --check is given together with an input or a flag that it does not read.
+/// Throws Error(usage) if --check is given together with an input or a flag that it does not use.
 void need_check_alone(CommandLine const& line, PrepareFlags const& flags);
 
-/// The flags, settled and checked.
+/// The resolved and checked flags.
 struct Preparation {
   PrepareFlags flags;
   std::shared_ptr<text::Tokenizer const> tokenizer;
   text::Inputs inputs;
   TokenFormat ids = TokenFormat::u16;
-  std::filesystem::path state;  ///< where a run that ended early left its place
-  std::string fingerprint;      ///< of everything that decides the tokens
+  std::filesystem::path state;  ///< path for the position of a run that ended early
+  std::string fingerprint;      ///< of everything that determines the tokens
 };
 
-/// Throws Error.
+/// Resolves and checks the flags. Throws Error.
 Preparation resolve(CommandLine const& line, PrepareFlags flags);
 
 }  // namespace cli

@@ -31,7 +31,7 @@ std::string digits_of(XXH3_state_t const& state) {
   return text;
 }
 
-/// Hashes what a file holds from `offset` on, `size` bytes or up to its end.
+/// Hashes `size` bytes of a file from `offset`, or up to its end.
 std::size_t hash_range(int file, std::size_t offset, std::size_t size, XXH3_state_t& state,
                        std::string const& name) {
   std::string block(buffer_bytes, '\0');
@@ -63,7 +63,7 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
                                        "another --output");
   if (!goes_on) {
     if (::ftruncate(file_.get(), 0) != 0) files::file_error(name, "empty the file", errno);
-    std::array<char, header_bytes> const header{};  // no token file yet
+    std::array<char, header_bytes> const header{};  // not a valid token file yet
     files::write_all(file_.get(), header.data(), header.size(), name);
     return;
   }
@@ -125,7 +125,7 @@ void TokenWriter::commit() {
   if (::fsync(file_.get()) != 0) files::file_error(name, "sync", errno);
   if (::rename(name.c_str(), path_.c_str()) != 0) files::file_error(path_, "rename", errno);
   files::Descriptor const folder(::open(files::folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) (void)::fsync(folder.get());  // some file systems cannot; the file is whole either way
+  if (folder) (void)::fsync(folder.get());  // not every file system can; the file is complete anyway
 }
 
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset) {

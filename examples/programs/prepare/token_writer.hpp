@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token file as it is written: llm.c's header, then ids. Until it is whole it has another name, under which
-// a later run finds it and goes on.
+// Writes a token file: llm.c's header, then ids. Until the file is complete it has another name, under which
+// a later run finds and continues it.
 #pragma once
 
 #include <cstddef>
@@ -20,26 +20,26 @@ namespace cli {
 
 class TokenWriter {
  public:
-  static constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;  // what the header can say
+  static constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;  // limit of the header
 
-  /// Begins anew, or goes on behind `tokens` tokens of an earlier run whose hash must be `hash`. Throws
+  /// Starts a file, or continues after `tokens` tokens of an earlier run whose hash must be `hash`. Throws
   /// Error.
   TokenWriter(std::filesystem::path path, TokenFormat format, std::int64_t tokens = 0,
               std::string const& hash = {});
 
-  /// Throws Error(data) for more tokens than a header can say.
+  /// Throws Error(data) if there are more tokens than the header can store.
   void write(std::span<std::uint32_t const> ids);
-  /// What was written is on the disk when this returns.
+  /// Returns when all written data is on disk.
   void sync();
-  /// Writes the header and gives the file its name.
+  /// Writes the header and renames the file to its final name.
   void commit();
 
   std::filesystem::path const& path() const { return path_; }
   std::int64_t tokens() const { return tokens_; }
-  /// XXH3-128 of the ids as they are stored, 32 hexadecimal digits.
+  /// Returns the XXH3-128 of the stored ids as 32 hexadecimal digits.
   std::string hash() const;
 
-  /// The name until the file is whole.
+  /// Returns the name of an incomplete file.
   static std::filesystem::path partial(std::filesystem::path path) { return path += ".partial"; }
 
  private:
@@ -53,7 +53,7 @@ class TokenWriter {
   std::int64_t tokens_ = 0;
 };
 
-/// XXH3-128 of bytes from `offset` to the end of a file.
+/// Returns the XXH3-128 of a file's bytes from `offset` to its end.
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset);
 
 }  // namespace cli

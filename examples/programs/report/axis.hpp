@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Axes: which numbers stand at them, and where values lie.
+// Provides axis ticks, number formatting and linear scales for charts.
 #pragma once
 
 #include <string>
@@ -8,18 +8,19 @@
 namespace programs {
 namespace reporting {
 
-/// Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high], about `count` of them. Never
-/// none, whatever the values are; low may equal high.
+/// Returns about `count` round numbers that cover [low, high], spaced 1, 2 or 5 times a power of ten. The
+/// list is never empty, and low may equal high.
 std::vector<double> ticks(double low, double high, int count);
-/// 1500000 as "1.5M", 0.0003 as "0.0003"; `step` is how far ticks are apart.
+/// Formats a tick: 1500000 as "1.5M", 0.0003 as "0.0003". `step` is the distance between ticks.
 std::string tick_text(double value, double step);
-/// A value with three significant digits or all digits before its point: "12,345", "0.194".
+/// Formats a value with three significant digits, or with all digits before the decimal point: "12,345",
+/// "0.194".
 std::string figure_text(double value);
 
-/// Values to coordinates, linear.
+/// Maps values linearly to coordinates.
 class Scale {
  public:
-  /// From [low, high], widened to ticks, to [begin, end].
+  /// Widens [low, high] to ticks and maps it to [begin, end].
   Scale(double low, double high, double begin, double end, int count = 5);
   double operator()(double value) const;
   std::vector<double> const& ticks() const { return ticks_; }

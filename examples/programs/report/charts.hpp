@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kinds of figures: what they show, as plain values, to SVG. They are drawn 400 units wide, so that their
-// letters can be read on a phone.
+// Defines the kinds of charts as plain values and draws them as SVG. Charts are 400 units wide, so that their
+// text is readable on a phone.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +20,28 @@ struct Bar {
   std::string label;
   std::vector<double> parts;  ///< stacked
   std::optional<double> deviation = std::nullopt;
-  std::optional<double> target = std::nullopt;  ///< a line across the bar
+  std::optional<double> target = std::nullopt;  ///< drawn as a line across the bar
   bool unsteady = false;
 };
 struct BarGroup {
   std::string heading;
   std::vector<Bar> bars;
 };
-/// Bars below their labels, from 0 on; all groups have one scale.
+/// Vertical bars from 0, with labels below them. All groups share one scale.
 struct BarChart {
   std::string title, unit;
-  std::vector<std::string> parts;  ///< what they mean, where they are several
-  std::string target;              ///< what the line means
+  std::vector<std::string> parts;  ///< names of the stacked parts, if there are several
+  std::string target;              ///< name of the target line
   std::vector<BarGroup> groups;
 };
-/// A panel for each group.
+/// Draws one panel per group.
 std::vector<std::string> draw(BarChart const& chart);
 
-/// Bars right of their labels, in columns of one measure each; a group has a scale of its own in each column,
-/// from 0 on.
+/// Horizontal bars from 0, with labels to their left and one column per measurement. Each group has its own
+/// scale in each column.
 struct SideBar {
   std::string label;
-  std::size_t series = 0;                  ///< of its colour
+  std::size_t series = 0;                  ///< index of the colour
   std::vector<std::optional<Bar>> values;  ///< by column; their labels are not used
 };
 struct SideGroup {
@@ -50,8 +50,8 @@ struct SideGroup {
 };
 struct SideChart {
   std::string title;
-  std::vector<std::string> columns;  ///< what each measures, with its unit
-  bool deviations = false;           ///< in words behind the bars, beside the whiskers
+  std::vector<std::string> columns;  ///< name of each measurement, with its unit
+  bool deviations = false;           ///< prints deviations as text after the bars, as well as whiskers
   std::vector<SideGroup> groups;
 };
 std::string draw(SideChart const& chart);
@@ -64,15 +64,15 @@ struct LinePoint {
 struct Series {
   std::string label;
   std::vector<LinePoint> points;
-  std::vector<std::pair<double, double>> band;  ///< lowest and highest, of each point; or none
+  std::vector<std::pair<double, double>> band;  ///< lowest and highest value at each point; may be empty
   bool ideal = false;                           ///< a thin dashed line without marks
 };
 struct LineChart {
   std::string title, x_title, y_title;
   std::vector<Series> series;
   bool marks = true;
-  bool from_zero = true;   ///< the values; what deviates to below 0 ends there
-  bool own_ticks = false;  ///< x has a tick where points are
+  bool from_zero = true;   ///< the y axis starts at 0; deviations below 0 are cut off
+  bool own_ticks = false;  ///< the x axis has ticks at the points
 };
 std::string draw(LineChart const& chart);
 
@@ -86,7 +86,7 @@ struct ScatterChart {
   std::string title, x_title, y_title;
   std::vector<std::string> series;
   std::vector<ScatterPoint> points;
-  std::vector<std::pair<Spot, std::string>> frontier;  ///< values with what stands there
+  std::vector<std::pair<Spot, std::string>> frontier;  ///< the points on the frontier and their labels
 };
 std::string draw(ScatterChart const& chart);
 
@@ -101,7 +101,8 @@ struct HeatMap {
 };
 std::string draw(HeatMap const& chart);
 
-/// Names with their marks, or boxes of their colour, from y on; gives where it ends.
+/// Draws names with their marks, or with boxes of their colour, from y on. Returns the y where the legend
+/// ends.
 double draw_legend(Svg& svg, double y, std::vector<std::string> const& names, bool boxes);
 
 }  // namespace reporting

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of several rows: lines, points and heat maps.
+// Draws figures that combine several rows: lines, points and heat maps.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -285,7 +285,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
       std::size_t point;
       std::size_t rows;
     };
-    std::map<std::string, Drawn> places;  // what lies on one spot is one point
+    std::map<std::string, Drawn> places;  // rows at the same spot are drawn as one point
     for (Row const* row : group) {
       std::string const name = sources ? material.sources[row->source].label : (*row)[Word::sharding];
       auto found = std::find(chart.series.begin(), chart.series.end(), name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of single rows: bars.
+// Draws bar figures, one bar per row.
 #include "report/figures.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string count_text(std::size_t count, char const* what) {
   return cli::grouped(static_cast<std::int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// What bars show: which rows, and of each a bar without its label.
+/// A bar figure: which rows it shows, and each row's bar without a label.
 struct Bars {
   std::string name, title, unit, note, missing;
   std::vector<std::string> parts = {};
@@ -31,7 +31,7 @@ struct Bars {
   std::function<Bar(Row const&)> bar = {};
 };
 
-/// The model and how much of it runs where: what a comparison of recipes holds fixed.
+/// Returns the model and the amount of work: what a comparison of recipes keeps fixed.
 std::string shape_of(Row const& row, Material const& material) {
   return key_without(row, material,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
@@ -66,7 +66,7 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material c
   figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 
-/// The categories of plans that hold bytes, the largest ones; what is beyond them is "other".
+/// Returns the largest categories that hold bytes in plans. The remaining ones become "other".
 std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   std::vector<std::pair<std::string, double>> sizes;
   for (Row const& plan : plans)

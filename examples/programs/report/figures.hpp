@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which figures a report has. One whose data is not there is left out, with the reason.
+// Defines the figures of a report. A figure without data is left out, with the reason.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace reporting {
 struct Figure {
   std::string name;  ///< of its file
   std::string title;
-  std::string note;                 ///< what it shows of how much, and how to read it
+  std::string note;                 ///< what is shown, how many of how many, and how to read it
   std::vector<std::string> panels;  ///< SVG
 };
 struct LeftOut {
@@ -30,18 +30,19 @@ struct Figures {
 
 Figures figures_of(Material const& material);
 
-/// Rows that differ in their recipes alone.
+/// Rows that differ only in their recipes.
 struct Panel {
-  std::string heading;  ///< what the rows of other panels have not in common with these
+  std::string heading;  ///< what distinguishes these rows from the other panels
   RowList rows;
 };
-/// Few rows as one panel, many by model, ranks and shape, then by precision: the largest groups, of each the
-/// fastest dozen. What all rows have in common, and what is not shown of them, is said in `note`.
+/// Splits rows into panels: one panel for few rows; otherwise one per model, ranks and shape, then per
+/// precision. Takes the largest groups and the fastest dozen rows of each. `note` receives what all rows
+/// share and what is not shown.
 std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note);
 
-/// Rows by what they have in common, in the order of the files.
+/// Groups rows by a key, in the order of the files.
 std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
-/// What belongs to a recipe: all dimensions of a row but those named.
+/// Returns all dimensions of a row except the named ones, as a grouping key.
 std::string key_without(Row const& row, Material const& material, std::vector<std::string> const& left_out);
 
 // The parts of `figures_of`.
@@ -53,12 +54,13 @@ void add_latency_figures(Material const& material, Figures& figures);
 void add_trade_off_figures(Material const& material, Figures& figures);
 void add_recording_figures(Material const& material, Figures& figures);
 
-/// A figure has so many lines at most, of so many points.
+/// The most lines of a figure, and the most points of a line.
 inline constexpr std::size_t series_at_most = 6, buckets_at_most = 240;
-/// " Shown are 6 of 18 curves."; nothing where all are shown.
+/// Returns, for example, " Shown are 6 of 18 curves."; empty if all are shown.
 std::string of_text(std::size_t shown, std::size_t all, char const* what);
 
-/// Values in at most `buckets` means, with the lowest and highest of each; unknown ones are left out.
+/// Averages values into at most `buckets` means, with the lowest and highest value of each. Unknown values
+/// are left out.
 Series condensed(std::vector<double> const& x, std::vector<std::optional<double>> const& y,
                  std::size_t buckets);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page, and a figure as a file.
+// Writes the HTML page, and figures as SVG files.
 #include <algorithm>
 
 #include "tessera/version.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t rows_at_first = 100;
 
-/// "a +- b" as it is printed.
+/// Escapes text and prints "+-" as a plus-minus sign.
 std::string polished(std::string const& text) {
   std::string out = escaped(text);
   for (std::size_t at = out.find("+-"); at != out.npos; at = out.find("+-", at)) out.replace(at, 2, "&#177;");
@@ -72,8 +72,8 @@ std::string table_html(Table const& table) {
   return out + "</tbody></table></div></div>\n";
 }
 
-/// With the values of its variables, those of light or of dark pages: programs that are no browsers know
-/// none.
+/// Replaces CSS variables by the values of the light or dark theme, since programs other than browsers do not
+/// support variables.
 std::string in_colours(std::string style, bool dark) {
   std::string_view all = colours;
   if (dark) all.remove_prefix(all.find("(prefers-color-scheme:dark)"));
@@ -172,7 +172,7 @@ std::string html_page_of(std::filesystem::path const& file, results::Row const& 
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {
-  // Dark where the page that shows it is; what knows no such question leaves that out.
+  // Uses dark colours if the embedding page is dark. Programs without media queries ignore that part.
   std::string const paper = "svg .paper{fill:var(--paper)}\n";
   static std::string const style = "<style>" + in_colours(figure_style + paper, false) +
                                    "@media (prefers-color-scheme:dark){" +

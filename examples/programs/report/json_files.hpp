@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the readers of JSON files. All functions throw Error(data).
+// Provides helpers shared by the readers of JSON files. All functions throw Error(data).
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparisons within what rows vary by.
+// Implements comparisons within the variation of rows.
 #include "report/judge.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be said of rows against each other, as far as they can be told apart.
+// Compares rows with regard to their measured variation.
 #pragma once
 
 #include <optional>
@@ -11,27 +11,28 @@
 namespace programs {
 namespace reporting {
 
-/// Tokens a second by which its rate varies.
+/// Returns the deviation of a row's rate, in tokens per second.
 std::optional<double> rate_deviation(Row const& row);
-/// Seconds by which its steps vary, over repeats where there are several.
+/// Returns the deviation of a row's step time in seconds, over repeats if there are several.
 std::optional<double> step_deviation(Row const& row);
-/// Whether one row is faster than another by more than both vary, as compare says it.
+/// Checks whether one row is faster than another by more than both vary. compare uses the same rule.
 bool is_faster(Row const& one, Row const& other);
-/// Whether the speed-up of a row is within what it and its base vary by, or that is not known.
+/// Checks whether a row's speedup is within the variation of the row and its base, or that variation is
+/// unknown.
 bool is_untold_speedup(Row const& row);
 
-/// Of rows the ones that buy speed with memory: by rising memory, each faster than the one before it by more
-/// than they vary. Rows without a rate or a peak are left out.
+/// Returns the rows that trade memory for speed, by rising memory. Each is faster than the one before it by
+/// more than they vary. Rows without a rate or a peak are left out.
 RowList frontier(RowList rows);
 
-/// The rows that may be the fastest: none is faster than they by more than both vary. None where that is not
-/// known, or all of them.
+/// Returns the rows that may be the fastest: no other row is faster by more than both vary. Empty if the
+/// variation is unknown or if this holds for all rows.
 RowList fastest_of(RowList rows);
-/// The rows that need the least device memory; none where all need the same.
+/// Returns the rows that need the least device memory. Empty if all need the same.
 RowList smallest_of(RowList rows);
 
-/// What the rows say together, a sentence each: what ran, which row of a model is the fastest and which
-/// needs the least memory. No row is the fastest within what rows vary by.
+/// Summarizes the rows in one sentence each: what ran, which row of a model is the fastest and which needs
+/// the least memory. No row is called the fastest if the difference is within the variation.
 std::vector<std::string> verdict(Material const& material);
 
 }  // namespace reporting

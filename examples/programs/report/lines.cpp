@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines and points.
+// Draws line and scatter charts.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -15,9 +15,9 @@ namespace reporting {
 namespace {
 
 constexpr double plot_top = 26.0, plot_bottom = 256.0, plot_left = 50.0;
-constexpr double direct_width = 96.0;  // of what is written beside the ends of lines
+constexpr double direct_width = 96.0;  // width of labels next to the ends of lines
 
-/// Lowest and highest of what is drawn.
+/// The range of the drawn values.
 struct Extent {
   double low = INFINITY, high = -INFINITY;
   void add(double value) {
@@ -28,7 +28,7 @@ struct Extent {
   bool empty() const { return low > high; }
 };
 
-/// Grid, numbers and titles; `own` ticks replace those of the x scale.
+/// Draws the grid, its numbers and titles. `own` ticks replace those of the x scale.
 void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::string const& x_title,
                 std::string const& y_title, std::vector<double> const& own) {
   for (double const tick : y.ticks()) {
@@ -47,7 +47,7 @@ void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::str
   svg.text(right, plot_bottom + 34.0, x_title, "t", "end");
 }
 
-/// Where labels at given heights may stand without lying on each other.
+/// Moves labels from their wanted heights so that they do not overlap.
 std::vector<double> apart(std::vector<double> const& wanted) {
   std::vector<std::size_t> order(wanted.size());
   for (std::size_t at = 0; at < order.size(); ++at) order[at] = at;
@@ -64,7 +64,7 @@ std::vector<double> apart(std::vector<double> const& wanted) {
 
 std::string letter_of(std::size_t at) { return std::string(1, static_cast<char>('A' + at % 26)); }
 
-/// A letter, what it means after it in up to three lines; gives where they end.
+/// Draws a letter and its meaning, in up to three lines. Returns the y where they end.
 double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const& words) {
   svg.text(2.0, y + 10.0, letter_of(at), "h");
   for (std::string const& line : text_lines(words, figure_width - x - 4.0, 3))
@@ -72,7 +72,7 @@ double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const&
   return y + 2.0;
 }
 
-/// Where a letter may stand beside a point without lying on those before it.
+/// Returns a place for a letter near a point that does not overlap the letters placed before.
 Spot free_place(Spot point, double right, std::vector<Spot> const& taken) {
   for (double const far : {11.0, 20.0, 30.0, 41.0})
     for (Spot const to : {Spot{-0.7, -0.7}, {0.7, -0.7}, {0.7, 0.7}, {-0.7, 0.7}, {0.0, -1.0}, {0.0, 1.0}}) {
@@ -107,7 +107,7 @@ Extent extent_of(LineChart const& chart) {
 void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point, std::size_t number,
                 Scale const& y) {
   if (point.deviation) {
-    double const floor = y(y.ticks().front());  // below it lies nothing
+    double const floor = y(y.ticks().front());  // nothing is drawn below it
     double const low = y(point.y - *point.deviation), high = y(point.y + *point.deviation);
     svg.line(at.x, std::min(low, floor), at.x, high, "w");
     for (double const end : {low, high})
@@ -118,7 +118,7 @@ void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point,
                figure_text(point.y));
 }
 
-/// The spot at this share of a line's points.
+/// Returns the position at this fraction of a line's points.
 Spot between(std::vector<Spot> const& spots, double share) {
   double const place = std::clamp(share, 0.0, 1.0) * static_cast<double>(spots.size() - 1);
   auto const first = static_cast<std::size_t>(place);
@@ -142,7 +142,7 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   if (chart.marks) {
     for (std::size_t i = 0; i < spots.size(); ++i) draw_point(svg, spots[i], series, series.points[i], at, y);
   } else if (chart.series.size() > 1) {
-    // A few marks, each line's elsewhere, so that lines upon each other are all seen.
+    // Draws a few marks, offset from line to line, so that lines that coincide all stay visible.
     auto const lines = static_cast<double>(chart.series.size());
     for (double place = 0.5; place < 4.0; place += 1.0)
       svg.mark(between(spots, (place + static_cast<double>(at) / lines - 0.5) / 4.0), at, false,
@@ -150,7 +150,7 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   }
 }
 
-/// What lines mean: beside their ends, or as letters there with a key below. Gives where it ends.
+/// Labels lines at their ends, or puts letters there and a key below. Returns the y where the key ends.
 double draw_names(Svg& svg, LineChart const& chart, bool direct, double right, Scale const& x,
                   Scale const& y) {
   double bottom = plot_bottom + 42.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// report: results of the other programs as pages, figures and tables that people read.
+// report: turns the results of other programs into pages, figures and tables.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -88,7 +88,7 @@ std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
   return read;
 }
 
-/// The outputs that are named, checked against the files that are read.
+/// Checks the named outputs against the input files.
 void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
   files.check();
   for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
@@ -105,7 +105,7 @@ void say_what_was_read(Material const& material, std::ostream& out) {
   }
 }
 
-/// Writes each figure into the folder. Figures of an earlier report stay there, which is said.
+/// Writes each figure into the folder. Figures of an earlier report stay there, and a message says so.
 void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramFiles const& program_files,
                    std::ostream& out) {
   std::vector<SvgFile> files;
@@ -149,7 +149,7 @@ int run(int argc, char** argv) {
 
   std::vector<fs::path> inputs;
   for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
-  // The CSV of a comparison in a folder is a file of that comparison, and so must not be overwritten.
+  // A comparison in a folder also owns its CSV file, so the report must not overwrite it.
   std::vector<fs::path> kept = inputs;
   for (std::size_t at = 0; at < inputs.size(); ++at)
     if (inputs[at] != settings.results[at]) kept.push_back(fs::path(inputs[at]).replace_extension(".csv"));

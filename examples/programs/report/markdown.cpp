@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Markdown and CSV.
+// Writes Markdown and CSV.
 #include <algorithm>
 #include <system_error>
 
@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Text that Markdown shows as it is, in one line.
+/// Escapes text so that Markdown shows it unchanged, on one line.
 std::string plain(std::string const& text) {
   std::string out;
   for (char const c : text) {
@@ -36,7 +36,7 @@ std::string plain(std::string const& text) {
   return out;
 }
 
-/// A name or a command as code; plain where code could not hold it.
+/// Formats a name or command as code, or as plain text if code cannot hold it.
 std::string code(std::string const& text) {
   bool const simple = !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
     return c == '`' || c == '|' || c == '<' || c == '&' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -80,7 +80,7 @@ std::string section(Table const& table) {
          markdown_table(table) + "\n";
 }
 
-/// A path in a link.
+/// Percent-encodes a path for a link.
 std::string in_link(std::string const& path) {
   constexpr char digits[] = "0123456789ABCDEF";
   std::string out;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report as files: HTML, SVG, Markdown, CSV.
+// Writes a report as HTML, SVG, Markdown or CSV.
 #pragma once
 
 #include <filesystem>
@@ -17,24 +17,25 @@ inline constexpr char default_title[] = "Training runs compared";
 
 struct Report {
   std::string title;
-  std::string command;  ///< that made the report
+  std::string command;  ///< the command that made the report
   Material const& material;
   Figures const& figures;
 };
 
-/// One page without references to anything outside.
+/// Returns one self-contained HTML page.
 std::string html_page(Report const& report);
-/// The page of results that a file holds, as `report FILE --html PAGE` makes it. Throws Error(data) as
+/// Returns the page for a result file, as `report FILE --html PAGE` makes it. Throws Error(data) as
 /// `take_json` does.
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command);
-/// Tables in Markdown; figures by their files in `svg_folder`, as seen from `beside`, unless that is empty.
+/// Returns tables in Markdown. Figures link to files in `svg_folder`, relative to `beside`, unless it is
+/// empty.
 std::string markdown_page(Report const& report, std::filesystem::path const& beside,
                           std::filesystem::path const& svg_folder);
-/// All rows, measured, planned and of other programs, by the names of result files, with their source and
-/// the program that made them; null is empty.
+/// Returns all rows (measured, planned, and of other programs) with the column names of result files, plus
+/// their source and the program that made them. Null is an empty cell.
 std::string csv_text(Material const& material);
-/// A figure as files of their own, one a panel: "throughput.svg", "throughput-2.svg".
+/// One panel of a figure as an SVG file: "throughput.svg", "throughput-2.svg".
 struct SvgFile {
   std::string name, text;
 };

@@ -22,7 +22,7 @@ namespace reporting {
 
 namespace {
 
-/// The words and numbers that a row of compare or plan has, by their keys.
+/// Reads the text and numeric fields of a row of compare or plan by their keys.
 Row fields_of(Reader const& reader, std::size_t source) {
   Row row;
   row.source = source;
@@ -35,11 +35,11 @@ Row fields_of(Reader const& reader, std::size_t source) {
   return row;
 }
 
-/// What older files say otherwise, or not at all.
+/// Adapts rows of older schema versions.
 void heed_version(Row& row, std::int64_t version) {
   if (version < 2) row[Word::attention].clear();
   if (version >= 3) return;
-  // Over the steps of all repeats there, not over repeats.
+  // Older versions computed these deviations over the steps of all repeats.
   if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
   row[Number::std_step_time_s].reset();
   auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
@@ -59,7 +59,7 @@ std::string version_note(std::int64_t version) {
   return {};
 }
 
-/// Marks the rows of a comparison that are one program, and how far their rates differ.
+/// Marks the rows of a comparison that are one program, and records how far their rates differ.
 void note_twins(std::vector<Row>& rows, std::size_t first) {
   std::map<std::string, std::vector<Row*>> programs;
   for (std::size_t at = first; at < rows.size(); ++at) {
@@ -218,7 +218,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
   if (json_lines::nests_too_deeply(text))
     throw Error(ErrorKind::data,
                 name + ": is nested more than 64 deep; the file is damaged or of another kind");
-  // A log has an object a line, of which the first one ends its line.
+  // A log has one object per line, and its first object ends with its line.
   std::size_t const line_end = text.find('\n', begin);
   if (text[begin] == '{') {
     Json const first = Json::parse(text.substr(begin, line_end - begin), nullptr, false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders that other programs wrote, as the material of a report. What cannot be read is an error
-// that names the file, the line or the key, and what to do.
+// Reads the files and folders of other programs into the material of a report. An error names the file, the
+// line or key, and the fix.
 #pragma once
 
 #include <filesystem>
@@ -17,21 +17,21 @@ std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& f
 /// Returns the file for a path; for a folder, its newest comparison. Throws Error(data).
 std::filesystem::path file_of(std::filesystem::path const& given);
 
-/// Adds a file: rows of compare (whole or flat), the log of train, a plan, a recording of monitor, rows of
-/// other programs (docs/rivals.schema.json), or one step log; what it is is seen from what it holds. Throws
+/// Adds a file: rows of compare (whole or flat), a log of train, a plan, a recording of monitor, rows of
+/// other programs (docs/rivals.schema.json), or one step log. The kind is detected from the contents. Throws
 /// Error(data).
 void read_file(std::filesystem::path const& file, Material& material);
 
-/// Adds what the JSON of a file holds; `name` is the file's path, printable. A number that is not finite is
-/// absent, as in files. Throws Error(data).
+/// Adds the JSON contents of a file. `name` is the file's printable path. A number that is not finite counts
+/// as absent, as in files. Throws Error(data).
 void take_json(std::string const& name, results::Row const& json, Material& material);
 
-/// What a row of another program says that it cannot mean, with what to do; empty: nothing.
+/// Returns what is invalid in a row of another program and how to fix it; empty if the row is valid.
 std::string fault_of(Rival const& rival);
 
-/// The step logs below a folder, by name. Throws Error(data) when there are none.
+/// Returns the step logs below a folder, by name. Throws Error(data) if there are none.
 std::vector<std::filesystem::path> step_logs_below(std::filesystem::path const& folder);
-/// Returns the folder of the experiment that a step log is of.
+/// Returns the folder of the experiment that a step log belongs to.
 std::filesystem::path experiment_of(std::filesystem::path const& log);
 /// Returns the file of the comparison that wrote a step log; empty if there is none.
 std::filesystem::path comparison_of(std::filesystem::path const& log);

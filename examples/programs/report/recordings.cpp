@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of what monitor recorded: power, temperature, use and memory over time.
+// Draws what monitor recorded over time: power, temperature, utilisation and memory.
 #include <algorithm>
 #include <cmath>
 
@@ -15,11 +15,11 @@ using Values = std::vector<std::optional<double>>;
 
 struct Part {
   char const *name, *title, *unit;
-  std::vector<char const*> columns;  ///< the first one that is there
+  std::vector<char const*> columns;  ///< uses the first one that exists
   bool gpus;
 };
 
-/// The columns of a part that a recording has, by GPU.
+/// Returns the columns of a part that a recording has, by GPU.
 std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recording const& recording) {
   std::vector<std::pair<int, Values const*>> found;
   for (int gpu = 0; gpu < (part.gpus ? 64 : 1); ++gpu)
@@ -33,7 +33,7 @@ std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recordin
   return found;
 }
 
-/// Several columns as one: their mean, with the lowest and highest of them.
+/// Combines several columns into their mean, with the lowest and highest values.
 Series together(std::vector<double> const& seconds,
                 std::vector<std::pair<int, Values const*>> const& columns) {
   std::vector<double> x;
@@ -104,7 +104,7 @@ Series condensed(std::vector<double> const& x, std::vector<std::optional<double>
     series.points.push_back({middle, mean});
     series.band.emplace_back(low, high);
   }
-  if (count == known.size()) series.band.clear();  // nothing was put together
+  if (count == known.size()) series.band.clear();  // no values were merged
   return series;
 }
 

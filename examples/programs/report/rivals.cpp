@@ -20,7 +20,7 @@ namespace reporting {
 
 namespace {
 
-/// What the CSV calls the programs of rows of ours.
+/// The names that the CSV uses for Tessera's own programs.
 constexpr std::string_view own_programs[] = {"compare", "train", "plan",    "report",
                                              "monitor", "info",  "prepare", "step logs"};
 constexpr std::string_view stage_names[] = {"dp", "zs0", "zs1", "zs2", "zs3"};
@@ -35,8 +35,8 @@ bool is_date(std::string const& text) {
   return month >= "01" && month <= "12" && day >= "01" && day <= "31";
 }
 
-/// No white space at its ends and nothing that is not seen: names that look alike are alike. The text is
-/// UTF-8.
+/// Checks that UTF-8 text has no spaces at its ends and no invisible characters. Names that look alike are
+/// then equal.
 bool is_plain_name(std::string_view text) {
   if (text.starts_with(' ') || text.ends_with(' ')) return false;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -56,7 +56,7 @@ bool is_plain_name(std::string_view text) {
   return true;
 }
 
-/// The keys of a row: texts of its own, and texts and numbers with the same names as in result files.
+/// The keys of a row: texts specific to rivals, and the texts and numbers that share names with result files.
 constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"program", &Rival::program},
                                                                         {"version", &Rival::version},
                                                                         {"date", &Rival::date},

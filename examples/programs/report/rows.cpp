@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of rows and what tells rows apart.
+// Implements the fields of rows and the labels that distinguish rows.
 #include "report/rows.hpp"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::string phrase_of(Row const& row, Material const&) {
   std::string const value = whole(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
-/// "recompute block"; nothing for what is mostly meant.
+/// Returns, for example, "recompute block"; empty for the default.
 template <Word word>
 std::string slot_of(Row const& row, Material const&) {
   std::string const& value = row[word];
@@ -210,7 +210,7 @@ void name_sources(std::vector<Source>& sources) {
   for (Source const& source : sources)
     if (!seen.insert(fs::path(source.path).lexically_normal().string()).second)
       cli::refuse(source.path + " was given twice; give it once");
-  // The fewest last parts of its path by which a file is told from the others; compare.json is its folder.
+  // Uses the fewest trailing path parts that make each name unique. compare.json is named by its folder.
   std::size_t most = 1;
   for (Source const& source : sources) {
     fs::path const path = fs::path(source.path).lexically_normal();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a report is made of: rows of measurements and of plans, recordings of monitor, and where each is from.
+// Defines the data of a report: measured and planned rows, recordings of monitor, and their sources.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 namespace programs {
 namespace reporting {
 
-// The columns of results and the fields of plans that a report reads, by name and in the order of its CSV.
+// The columns of results and the fields of plans that a report reads, in the order of its CSV.
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
@@ -39,23 +39,23 @@ namespace reporting {
 // clang-format on
 
 #define TESSERA_NAME(name) name,
-/// The texts of a row. A text that a file lacks is empty.
+/// The text fields of a row. A field that a file lacks is empty.
 enum class Word { TESSERA_REPORT_WORDS(TESSERA_NAME) count };
-/// The numbers of a row, in the units of result files.
+/// The numeric fields of a row, in the units of result files.
 enum class Number { TESSERA_REPORT_NUMBERS(TESSERA_NAME) count };
 #undef TESSERA_NAME
 
-/// Beyond it doubles are not all whole numbers.
+/// The largest double up to which every whole number is exact.
 inline constexpr double whole_at_most = 9007199254740991.0;
 
-/// The name of a text in files.
+/// Returns the name of a text field in files.
 std::string key_of(Word word);
-/// The column of a number: its name in files, its unit in pages.
+/// Returns the column of a number: its name in files and its unit in pages.
 results::Column const& column_of(Number number);
-/// The header of a number in pages.
+/// Returns the header of a number in pages.
 std::string header_of(Number number);
 
-/// Bytes of a plan by category, of one rank.
+/// Planned bytes of one rank by category.
 using Categories = std::vector<std::pair<std::string, double>>;
 
 /// One measured or planned configuration.
@@ -64,10 +64,10 @@ struct Row {
   std::array<std::string, static_cast<std::size_t>(Word::count)> words;
   std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
   std::optional<bool> unsteady, disturbed;
-  std::string program;        ///< first row of the source that is the same program; empty: no other row is
-  double twins_differ = 0.0;  ///< the lead of the fastest of them over the slowest, as a share
+  std::string program;  ///< the first row of the source that is the same program; empty if there is no other
+  double twins_differ = 0.0;  ///< the lead of the fastest of these rows over the slowest, as a fraction
   std::vector<std::optional<double>> losses;  ///< from the first step on
-  Categories categories;                      ///< of the device, where it is a plan
+  Categories categories;                      ///< of device memory, if the row is a plan
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
   std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }
@@ -77,9 +77,9 @@ struct Row {
   }
 
   bool ok() const { return (*this)[Word::status] == "ok"; }
-  /// Checks whether its rate is marked with "~".
+  /// Checks whether the row's rate is marked with "~".
   bool is_unsteady() const { return unsteady.value_or(false) || disturbed.value_or(false); }
-  /// Of seconds a step: the median, or what there is.
+  /// Returns the seconds per step: the median, or the value that is available.
   std::optional<double> step_seconds() const;
 };
 
@@ -89,29 +89,29 @@ enum class Kind { comparison, training, step_logs, plan, recording, rivals };
 struct Source {
   Kind kind = Kind::comparison;
   std::string path;   ///< as given, printable
-  std::string label;  ///< tells it from the others
+  std::string label;  ///< unique among the sources
   std::int64_t version = 0;
   std::size_t rows = 0;
-  std::string command;                                           ///< that made it; may be empty
-  std::vector<std::pair<std::string, std::string>> environment;  ///< in words, in the order of the file
-  std::vector<std::string> notes;                                ///< what to know about its figures
+  std::string command;  ///< the command that made the file; may be empty
+  std::vector<std::pair<std::string, std::string>> environment;  ///< as text, in the order of the file
+  std::vector<std::string> notes;                                ///< remarks on its figures
 
   std::string kind_text() const;
 };
 
-/// Samples of monitor.
+/// Samples recorded by monitor.
 struct Recording {
   std::size_t source = 0;
   std::vector<std::string> columns;
   std::vector<double> seconds;
   std::vector<std::vector<std::optional<double>>> values;  ///< by column, then by sample
 
-  /// The values of a column; null where there is none or none of its values is known.
+  /// Returns the values of a column, or null if the column is missing or has no known value.
   std::vector<std::optional<double>> const* column(std::string const& name) const;
 };
 
-/// What another program was measured to do. Such rows stand in a table of their own and beside ours in one
-/// figure; nothing that is said of our rows counts them.
+/// A measurement of another program. These rows have their own table and appear next to Tessera's rows in one
+/// figure. No statement about Tessera's rows includes them.
 struct Rival {
   Row row;
   std::string program, version, date, machine, note;
@@ -120,25 +120,25 @@ struct Rival {
 struct Material {
   std::vector<Source> sources;
   std::vector<Row> rows;   ///< measured, in the order of the files
-  std::vector<Row> plans;  ///< likewise
+  std::vector<Row> plans;  ///< in the order of the files
   std::vector<Rival> rivals;
   std::vector<Recording> recordings;
 };
 
 using RowList = std::vector<Row const*>;
 
-/// The rows that were measured to their end.
+/// Returns the rows whose measurement completed.
 RowList ok_rows(std::vector<Row> const& rows);
 
-/// What rows can be told apart by: the value of each that varies among them.
+/// Labels rows by the values in which they differ.
 class Labels {
  public:
   Labels(RowList const& rows, Material const& material);
-  /// "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name where that is not enough.
+  /// For example "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name if that is not unique.
   std::string of(Row const& row) const;
-  /// What all rows share: "tiny, batch 4, sequence 128".
+  /// The values that all rows share: "tiny, batch 4, sequence 128".
   std::string const& shared() const { return shared_; }
-  /// Of that what a caption needs: without slots that are mostly left to their defaults.
+  /// The same for a caption: without slots that are usually left at their defaults.
   std::string const& shared_briefly() const { return briefly_; }
 
  private:
@@ -146,22 +146,22 @@ class Labels {
 
   Material const& material_;
   std::vector<std::size_t> varying_;
-  std::map<std::string, int> counts_;  ///< of each label
+  std::map<std::string, int> counts_;  ///< rows per label
   std::string shared_, briefly_;
 };
 
-/// A dimension of a comparison: what its column is called, and its value in a row (empty: none).
+/// A dimension of a comparison: its column header, and its value in a row (empty: none).
 struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Material const&);
   std::string (*phrase)(Row const&, Material const&);
-  bool brief = true;  ///< named in captions, where all rows share it
+  bool brief = true;  ///< named in captions if all rows share it
 };
 std::vector<Dimension> const& dimensions();
-/// The dimensions by which rows differ, by index. A row that does not say what it has in one differs from
-/// none there: older files and other programs say less.
+/// Returns the indices of the dimensions in which rows differ. A row without a value for a dimension does not
+/// count as different: older files and other programs say less.
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material);
-/// What the rows of a group have in common, of the dimensions by which rows vary.
+/// Returns the values that the rows of a group share, among the dimensions that vary over all rows.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
                          Material const& material);
 
@@ -170,10 +170,10 @@ inline bool are_one_program(Row const& one, Row const& other) {
   return !one.program.empty() && one.source == other.source && one.program == other.program;
 }
 
-/// By what share of it a row's rate varies; nothing where that is not known.
+/// Returns the deviation of a row's rate as a fraction of the rate; nothing if it is unknown.
 std::optional<double> spread_of(Row const& row);
 
-/// Gives every source a short name of its own. Throws Error(usage) where a file was given twice.
+/// Gives every source a unique short name. Throws Error(usage) if a file was given twice.
 void name_sources(std::vector<Source>& sources);
 
 }  // namespace reporting

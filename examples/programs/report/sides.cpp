@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of few rows beside each other: what each stage costs, and what other programs do with the same
-// work.
+// Draws side-by-side figures of a few rows: what each stage costs, and how other programs do the same work.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -25,8 +24,8 @@ std::string whole_text(Row const& row, Number number, char const* none) {
 
 std::string slot_text(Row const& row, Word word) { return row[word].empty() ? "none" : row[word]; }
 
-/// Equal where rows do the same work, as far as their names and shapes say: what a program trains, and how
-/// much of it in which precision.
+/// Returns a key that is equal for rows that do the same work by name and shape: the model, how much of it
+/// they train, and in which precision.
 std::string named_work(Row const& row) {
   return row[Word::model] + "\n" + row[Word::precision] + "\n" + whole_text(row, Number::batch, "-") + "\n" +
          whole_text(row, Number::sequence, "-") + "\n" + whole_text(row, Number::world, "1") + "\n" +
@@ -34,13 +33,13 @@ std::string named_work(Row const& row) {
          slot_text(row, Word::recompute) + "\n" + slot_text(row, Word::adapters);
 }
 
-/// A part of the model is frozen, and no adapter says so.
+/// Checks whether a part of the model is frozen although no adapter is set.
 bool is_frozen(Row const& row) {
   auto const &all = row[Number::params], &trained = row[Number::trainable_params];
   return all && trained && *all != *trained && slot_text(row, Word::adapters) == "none";
 }
 
-/// "NVIDIA H200": what a row of ours ran on, where its file says it.
+/// Returns the machine of one of Tessera's rows, such as "NVIDIA H200", if its file names it.
 std::string machine_of(Row const& row, Material const& material) {
   char const* const wanted = row[Word::device] == "cuda" ? "device_models" : "cpu";
   for (auto const& [key, words] : material.sources[row.source].environment)
@@ -48,8 +47,8 @@ std::string machine_of(Row const& row, Material const& material) {
   return {};
 }
 
-/// Which rows do the same work. One name can stand for models of several sizes, as with another vocabulary:
-/// then parameters tell them apart, and a row of another program that does not say its own is beside none.
+/// Decides which rows do the same work. One name can mean models of several sizes, for example with another
+/// vocabulary. Parameter counts then distinguish them, and a rival row without a count matches no row.
 class Works {
  public:
   explicit Works(Material const& material) {
@@ -92,13 +91,13 @@ std::string Works::text(Row const& row) const {
   return cli::joined(parts);
 }
 
-/// What a note says of the machines of our rows, where they are several.
+/// Returns a note on the machines of Tessera's rows, if there are several.
 std::string machines_text(std::set<std::string> const& machines) {
   if (machines.size() < 2) return {};
   return " Tessera was measured on: " + cli::joined({machines.begin(), machines.end()}, "; ") + ".";
 }
 
-/// What a note says of our rows that a figure leaves out.
+/// Returns a note on the rows that a figure leaves out.
 std::string frozen_text(Material const& material) {
   auto const frozen = std::count_if(material.rows.begin(), material.rows.end(),
                                     [](Row const& row) { return row.ok() && is_frozen(row); });
@@ -120,8 +119,8 @@ std::optional<Bar> peak_bar(Row const& row) {
   return Bar{{}, {*row[Number::peak_gpu_mem_mb]}};
 }
 
-/// Colours of other programs, by the first word of their names. Ours is the first, and its like, the sixth,
-/// is nobody's.
+/// Assigns colours to other programs by the first word of their names. Tessera has the first colour. The
+/// sixth resembles it and is not used.
 class Colours {
  public:
   explicit Colours(Material const& material) {
@@ -148,7 +147,7 @@ std::string unsteady_note(SideChart const& chart) {
   return {};
 }
 
-/// The fastest row of each name.
+/// Returns the fastest row for each name.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
   RowList kept;
@@ -159,7 +158,7 @@ RowList fastest_by(RowList const& rows, Name const& name) {
   return kept;
 }
 
-/// Of rows one of each stage, in the order of the files; others of a stage are not of its price alone.
+/// Keeps one row per stage, in the order of the files. The others of a stage differ in more than the stage.
 RowList one_a_stage(RowList const& rows) {
   RowList kept;
   for (Row const* row : rows)
@@ -186,7 +185,7 @@ void add_stages(Material const& material, Figures& figures) {
     return;
   }
   std::size_t const all = groups.size();
-  // Those with the most stages, where they are too many.
+  // Keeps the groups with the most stages if there are too many.
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, side_groups_at_most / 2));
@@ -203,7 +202,7 @@ void add_stages(Material const& material, Figures& figures) {
     group.resize(std::min(group.size(), side_bars_at_most));
     Row const& first = *group.front();
     if (std::string machine = machine_of(first, material); !machine.empty()) machines.insert(machine);
-    // Where the work does not tell groups apart, all that does.
+    // Uses everything that distinguishes the groups if the work does not.
     SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, material) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step logs of earlier runs, folded by experiment.
+// Reads step logs of earlier runs, grouped by experiment.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 /// One run.
 struct Log {
   std::vector<double> seconds;  ///< of each timed step
-  double tokens = 0.0;          ///< of all of them
+  double tokens = 0.0;          ///< of all timed steps
   std::vector<std::optional<double>> losses;
   std::optional<double> memory;
   std::size_t steps = 0, skipped = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How pages and figures look, and the script of a page. Colours are told apart by the colour-blind too (after
-// Okabe and Ito, darkened on white); no figure says anything by colour alone.
+// Defines the styles of pages and figures, and the script of a page. Colours are distinguishable for
+// colour-blind readers (after Okabe and Ito, darkened on white). No figure conveys anything by colour only.
 #pragma once
 
 namespace programs {
@@ -59,8 +59,8 @@ footer{margin-top:44px;color:var(--muted);font-size:13px}footer code{overflow-wr
 .figures,.wide .panels{grid-template-columns:repeat(3,1fr);gap:14pt}.panels{grid-template-columns:1fr}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
 )css";
 
-// Sorts a table by a column, `-` always last; shows rows that hold the words of the box; shows what many rows
-// hid at first; opens what is folded before it is printed.
+// Sorts a table by a column, with `-` always last. Filters rows by the words in the search box. Reveals rows
+// that are hidden at first in long tables. Opens folded sections before printing.
 inline constexpr char page_script[] = R"js(
 'use strict';
 addEventListener('beforeprint',()=>{for(const d of document.querySelectorAll('details'))d.open=true});

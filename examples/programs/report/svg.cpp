@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Escaping and elements.
+// Implements escaping and SVG elements.
 #include "report/svg.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace reporting {
 
 namespace {
 
-/// Bytes of the letter of UTF-8 that begins here; 0: it is none.
+/// Returns the length in bytes of the UTF-8 character that begins here; 0 if it is invalid.
 std::size_t letter_bytes(std::string_view text) {
   auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   unsigned char const first = byte(0);
@@ -33,7 +33,7 @@ std::size_t letter_bytes(std::string_view text) {
   return overlong || no_letter ? 0 : count;
 }
 
-/// How wide a letter is in sizes of letters, after Arial.
+/// Returns the width of a character in ems, after Arial.
 double ems_of(char first, std::size_t bytes) {
   auto const byte = static_cast<unsigned char>(first);
   if (bytes > 2 || byte < 0x20 || byte == 0x7f || (bytes == 1 && byte > 0x7f))
@@ -43,7 +43,7 @@ double ems_of(char first, std::size_t bytes) {
   return first >= 'A' && first <= 'Z' ? 0.7 : 0.56;
 }
 
-/// Without its last letter.
+/// Removes the last character.
 std::string without_last(std::string text) {
   while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
   if (!text.empty()) text.pop_back();
@@ -94,7 +94,7 @@ double text_width(std::string_view text, double size) {
 
 std::vector<std::string> text_lines(std::string const& text, double width, std::size_t most, double size) {
   std::vector<std::string> lines(1);
-  std::size_t space = 0;  // of the line: where it may be broken
+  std::size_t space = 0;  // where the current line may be broken
   double wide = 0.0;
   for (std::size_t at = 0; at < text.size();) {
     std::size_t const bytes = std::max<std::size_t>(1, letter_bytes(std::string_view(text).substr(at)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows as tables.
+// Builds the tables of a report from rows.
 #include "report/tables.hpp"
 
 #include <algorithm>
@@ -17,11 +17,11 @@ namespace reporting {
 
 namespace {
 
-/// A column of numbers: of a field, or made of several.
+/// A numeric column: one field, or computed from several.
 struct Shown {
   std::string header, unit;
   std::function<std::optional<double>(Row const&)> value;
-  int decimals = -1;  ///< -1: as many as the smallest needs for three digits
+  int decimals = -1;  ///< -1: enough for three digits of the smallest value
   bool mark_unsteady = false;
 };
 
@@ -48,7 +48,7 @@ int decimals_for(std::vector<std::optional<double>> const& values) {
   return most >= 1e5 ? 0 : most >= 1e4 ? std::min(wanted, 1) : most >= 1e3 ? std::min(wanted, 2) : wanted;
 }
 
-/// Adds the columns of numbers in which some row says something.
+/// Adds the numeric columns in which some row has a value.
 void add_numbers(std::vector<Shown> const& all, RowList const& rows, Table& table) {
   for (Shown const& shown : all) {
     std::vector<std::optional<double>> values;
@@ -95,7 +95,7 @@ std::size_t column_of(Table const& table, std::string const& header) {
   return static_cast<std::size_t>(found - table.columns.begin());
 }
 
-/// The best of each model, as far as rows can be told apart.
+/// Marks the best row of each model, as far as rows can be distinguished.
 void mark_best(RowList const& rows, Table& table) {
   table.best.resize(rows.size());
   std::map<std::string, RowList> models;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of a report as text in cells, for every kind of page.
+// Provides the tables of a report as text cells, for every kind of page.
 #pragma once
 
 #include <string>
@@ -21,25 +21,25 @@ struct Table {
   std::string note;
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> cells;
-  std::vector<std::vector<std::size_t>> best;  ///< of each row the columns whose best value it has; or none
-  std::vector<bool> unsteady;                  ///< of each row; or none
-  bool commands = false;                       ///< the last column holds lines for a shell
+  std::vector<std::vector<std::size_t>> best;  ///< by row: columns with the best value; or empty
+  std::vector<bool> unsteady;                  ///< by row; or empty
+  bool commands = false;                       ///< the last column holds shell commands
 
   bool empty() const { return cells.empty(); }
 };
 
-/// A number with commas between thousands; "-" where there is none.
+/// Formats a number with commas between thousands; "-" if there is no value.
 std::string number_text(std::optional<double> const& value, int decimals);
 
 Table sources_table(Material const& material);
-/// A column for every dimension that varies and every measurement that some row has.
+/// Has a column for every dimension that varies and every measurement that some row has.
 Table results_table(Material const& material);
 Table plans_table(Material const& material);
-/// What other programs did, with what is known of where and when.
+/// Lists measurements of other programs, with their known machine and date.
 Table rivals_table(Material const& material);
-/// A line for each thing that the files say of their machine, a column a file.
+/// Lists what the files say of their machines: one line per property, one column per file.
 Table environment_table(Material const& material);
-/// Of each row the line that runs it anew, of each file the line that made it.
+/// Lists the command that repeats each row and the command that made each file.
 Table repeat_table(Material const& material);
 
 }  // namespace reporting

@@ -15,25 +15,25 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-extern char const* const published_json;  // made from examples/experiments/published.json
+extern char const* const published_json;  // generated from examples/experiments/published.json
 
 namespace {
 
 using results::Row;
 
-/// A figure under the name of published.json, and the field of a row that it is held against.
+/// A figure of published.json and the result field that it is compared with.
 struct Figure {
   char const* name;
   char const* header;
   char const* field;
-  double factor;  ///< of the field
+  double factor;  ///< applied to the field
   int decimals;
-  char const* planned = nullptr;  ///< the field of its plan
+  char const* planned = nullptr;  ///< the corresponding planned field
   enum class By { one, ranks, per_rank } by = By::one;
-  enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which ours must have as published
+  enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which must match those published
 };
 
-constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // of 2^20 bytes; the published programs divide by 10^9
+constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // 2^20 bytes in GB of 10^9, as published
 constexpr auto figures = std::to_array<Figure>({
     {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
     {"tokens_per_sec_per_gpu", "tok/s a rank", "tokens_per_sec_per_rank", 1.0, 0},
@@ -71,7 +71,7 @@ Row const& comparison(std::string const& name) {
   throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
 }
 
-/// What a comparison printed for the recipe and shape of a row; null: nothing.
+/// Returns the published row with the recipe and shape of a row, or null.
 Row const* printed_for(Row const& row, Row const& of) {
   for (Row const& printed : of.at("rows")) {
     bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
@@ -82,14 +82,14 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Whether a row's epochs are those of a comparison's where a figure is of epochs.
+/// Checks that a row's epochs match the published ones, if the figure depends on epochs.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
   return row.at("samples") == of.value("epoch_samples", Row()) &&
          (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
 }
 
-/// Ours of a figure of a comparison, in its unit; of a row that did not run what was planned for it.
+/// Returns our value of a figure in its published unit. A row that did not run gives its planned value.
 std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
   if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";
@@ -103,7 +103,7 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
                                              : number;
 }
 
-/// "stage 2, fp16, cpu_optimizer, 4 ranks".
+/// Returns, for example, "stage 2, fp16, cpu_optimizer, 4 ranks".
 std::string name_of_row(Row const& printed) {
   auto const text = [&](char const* key) { return printed.at(key).get<std::string>(); };
   std::string name = text("sharding") + ", " + text("precision");
@@ -118,7 +118,7 @@ Names texts(Row const& list) {
   return all;
 }
 
-/// The figures that some row of a comparison has.
+/// Returns the figures that some row of a comparison has.
 std::vector<Figure const*> figures_of(Row const& of) {
   std::vector<Figure const*> found;
   for (Figure const& figure : figures)
@@ -129,7 +129,7 @@ std::vector<Figure const*> figures_of(Row const& of) {
   return found;
 }
 
-/// Returns a published figure with the digits that were printed, and its deviation if it has one.
+/// Returns a published figure with its printed digits, and its deviation if it has one.
 std::string published_cell(Row const& printed, Figure const& figure) {
   Row const in_words = printed.value("printed", Row::object());
   std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
@@ -140,7 +140,7 @@ std::string published_cell(Row const& printed, Figure const& figure) {
   return cell;
 }
 
-/// The cells of a published row: of every figure as published, here, and the ratio.
+/// Returns the cells of a published row: each figure as published, as measured here, and their ratio.
 Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Figure const*> const& known) {
   Names cells = {name_of_row(printed)};
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published figures beside ours: what others printed for a model, a recipe and a shape
-// (examples/experiments/published.json), for the rows that have the same.
+// Compares results with published figures for the same model, recipe and shape
+// (examples/experiments/published.json).
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The comparisons whose figures are known.
+/// The names of the known comparisons.
 Names published_names();
 
-/// Gives each row that repeats one of these comparisons the field `published`: the comparison and its
-/// machine, the figures as printed, and ours over them where the row was measured.
+/// Adds the field `published` to each row that repeats one of these comparisons. It holds the comparison and
+/// its machine, the printed figures, and the ratio of ours to them if the row was measured.
 void add_published(std::vector<results::Row>& rows, Names const& comparisons);
 
-/// A table for each of these comparisons that some row repeats, of what was published, what is here, and
-/// their ratio; below it both machines and what is not equal. `machine` is the one here.
+/// Returns a table for each of these comparisons that some row repeats: published figures, figures here, and
+/// their ratio. Both machines and the differences follow. `machine` is the local one.
 std::string published_text(std::vector<results::Row> const& rows, Names const& comparisons,
                            std::string const& machine, Terminal const& terminal);
 

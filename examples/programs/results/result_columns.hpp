@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the columns of results, one row each. The members that a program sets, JSON, CSV, the JSON Schema,
-// the defaults of rows, the terminal's columns and the headers and units of pages follow from these rows.
+// Lists the columns of results, one per line. Generates from this list the members that a program sets, JSON,
+// CSV, the JSON Schema, the defaults of rows, the terminal's columns, and the headers and units of pages.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@
 namespace programs {
 namespace results {
 
-/// One measured configuration: a JSON object in the order of `columns`, then fields of its own. An absent
-/// measurement is null, never 0.
+/// One measured configuration: a JSON object with the fields in `columns`, in that order, then additional
+/// fields. An absent measurement is null, never 0.
 using Row = nlohmann::ordered_json;
 
 namespace column {
 
-// The types of the values of columns.
+// The value types of columns.
 using text = std::string;
 using maybe_text = std::optional<std::string>;
 using whole = std::int64_t;
@@ -42,7 +42,7 @@ struct choice {   ///< one of the names that the column lists
 
 }  // namespace column
 
-/// The unit in which people read a column: its name, and the factor from the stored value.
+/// The unit in which a column is displayed: its name, and the factor from the stored value.
 struct Unit {
   std::string_view name{};
   double factor = 1.0;
@@ -53,16 +53,16 @@ inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, me
     joules{"J"}, celsius{"C"};
 }  // namespace unit
 
-/// The rows that a table marks in a column: the rows with the least value, or the fastest rows.
+/// The rows that a table marks as best in a column: least value, or fastest rows.
 enum class Best : std::uint8_t { none, least, fastest };
 
-/// A column on the terminal of `compare`.
+/// A column in the terminal output of `compare`.
 struct TerminalColumn {
-  std::string_view header{};  ///< with its unit; empty: not on the terminal
-  int importance = 0;         ///< a narrow terminal leaves out the least important columns
+  std::string_view header{};  ///< includes the unit; empty: not on the terminal
+  int importance = 0;         ///< narrow terminals drop the least important columns
   int decimals = 0;
   Best best = Best::none;
-  std::string_view after{};  ///< the column before it on the terminal; empty: in the order of the rows here
+  std::string_view after{};  ///< the preceding terminal column; empty: in the order of this list
 };
 
 struct Measurements;
@@ -70,19 +70,19 @@ struct Measurements;
 /// One column of results.
 struct Column {
   std::string_view name;     ///< key in JSON, header in CSV
-  std::string_view about{};  ///< description in the schema; of a choice its names
+  std::string_view about{};  ///< schema description; for a choice, its names
   std::string_view title{};  ///< header in pages; empty: the name with spaces
-  Unit unit{};               ///< in pages, and of the number on the terminal
-  bool is_signed = false;    ///< a number below 0 is legal
+  Unit unit{};               ///< in pages, and for the number on the terminal
+  bool is_signed = false;    ///< negative numbers are legal
   TerminalColumn terminal{};
-  /// The value, if it is a number that a program measures; null for other columns.
+  /// Reads the value if it is a measured number; null for other columns.
   std::optional<double> (*number)(Measurements const& row) = nullptr;
 };
 
 // clang-format off
-/// The columns that every row has, in this order: COLUMN(kind, type of column::, name, members of Column). A
-/// `described` column says what was run. A `measured` column is a member of Measurements. Times in seconds,
-/// `_mb` in 2^20 bytes and the largest over ranks, rates over all ranks, `_w` watts, `_j` joules, `_c` degrees
+/// The columns of every row, in order: COLUMN(kind, type of column::, name, members of Column). A `described`
+/// column says what ran. A `measured` column is a member of Measurements. Times are in seconds. `_mb` is in
+/// 2^20 bytes and the largest over ranks. Rates are over all ranks. `_w` is watts, `_j` joules, `_c` degrees
 /// Celsius.
 #define TESSERA_RESULT_COLUMNS(COLUMN) \
   COLUMN(described, text, experiment, .about = "") \
@@ -206,7 +206,7 @@ struct Column {
   COLUMN(measured, truth, disturbed, .about = "other programs used too much CPU for the rate to be ranked")
 // clang-format on
 
-/// What a program measures of a row.
+/// The measured values of a row.
 struct Measurements {
 #define TESSERA_MEMBER_measured(type, name) column::type name{};
 #define TESSERA_MEMBER_described(type, name)
@@ -239,8 +239,8 @@ inline constexpr Column columns[] = {TESSERA_RESULT_COLUMNS(TESSERA_COLUMN)};
 #undef TESSERA_NUMBER_described
 #undef TESSERA_NUMBER_measured
 
-/// Returns the index of a column by its name, or the number of columns if there is none. A pointer would not
-/// do: under g++'s sanitizers, its comparison with null is not a constant.
+/// Returns the index of a column by its name, or the number of columns if there is none. It does not return a
+/// pointer, since g++'s sanitizers make a comparison with null non-constant.
 constexpr std::size_t column_index(std::string_view name) {
   std::size_t index = 0;
   while (index < std::size(columns) && columns[index].name != name) ++index;
@@ -299,7 +299,7 @@ Row column_schema(std::string_view about) {
 
 }  // namespace detail
 
-/// The columns of the terminal, in their order.
+/// Returns the columns of the terminal in display order.
 inline std::vector<Column const*> terminal_columns() {
   std::vector<Column const*> shown;
   auto const add = [&](auto const& self, std::string_view after) -> void {
@@ -313,14 +313,14 @@ inline std::vector<Column const*> terminal_columns() {
   return shown;
 }
 
-/// A row with every column as null.
+/// Returns a row with every column set to null.
 inline Row empty_row() {
   Row row = Row::object();
   for (Column const& column : columns) row[std::string(column.name)] = nullptr;
   return row;
 }
 
-/// Writes what was measured to its columns of a row.
+/// Writes measurements to the columns of a row.
 inline void write(Row& row, Measurements const& measured) {
 #define TESSERA_WRITE_measured(name) row[#name] = detail::to_json(measured.name);
 #define TESSERA_WRITE_described(name)
@@ -331,7 +331,7 @@ inline void write(Row& row, Measurements const& measured) {
 #undef TESSERA_WRITE_measured
 }
 
-/// The JSON Schema of each column, by its name.
+/// Returns the JSON Schema of each column, by name.
 inline Row column_schemas() {
   Row all = Row::object();
 #define TESSERA_SCHEMA(kind, type, name, ...) \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result files: rows of a comparison as JSON and CSV, the step log of a run, and their names. Needs
+// Reads and writes result files: rows of a comparison as JSON and CSV, step logs, and experiment names. Needs
 // nlohmann-json.
 #pragma once
 
@@ -28,17 +28,17 @@ namespace programs {
 using namespace tessera;
 namespace results {
 
-/// The version of the document. It rises when a field changes its name or meaning; new fields do not raise
-/// it. 2: the rates are tokens over the time of all timed steps, and `attention` is what ran; in 1 they were
-/// those of the median step, and what was asked for. 3: `std_step_time_s` is over repeats and
-/// `median_step_time_s` their median; both were over the steps of all repeats.
+/// The version of the document. It rises when a field changes its name or meaning, not for new fields.
+/// Version 1 had the rate of the median step, and the requested `attention`. Version 2 has tokens over the
+/// time of all timed steps, and the `attention` that ran. In version 3, `std_step_time_s` is over repeats and
+/// `median_step_time_s` is their median. Before, both were over the steps of all repeats.
 inline constexpr int schema_version = 3;
 
-/// What a result file holds.
+/// The contents of a result file.
 struct Document {
-  std::string command;                          ///< the command line that made it
+  std::string command;                          ///< the command line that made the file
   Row environment = Row::object();              ///< machine, compiler, library versions, hashes
-  std::optional<double> wall_s = std::nullopt;  ///< the whole run
+  std::optional<double> wall_s = std::nullopt;  ///< of the whole run
   std::vector<Row> rows;
 };
 
@@ -55,13 +55,13 @@ inline Row to_json(Document const& document) {
 
 namespace detail {
 
-/// JSON text; bytes that are no UTF-8 (a path in the command, say) become U+FFFD.
+/// Returns JSON text. Bytes that are not UTF-8 (for example in a path) become U+FFFD.
 inline std::string dump(Row const& json, int indent = -1) {
   return json.dump(indent, ' ', false, Row::error_handler_t::replace);
 }
 
-/// A value as a CSV cell: null is empty, the elements of an array are joined with spaces; quoted as RFC 4180
-/// asks.
+/// Formats a value as a CSV cell, quoted as in RFC 4180. Null is empty. Array elements are joined with
+/// spaces.
 inline std::string csv_cell(Row const& value) {
   std::string text;
   if (value.is_string()) {
@@ -87,8 +87,8 @@ inline void append_line(std::string& text, std::span<std::string const> cells) {
 
 }  // namespace detail
 
-/// Rows as CSV with a header line: the fields of `columns`, then others in order of appearance. Lines end
-/// in LF.
+/// Returns rows as CSV with a header line: the fields of `columns`, then others in order of appearance. Lines
+/// end in LF.
 inline std::string to_csv(std::span<Row const> rows) {
   std::vector<std::string> names;
   for (Column const& column : columns) names.emplace_back(column.name);
@@ -111,25 +111,25 @@ inline std::string to_csv(std::span<Row const> rows) {
   return text;
 }
 
-/// Writes the JSON document, whole or not at all.
+/// Writes the JSON document atomically.
 inline void write_json(std::filesystem::path const& path, Document const& document) {
   write_file(path, detail::dump(to_json(document), 2) + "\n");
 }
 
-/// Writes rows as CSV, whole or not at all.
+/// Writes rows as CSV atomically.
 inline void write_csv(std::filesystem::path const& path, std::span<Row const> rows) {
   write_file(path, to_csv(rows));
 }
 
-/// Whether a file's object has rows of `plan`.
+/// Checks whether a file's object holds rows of `plan`.
 inline bool holds_plans(Row const& json) {
   auto const rows = json.find("rows");
   return rows != json.end() && rows->is_array() && !rows->empty() &&
          rows->front().contains("limit_device_bytes");
 }
 
-/// Reads a result file. Throws Error(data) that names the file when it is missing, damaged, no result file,
-/// one of plans, or of a newer schema.
+/// Reads a result file. Throws Error(data) with the file's name if it is missing, damaged, not a result file,
+/// a plan, or of a newer schema.
 inline Document read_results(std::filesystem::path const& path) {
   std::string const name = files::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
@@ -188,11 +188,11 @@ struct StepLogRow {
   std::optional<double> grad_norm = std::nullopt;
   std::optional<double> lr = std::nullopt;
   std::optional<double> scale = std::nullopt;
-  bool skipped = false;  ///< the update was skipped: gradients were not finite
+  bool skipped = false;  ///< the update was skipped because gradients were not finite
 };
 
-/// Writes step_log.csv: `global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb` and then loss, grad_norm, lr,
-/// scale, skipped (0 or 1). An absent or not finite number is empty. The folder must exist.
+/// Writes step_log.csv: `global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb`, then loss, grad_norm, lr,
+/// scale and skipped (0 or 1). Absent or non-finite numbers are empty. The folder must exist.
 inline void write_step_log(std::filesystem::path const& path, std::span<StepLogRow const> rows) {
   std::string text =
       "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss,grad_norm,lr,scale,skipped\n";
@@ -215,7 +215,7 @@ struct EpochLogRow {
   std::int64_t samples = 0;
   double seconds = 0;
   double samples_per_sec = 0;
-  double loss = 0;               ///< mean over the tokens that count, each before its step's update
+  double loss = 0;               ///< mean over the counted tokens, each before its step's update
   double loss_with_padding = 0;  ///< the same sum over all positions
 };
 
@@ -232,7 +232,7 @@ inline void write_epoch_log(std::filesystem::path const& path, std::span<EpochLo
   write_file(path, text);
 }
 
-/// What names an experiment.
+/// The settings that form an experiment's name.
 struct ExperimentName {
   std::string sharding = "zs0";    ///< dp, zs0 to zs3
   std::string precision = "fp32";  ///< fp32, tf32, bf16x6, bf16x3, fp16, bf16
@@ -244,7 +244,8 @@ struct ExperimentName {
   std::int64_t accumulation = 1;
 };
 
-/// "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Five offloads have a short form; another is named in full.
+/// Returns, for example, "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Five offloads have a short form; others
+/// appear in full.
 inline std::string experiment_name(ExperimentName const& of) {
   constexpr auto suffixes = std::to_array<std::pair<std::string_view, std::string_view>>({
       {"none", ""},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The statistics of times and rates.
+// Computes statistics of times and rates.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline double mean(std::vector<double> const& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// The sample's standard deviation; 0 for fewer than two values.
+/// Returns the sample standard deviation; 0 for fewer than two values.
 inline double deviation(std::vector<double> const& values) {
   if (values.size() < 2) return 0.0;
   double const middle = mean(values);
@@ -33,7 +33,7 @@ inline double deviation(std::vector<double> const& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// The deviation of lists within each of them, their means left aside; nothing where none has two values.
+/// Returns the pooled deviation of lists around their own means; nothing if no list has two values.
 inline std::optional<double> deviation_within(std::vector<std::vector<double>> const& lists) {
   double sum = 0.0, free = 0.0;
   for (std::vector<double> const& list : lists) {
@@ -45,11 +45,11 @@ inline std::optional<double> deviation_within(std::vector<std::vector<double>> c
   return free > 0.0 ? std::optional(std::sqrt(sum / free)) : std::nullopt;
 }
 
-/// What varies by more than this share of its mean is marked.
+/// Values that vary by more than this fraction of their mean are marked.
 inline constexpr double steady_share = 0.05;
 
-/// Checks whether other programs used too much of the cores for the rate to be meaningful: over a tenth of
-/// all core time while the cores were mostly busy. Arguments are shares of the time of all cores.
+/// Checks whether other programs used too much of the cores for a meaningful rate: over a tenth of all core
+/// time while the cores were mostly busy. Arguments are fractions of the time of all cores.
 inline bool is_disturbed(double own, double others) { return others > 0.1 && own + others > 0.6; }
 
 }  // namespace cli

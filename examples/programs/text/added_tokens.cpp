@@ -81,7 +81,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
     if (!token) continue;
     Match match{at, at + token->content.size(), at + token->content.size(), token->id};
     if (token->single_word && (word_before(text, match.begin) || word_at(text, match.end))) {
-      at = match.end - 1;  // searches for no other token inside it
+      at = match.end - 1;  // does not search for another token inside it
       continue;
     }
     if (token->left_strip) match.begin = std::max(match.begin, done);
@@ -98,7 +98,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
       match.end = after;
     }
     if (match.begin < match.end) return match;
-    at = match.next - 1;  // the token before took it all as white space
+    at = match.next - 1;  // the previous token consumed all of it as white space
   }
   return std::nullopt;
 }

@@ -48,7 +48,7 @@ Bpe::Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merg
     std::uint64_t const pair = pair_of(merges[rank].left, merges[rank].right);
     std::size_t at = mixed(pair) & mask_;
     while (slots_[at].pair != ~std::uint64_t{0} && slots_[at].pair != pair) at = (at + 1) & mask_;
-    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};  // the last of equals counts
+    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};  // last of equals wins
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     auto const letter = static_cast<char>(byte);
@@ -71,7 +71,7 @@ Bpe::Slot const* Bpe::find(TokenId left, TokenId right) const {
   }
 }
 
-/// The symbols of a word before any merge, into cache.symbols_.
+/// Stores the symbols of a word before any merge in cache.symbols_.
 void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   auto& symbols = cache.symbols_;
   symbols.clear();
@@ -109,7 +109,7 @@ void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   }
 }
 
-/// Looks for the smallest rank from left to right, again and again: the fastest way for few symbols.
+/// Searches for the smallest rank from left to right, repeatedly. Fastest for few symbols.
 void Bpe::merge_short(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   std::size_t count = symbols.size();
@@ -134,7 +134,7 @@ void Bpe::merge_short(WordCache& cache, Ids& out) const {
   for (std::size_t at = 0; at < count; ++at) out.push_back(symbols[at].id);
 }
 
-/// The same with a queue of (rank, place): n log n for any number of symbols.
+/// Merges with a queue of (rank, position). Takes n log n time for n symbols.
 void Bpe::merge_long(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   auto& queue = cache.queue_;
@@ -162,7 +162,8 @@ void Bpe::merge_long(WordCache& cache, Ids& out) const {
     queue.pop_back();
     auto const at = static_cast<std::int32_t>(top & 0xffffffffu);
     auto& symbol = symbols[static_cast<std::size_t>(at)];
-    if (symbol.rank != static_cast<std::uint32_t>(top >> 32)) continue;  // merged since, or another pair now
+    if (symbol.rank != static_cast<std::uint32_t>(top >> 32))
+      continue;  // outdated: merged since, or in another pair
     auto& eaten = symbols[static_cast<std::size_t>(symbol.next)];
     symbol.id = find(symbol.id, eaten.id)->result;
     symbol.next = eaten.next;

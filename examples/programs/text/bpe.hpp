@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding: a word's symbols, merged in the order of the list of merges.
+// Provides byte-pair encoding: merges a word's symbols in the order of the merge list.
 #pragma once
 
 #include <array>
@@ -23,7 +23,8 @@ struct TextHash {
 };
 using Vocabulary = std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>>;
 
-/// What `encode` remembers of earlier words, and its scratch; one a thread. Takes a fixed amount of memory.
+/// The cache of encoded words and the scratch memory of `encode`, one per thread. Takes a fixed amount of
+/// memory.
 class WordCache {
  public:
   WordCache();
@@ -37,7 +38,7 @@ class WordCache {
   };
   struct Symbol {
     TokenId id;
-    std::uint32_t rank;  // of the merge with the next one
+    std::uint32_t rank;  // rank of the merge with the next symbol
     std::int32_t previous, next;
   };
   static constexpr std::size_t entries = 1 << 17, key_bytes = 4 << 20, most_ids = 2 << 20;
@@ -53,16 +54,16 @@ class WordCache {
   std::size_t used_ = 0;
 };
 
-/// Words to tokens. Immutable once made; threads share it.
+/// Converts words to tokens. Immutable once made, so threads can share it.
 class Bpe {
  public:
   struct Options {
     bool bytes = true;  ///< symbols are bytes; false: characters
     bool byte_fallback =
         false;  ///< unknown characters become byte tokens <0x00> to <0xFF> if all of them exist
-    bool ignore_merges = false;  ///< a word of the vocabulary is that token, whatever the merges say
-    bool fuse_unknown = false;   ///< neighbouring unknown characters are one token
-    std::int64_t unknown = -1;   ///< the token of what is no symbol; -1: there is none
+    bool ignore_merges = false;  ///< a word in the vocabulary is one token, regardless of the merges
+    bool fuse_unknown = false;   ///< adjacent unknown characters become one token
+    std::int64_t unknown = -1;   ///< token for an unknown symbol; -1: none
   };
   struct Merge {
     TokenId left, right, result;
@@ -71,7 +72,7 @@ class Bpe {
   /// With `bytes`, the keys of the vocabulary are bytes. Throws Error(data) that starts with `name`.
   Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merges, Options options);
 
-  /// Appends the tokens of a word. Throws Error(data) for what is no symbol where there is no unknown token.
+  /// Appends the tokens of a word. Throws Error(data) for an unknown symbol if there is no unknown token.
   void encode(std::string_view word, WordCache& cache, Ids& out) const;
 
   Vocabulary const& vocabulary() const { return vocabulary_; }
@@ -95,7 +96,7 @@ class Bpe {
   Options options_;
   std::vector<Slot> slots_;
   std::size_t mask_ = 0;
-  std::array<std::int64_t, 256> first_{};  // the symbol of a byte, or of an ASCII character
+  std::array<std::int64_t, 256> first_{};  // symbol of each byte or ASCII character
   std::array<std::int64_t, 256> fallback_{};
 };
 

@@ -22,7 +22,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text.substr(done));
 }
 
-/// Characters of the byte-level alphabet: printable bytes are themselves, the others follow from U+0100 on.
+/// Returns the characters of the byte-level alphabet: printable bytes map to themselves, the others to U+0100
+/// and up.
 std::array<char32_t, 256> byte_alphabet() {
   std::array<char32_t, 256> alphabet{};
   char32_t next = 256;
@@ -33,7 +34,7 @@ std::array<char32_t, 256> byte_alphabet() {
   return alphabet;
 }
 
-/// Whether every U+2581 of the vocabulary stands at the beginning of a token, or behind another one.
+/// Checks whether every U+2581 in the vocabulary is at the start of a token or follows another U+2581.
 bool marks_begin_tokens(Vocabulary const& vocabulary) {
   for (auto const& [token, id] : vocabulary)
     for (std::size_t at = token.find(word_mark); at != token.npos; at = token.find(word_mark, at + 1))
@@ -47,7 +48,8 @@ char const* const gpt2_expression =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 bool is_known_expression(std::string_view pattern) {
-  // GPT-2, Llama 3, Qwen 2: a match holds a letter only as the last of a run or in an ASCII contraction.
+  // GPT-2, Llama 3, Qwen 2: in a match, a letter can only be the last of a run or part of an ASCII
+  // contraction.
   std::string_view const start = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
   std::string_view const end = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
   if (pattern == gpt2_expression) return true;
@@ -136,7 +138,7 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
         std::any_of(token.content.begin(), token.content.end(), [](char c) { return (c & 0x80) != 0; }))
       return Cuts::nowhere;
   if (!bpe_.options().bytes) {
-    // A space must have become a mark, and that must begin a word.
+    // A cut needs spaces to be replaced by U+2581, and U+2581 to start a word.
     bool marked = false;
     for (Normalizer const& normalizer : normalizers_)
       if (auto const* const replace = std::get_if<Replace>(&normalizer))
@@ -165,7 +167,7 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
 std::size_t BpeTokenizer::cut(std::string_view bytes, std::size_t least) const {
   if (cuts_ == Cuts::nowhere || bytes.size() < all_.longest() + 1) return 0;
   bool const lines = cuts_ == Cuts::spaces_and_lines;
-  // What lies behind must hold the longest added token, so that none is cut unseen.
+  // The text after the cut must be able to hold the longest added token, so that no token is cut unnoticed.
   for (std::size_t at = bytes.size() - all_.longest() - 1; at >= std::max<std::size_t>(least, 1); --at)
     if ((bytes[at] == ' ' || (lines && bytes[at] == '\n')) && letter_before(bytes, at) &&
         !all_.touch(bytes, at))
@@ -221,7 +223,7 @@ class BpeEncoder final : public Encoder {
     if (done < text.size()) encode(text.substr(done), done);
   }
 
-  /// `first`: something may be put before it; `document`: it is the first of its document.
+  /// `first`: a prefix may be added to the text. `document`: the text is the first of its document.
   void normalized(std::string_view text, bool first, bool document, Ids& out) {
     for_each_section(tokenizer_.normalized_, text, out, [&](std::string_view section, std::size_t at) {
       words(section, first || at > 0, document && at == 0, out);
@@ -243,7 +245,7 @@ class BpeEncoder final : public Encoder {
         tokenizer_.bpe_.encode(piece, cache_, out);
         continue;
       }
-      // No merge crosses the beginning of a word, so each is encoded by itself, and remembered.
+      // No merge crosses the start of a word, so words are encoded separately and cached.
       std::size_t begin = 0;
       for (std::size_t at = 0; at < piece.size();) {
         std::size_t end = at;
@@ -272,7 +274,7 @@ class BpeEncoder final : public Encoder {
         bool const number = is_number(next_character(piece, at));
         stretches_.push_back({piece.substr(begin, at - begin), number});
       }
-      // Only digits stand alone; what lies between them stays together.
+      // Only digits are separated. The text between them stays together.
       std::vector<Stretch> joined;
       for (Stretch const& stretch : stretches_)
         if (!joined.empty() && !joined.back().matches && !stretch.matches)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer of type BPE as tokenizer.json describes it: added tokens, normalizers, pre-tokenizers, model.
+// Provides a BPE tokenizer as tokenizer.json describes it: added tokens, normalizers, pre-tokenizers and
+// model.
 #pragma once
 
 #include <cstddef>
@@ -31,13 +32,13 @@ using Normalizer = std::variant<Form, Prepend, Replace>;
 
 struct ByteLevel {
   bool prefix_space = false;
-  bool split = true;  ///< by GPT-2's expression
+  bool split = true;  ///< splits by GPT-2's expression
 };
 struct Split {
   Expression expression;
   Delimiter delimiter = Delimiter::isolated;
   bool invert = false;
-  bool known = false;  ///< a letter before a space or a line's end always ends a piece
+  bool known = false;  ///< a letter before a space or a line end always ends a piece
 };
 struct Digits {
   bool individual = false;
@@ -50,17 +51,17 @@ struct Metaspace {
 };
 using PreTokenizer = std::variant<ByteLevel, Split, Digits, Metaspace>;
 
-/// What a folder's files say, read and checked.
+/// A tokenizer as a folder's files describe it, read and checked.
 struct BpeDescription {
-  std::string name;       ///< of the file, for messages
-  Vocabulary vocabulary;  ///< keyed by the bytes of tokens if symbols are bytes
-  Vocabulary spelled;     ///< the file's own spelling in that case; else empty
+  std::string name;       ///< file name for messages
+  Vocabulary vocabulary;  ///< keyed by token bytes if symbols are bytes
+  Vocabulary spelled;     ///< keyed by the file's spelling if symbols are bytes; else empty
   std::vector<Bpe::Merge> merges;
   Bpe::Options model;
   std::vector<AddedToken> added;
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
-  Ids before, behind;  ///< what the post-processor puts around a text
+  Ids before, behind;  ///< tokens that the post-processor puts around a text
 
   /// Returns the vocabulary with the spelling of the file.
   Vocabulary const& tokens() const { return spelled.empty() ? vocabulary : spelled; }
@@ -86,7 +87,7 @@ class BpeTokenizer final : public Tokenizer {
   friend class BpeEncoder;
 
   std::string normalize(std::string_view text, bool begins) const;
-  /// Where texts may be cut: before a space, before a line's end, or nowhere.
+  /// The positions where a text may be cut: before a space, before a line end, or nowhere.
   enum class Cuts { nowhere, spaces, spaces_and_lines };
   Cuts find_cuts() const;
 
@@ -96,14 +97,15 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<PreTokenizer> pre_tokenizers_;
   Bpe bpe_;
   AddedTokens raw_, normalized_, all_;
-  bool spaces_end_words_ = false;  // no token has U+2581 behind another character
+  bool spaces_end_words_ = false;  // no token has U+2581 after another character
   Cuts cuts_ = Cuts::nowhere;
 };
 
-/// The bytes that a token of the byte-level alphabet stands for; none where a character is not of it.
+/// Returns the bytes that a token of the byte-level alphabet represents; nothing if a character is not in the
+/// alphabet.
 std::optional<std::string> bytes_of(std::string_view token);
-/// GPT-2's expression, and whether an expression is one whose pieces always end after a letter that a space
-/// or a line's end follows.
+/// gpt2_expression is GPT-2's expression. is_known_expression checks whether the pieces of an expression
+/// always end after a letter that is followed by a space or a line end.
 extern char const* const gpt2_expression;
 bool is_known_expression(std::string_view pattern);
 

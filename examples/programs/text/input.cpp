@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t buffer_bytes = 256 * 1024;
 
-/// A descriptor read through a buffer whose first bytes can be looked at.
+/// Reads a file descriptor through a buffer and can inspect the first bytes.
 class RawBytes {
  public:
   explicit RawBytes(std::string const& path)
@@ -42,13 +42,13 @@ class RawBytes {
   std::string const& name() const { return name_; }
   std::int64_t consumed() const { return consumed_; }
 
-  /// What is left in the buffer, or the next bytes of the file; empty at the end.
+  /// Returns the rest of the buffer or the next bytes of the file; empty at the end.
   std::string_view next() {
     if (begin_ == end_) begin_ = end_ = 0, load();
     return {buffer_.data() + begin_, end_ - begin_};
   }
   void take(std::size_t bytes) { begin_ += bytes; }
-  /// The first bytes, up to `size`; before anything is taken.
+  /// Returns up to `size` first bytes. Call it before any byte is consumed.
   std::string_view head(std::size_t size) {
     while (end_ < size && load()) {
     }
@@ -124,7 +124,7 @@ class GzipStream final : public ByteStream {
       if (code == Z_MEM_ERROR) throw std::bad_alloc();
       if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
         raw_.refuse("the gzip file is damaged; fetch it again");
-      if (code == Z_STREAM_END) {  // another one may follow
+      if (code == Z_STREAM_END) {  // another stream may follow
         between_ = ended_ = true;
         ::inflateReset(&state_);
       }
@@ -171,7 +171,7 @@ class ZstdStream final : public ByteStream {
  private:
   RawBytes raw_;
   ZSTD_DStream* state_;
-  std::size_t left_ = 0;  // not 0: within a frame
+  std::size_t left_ = 0;  // not 0 within a frame
 };
 
 /// A compressed stream whose first uncompressed bytes can be inspected.
@@ -210,10 +210,10 @@ Ending ending_of(std::string name) {
 
 /// The content of a file whose name ends in .json.
 enum class JsonKind {
-  text,     ///< no object and no array
-  objects,  ///< one object a line, of which there are several
-  object,   ///< one object on the one line
-  other     ///< an array, or an object over several lines
+  text,     ///< neither an object nor an array
+  objects,  ///< several objects, one per line
+  object,   ///< one object on the only line
+  other     ///< an array, or an object that spans lines
 };
 
 /// Returns the kind of a .json file. Reads up to its second line that is not blank.
@@ -297,7 +297,8 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     if (ending == Ending::jsonl) file.records = true;
     if (ending == Ending::json) {
       JsonKind const kind = json_kind(path);
-      // In a folder, such as one of a program's sources, a file of one value is text like its neighbours.
+      // In a folder, such as one with a program's sources, a .json file with one value is text like its
+      // neighbours.
       file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
       if (kind == JsonKind::other && named)
         throw Error(ErrorKind::data, files::path_text(path) +
@@ -317,7 +318,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
       if (path.ends_with(".bin"))
         throw Error(ErrorKind::data,
                     files::path_text(path) + ": is a token file by its name; name text, or rename it");
-      if (path != "-") (void)ByteStream::open(path);  // refuses it now, and not after hours
+      if (path != "-") (void)ByteStream::open(path);  // reports an unreadable file now and not after hours
       add(path, true);
       continue;
     }
@@ -342,7 +343,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
       try {
         fill(*ByteStream::open(name), head, 1);
       } catch (Error const&) {
-        head.clear();  // of another kind, or damaged
+        head.clear();  // of another format, or damaged
       }
       if (head.empty())
         ++inputs.skipped;

@@ -30,11 +30,11 @@ std::string shown(InputFile const& file) {
   return file.path == "-" ? "standard input" : files::path_text(file.path);
 }
 
-/// Bytes of one file that are encoded together: lines of records, or a stretch of one text.
+/// Bytes of one file that are encoded together: lines of records, or a section of a text.
 struct Block {
   InputFile const* file = nullptr;
   std::string bytes;
-  std::int64_t line = 0;  // lines before it
+  std::int64_t line = 0;  // lines before this block
   bool begins = false, ends = false;
   Position after;
 };
@@ -50,7 +50,7 @@ class BlockReader {
     for (std::size_t i = 0; i < at_.file && i < files.size(); ++i) packed_before_ += files[i].size;
   }
 
-  /// The next block, or none at the end.
+  /// Returns the next block; nothing at the end.
   std::optional<Block> next() {
     for (;;) {
       if (at_.file >= files_.size()) return std::nullopt;
@@ -88,7 +88,7 @@ class BlockReader {
                   shown(file) + ": is shorter than when the run began; start anew without --resume");
   }
 
-  /// Fills the carry up to `size`, or to what --data-bytes leaves; false when nothing follows.
+  /// Fills the carry up to `size` bytes or the limit of --data-bytes. Returns false if nothing follows.
   bool fill_carry(std::size_t size) {
     if (limit_ == 0) return fill(*stream_, carry_, size);
     auto const left = static_cast<std::size_t>(std::max<std::int64_t>(0, limit_ - at_.bytes));
@@ -100,7 +100,7 @@ class BlockReader {
     carry_.erase(0, bytes);
   }
 
-  /// Up to a place where the text may be cut. True for the last one.
+  /// Takes text up to a position where it may be cut. Returns true for the last block.
   bool take_text(Block& block) {
     for (std::size_t size = stretch_;; size *= 2) {
       if (!fill_carry(size)) {
@@ -123,7 +123,7 @@ class BlockReader {
     }
   }
 
-  /// Whole lines; the last line of a file needs no end. True for the last block.
+  /// Takes whole lines. The last line of a file needs no line end. Returns true for the last block.
   bool take_lines(Block& block) {
     bool more = true;
     for (std::size_t size = longest_stretch; more; size *= 2) {
@@ -131,7 +131,7 @@ class BlockReader {
       std::size_t end = carry_.rfind('\n');
       auto const left = static_cast<std::size_t>(std::max<std::int64_t>(1, limit_ - at_.bytes));
       limit_reached_ = limit_ > 0 && carry_.size() >= left;
-      if (limit_reached_) {  // the record with the last byte is the last one
+      if (limit_reached_) {  // the record that contains the last byte is the last one
         end = carry_.find('\n', left - 1);
         if (end != carry_.npos) return take(block, end + 1), true;
       } else if (more && end != carry_.npos) {
@@ -145,7 +145,7 @@ class BlockReader {
     return take(block, carry_.size()), true;
   }
 
-  /// A limit may lie within a character: its first bytes are left out.
+  /// Drops the first bytes of a character that the limit has cut.
   void drop_part_of_character() {
     std::size_t at = carry_.size();
     for (int back = 0; back < 3 && at > 0 && (static_cast<unsigned char>(carry_[at - 1]) & 0xc0) == 0x80;
@@ -218,12 +218,12 @@ class BlockEncoder {
   std::string storage_;
 };
 
-/// What the threads share: blocks to encode, results by their number, and what went wrong.
+/// The state that threads share: blocks to encode, results by number, and errors.
 class Exchange {
  public:
   explicit Exchange(std::size_t window) : window_(window) {}
 
-  /// Waits for room; false when the run ends.
+  /// Waits until the queue accepts a block. Returns false when the run ends.
   bool offer(Block&& block) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || offered_ - taken_ < window_; });
@@ -232,7 +232,7 @@ class Exchange {
     changed_.notify_all();
     return true;
   }
-  /// No more blocks come, by an error perhaps.
+  /// Marks the end of the blocks, possibly with an error.
   void finish(std::exception_ptr error) {
     std::lock_guard const lock(mutex_);
     finished_ = true;
@@ -257,7 +257,7 @@ class Exchange {
     failures_[number] = error;
     changed_.notify_all();
   }
-  /// The next result in order, none at the end. Throws what became of it.
+  /// Returns the next result in order; nothing at the end. Throws the error of that result, if any.
   std::optional<Encoded> take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {

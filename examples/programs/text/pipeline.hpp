@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs to tokens on several threads: blocks are read in order, encoded by whichever thread is free, and
-// given on in order, so the result is the same on any number of threads. Memory does not grow with the
-// inputs.
+// Encodes inputs to tokens on several threads. Blocks are read in order, encoded by any free thread, and
+// delivered in order, so the result does not depend on the number of threads. Memory use does not grow with
+// the inputs.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,22 @@
 namespace programs {
 namespace text {
 
-/// A place between two blocks.
+/// A position between two blocks.
 struct Position {
-  std::size_t file = 0;     ///< of the inputs
-  std::int64_t offset = 0;  ///< unpacked bytes of that file
-  std::int64_t line = 0;    ///< lines of that file, of records
-  std::int64_t bytes = 0;   ///< unpacked bytes of all files
-  std::int64_t packed = 0;  ///< bytes of all files as they lie on the disk, for the bar
+  std::size_t file = 0;     ///< index in the inputs
+  std::int64_t offset = 0;  ///< uncompressed bytes in that file
+  std::int64_t line = 0;    ///< lines in that file, for records
+  std::int64_t bytes = 0;   ///< uncompressed bytes in all files
+  std::int64_t packed = 0;  ///< bytes of all files as stored on disk, for the progress bar
 };
 
-/// The approximate largest number of bytes of a text that are encoded together.
+/// The approximate maximum number of bytes of a text that are encoded together.
 inline constexpr std::size_t longest_stretch = 256 * 1024;
 
 struct PipelineOptions {
   int threads = 1;
-  std::string field = "text";             ///< the field with the text of a record
-  std::int64_t data_bytes = 0;            ///< unpacked bytes to read; 0: all. The last record is read in full
+  std::string field = "text";             ///< the field of a record that holds the text
+  std::int64_t data_bytes = 0;            ///< uncompressed bytes to read, up to a record's end; 0: all
   Position start{};                       ///< position where an earlier run ended
   std::size_t stretch = longest_stretch;  ///< bytes of a text that are encoded together
 };
@@ -41,18 +41,18 @@ struct PipelineOptions {
 /// a share of them.
 std::size_t stretch_for(std::int64_t bytes, double share);
 
-/// What one block gave.
+/// The result of one block.
 struct Encoded {
   Ids ids;
-  std::vector<std::size_t> ends;  ///< where each of its parts ends: a record, or a stretch of a text
-  std::int64_t documents = 0;     ///< that end in it
-  std::int64_t empty = 0;         ///< documents without text, which give nothing
-  std::int64_t replaced = 0;      ///< U+FFFD in the place of bytes that are no UTF-8
-  Position after;                 ///< what comes next
+  std::vector<std::size_t> ends;  ///< end of each part: a record, or a section of a text
+  std::int64_t documents = 0;     ///< documents that end in this block
+  std::int64_t empty = 0;         ///< documents without text, which have no tokens
+  std::int64_t replaced = 0;      ///< bytes that were not UTF-8, replaced by U+FFFD
+  Position after;                 ///< position after this block
 };
 
-/// Encodes all inputs. `take` gets the blocks in order, on the calling thread, and ends the run by false.
-/// Throws what went wrong first in the order of the inputs.
+/// Encodes all inputs. Calls `take` with the blocks in order on the calling thread. `take` returns false to
+/// end the run. Throws the first error in the order of the inputs.
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& take);
 

@@ -18,8 +18,8 @@ namespace text {
 
 namespace {
 
-/// Throws Error(data) with the reason of the library, without the place in its sources that some reasons
-/// have: "Internal: src/file.cc(232) [expression] text".
+/// Throws Error(data) with the library's reason. Removes the source position that some reasons have:
+/// "Internal: src/file.cc(232) [expression] text".
 void check(sentencepiece::util::Status const& status, std::string const& name) {
   if (status.ok()) return;
   std::string reason = status.ToString();
@@ -33,7 +33,7 @@ void check(sentencepiece::util::Status const& status, std::string const& name) {
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
-/// Whether a word ends before this byte and another begins there: one space between letters.
+/// Checks whether this byte is a single space between letters, so that one word ends and another begins.
 bool is_cut(std::string_view bytes, std::size_t at) {
   return bytes[at] == ' ' && at > 0 && at + 1 < bytes.size() && is_ascii_letter(bytes[at - 1]) &&
          is_ascii_letter(bytes[at + 1]);
@@ -44,7 +44,7 @@ bool is_cut(std::string_view bytes, std::size_t at) {
 struct SentencePieceTokenizer::Model {
   std::string name;
   sentencepiece::SentencePieceProcessor processor;
-  sentencepiece::SentencePieceProcessor inside;  // adds no space in front of a text
+  sentencepiece::SentencePieceProcessor inside;  // adds no space at the start of a text
   bool cuts = false;
   std::vector<AddedToken> list;
   AddedTokens added{{}};
@@ -60,8 +60,9 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
   // Repeated protobuf fields are merged: this adds normalizer_spec (3) with add_dummy_prefix (3) false.
   check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
-  // A text may be cut before a space when a space begins a word, for the library puts one in front of a text.
-  // The mark of an unknown word must be a piece of its own, or neighbouring unknown words are one token.
+  // A text may be cut before a space if a space starts a word, since the library adds one at the start of a
+  // text. The mark of an unknown word must be a separate piece. Otherwise adjacent unknown words would be one
+  // token.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
   bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);
@@ -87,7 +88,7 @@ void SentencePieceTokenizer::add_tokens(std::vector<AddedToken> tokens, bool leg
 
 namespace {
 
-/// Encodes word by word where a text may be cut, and remembers words: the library takes its time.
+/// Encodes word by word if a text may be cut, and caches words, because the library is slow.
 class SentencePieceEncoder final : public Encoder {
  public:
   explicit SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model)
@@ -99,7 +100,7 @@ class SentencePieceEncoder final : public Encoder {
       if (end <= done) return;
       std::string_view part = text.substr(done, end - done);
       bool const first = done == 0, goes_on = first && !begins;
-      if (goes_on && part.starts_with(' ')) part.remove_prefix(1);  // the library adds it again
+      if (goes_on && part.starts_with(' ')) part.remove_prefix(1);  // the library adds it back
       words(part, goes_on || model_->legacy || (first && model_->prefix), out);
     };
     while (auto const match = model_->added.find(text, next, done)) {
@@ -114,7 +115,7 @@ class SentencePieceEncoder final : public Encoder {
  private:
   static constexpr std::size_t longest_word = 64, most_words = 1 << 16;
 
-  /// `prefix`: the library adds a space in front.
+  /// `prefix`: the library adds a space at the start.
   void words(std::string_view text, bool prefix, Ids& out) {
     std::size_t begin = 0;
     auto const add = [&](std::string_view one) {

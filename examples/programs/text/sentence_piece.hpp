@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A SentencePiece model through libsentencepiece: LLaMA 2's tokenizer.model, and unigram models.
+// Provides SentencePiece tokenizers through libsentencepiece: LLaMA 2's tokenizer.model and unigram models.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 namespace programs {
 namespace text {
 
-/// Throws Error(data) that starts with `name` for a model whose bytes libsentencepiece would end the program
-/// for, or read beyond.
+/// Checks the bytes of a model that would make libsentencepiece abort the program or read out of bounds.
+/// Throws Error(data), which starts with `name`.
 void check_sentence_piece_model(std::string_view bytes, std::string const& name);
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  /// Throws Error(data) whose text begins with `name`.
+  /// Throws Error(data), which starts with `name`.
   SentencePieceTokenizer(std::string const& bytes, std::string name);
   ~SentencePieceTokenizer() override;
 
@@ -44,7 +44,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     hash_ = std::move(hash);
   }
 
-  struct Model;  // libsentencepiece's, which this header does not show
+  struct Model;  // hides libsentencepiece from this header
 
  private:
   std::string name_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libsentencepiece takes on trust of a model, and ends the program for or reads beyond: held against the
-// bytes before the library sees them.
+// Checks the parts of a model that libsentencepiece does not validate and that could make it abort the
+// program or read out of bounds.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,12 +18,13 @@ namespace text {
 
 namespace {
 
-/// The fields of a message of protocol buffers, one after the other.
+/// Iterates over the fields of a protocol buffers message.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
-  /// False at the end, and where the bytes are no message (then `broken`).
+  /// Advances to the next field. Returns false at the end, or if the bytes are not a message (then sets
+  /// `broken`).
   bool next() {
     std::uint64_t tag = 0, size = 0;
     if (rest_.empty() || !number(tag)) return false;
@@ -45,7 +46,7 @@ class Fields {
   }
 
   std::uint64_t field = 0;
-  std::string_view bytes;  ///< of a text, of bytes or of a message
+  std::string_view bytes;  ///< of a string, bytes or message field
   bool broken = false;
 
  private:
@@ -68,8 +69,8 @@ class Fields {
   std::string_view rest_;
 };
 
-/// Whether the rules of a normalizer, a double array of darts-clone and the texts that it leads to, stay
-/// within their bytes.
+/// Checks whether a normalizer's rules stay within their bytes: a darts-clone double array and the texts that
+/// it refers to.
 bool is_whole(std::string_view rules) {
   std::uint32_t size = 0;
   if (rules.empty()) return true;

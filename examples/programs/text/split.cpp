@@ -25,7 +25,8 @@ std::string message_of(int code) {
   return reinterpret_cast<char const*>(text);
 }
 
-/// What Unicode 15 to 16 added to a category, which PCRE2 10.42 does not know yet: first-last, hexadecimal.
+/// Characters that Unicode 15 to 16 added to a category and PCRE2 10.42 does not know: first-last,
+/// hexadecimal.
 constexpr std::pair<char, char const*> additions[] = {
     {'L',
      "1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85 10ec2-10ec4 1123f-11240 11380-11389 "
@@ -46,7 +47,7 @@ constexpr std::pair<char, char const*> additions[] = {
      "1fada-1fadc 1fadf 1fae8-1fae9 1faf7-1faf8 1fbcb-1fbef"},
 };
 
-/// The additions to a category in the words of PCRE2; empty for one of which none are known.
+/// Returns the additions to a category in PCRE2 syntax; empty if none are known.
 std::string additions_to(std::string_view category) {
   std::string out;
   for (auto const& [letter, ranges] : additions) {
@@ -99,7 +100,7 @@ void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, 
 }
 
 std::string pcre_pattern(std::string const& name, std::string_view pattern) {
-  // PCRE2's own \s has U+180E too.
+  // PCRE2's own \s also includes U+180E.
   constexpr char spaces[] =
       "\\t-\\r\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
   auto const refuse = [&](std::string_view what) {
@@ -179,7 +180,7 @@ Expression::Expression(std::string const& name, std::string_view pattern) : name
     throw Error(ErrorKind::data, name + ": cannot use the expression '" + files::printable(pattern) + "' (" +
                                      message_of(code) + "); use a tokenizer without it");
   code_ = std::shared_ptr<void>(made, [](void* code_) { pcre2_code_free(static_cast<pcre2_code*>(code_)); });
-  (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without it matches are slower, and the same
+  (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without JIT it is slower but equivalent
 }
 
 void Expression::split(std::string_view text, Delimiter delimiter, bool invert, MatchRoom& room,
@@ -195,7 +196,7 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
   auto const* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   auto& stretches = room.stretches_;
   stretches.clear();
-  bool const plain = delimiter == Delimiter::isolated;  // by far the most frequent: no list is needed
+  bool const plain = delimiter == Delimiter::isolated;  // by far the most common case, which needs no list
   auto const add = [&](std::size_t from, std::size_t to, bool matches) {
     if (from == to) return;
     if (plain)
@@ -214,7 +215,7 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
     add(done, ends[0], false);
     add(ends[0], ends[1], true);
     done = at = ends[1];
-    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);  // an empty match cuts there
+    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);  // empty match
   }
   add(done, text.size(), false);
   if (!plain) join_stretches(stretches, delimiter, out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A text in pieces by a regular expression, as the pre-tokenizers of a tokenizer.json ask for it.
+// Splits a text by a regular expression, as the pre-tokenizers of a tokenizer.json do.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ namespace text {
 
 using Pieces = std::vector<std::string_view>;
 
-/// What becomes of what matches (the delimiter), in the words of the format.
+/// The handling of a match (the delimiter), in the terms of tokenizer.json.
 enum class Delimiter { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// The pieces of text of which it is known where they match: stretches in the order of the text, none empty,
-/// nothing between them left out.
+/// A piece of a text with a flag that says whether it matches. Pieces are in text order, not empty, and cover
+/// the whole text.
 struct Stretch {
   std::string_view text;
   bool matches;
 };
 void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, Pieces& out);
 
-/// Room for one match; one a thread and expression.
+/// Scratch memory for one match, one per thread and expression.
 class MatchRoom {
  public:
   MatchRoom() = default;
@@ -36,15 +36,16 @@ class MatchRoom {
   std::vector<Stretch> stretches_;
 };
 
-/// A regular expression in the dialect of tokenizer.json (Oniguruma's), run by PCRE2. Immutable; threads
-/// share it.
+/// A regular expression in the dialect of tokenizer.json (Oniguruma's), run by PCRE2. Immutable, so threads
+/// can share it.
 class Expression {
  public:
-  /// Throws Error(data) that starts with `name` for what PCRE2 cannot compile or understands otherwise.
+  /// Throws Error(data), which starts with `name`, if PCRE2 cannot compile the pattern or would interpret it
+  /// differently.
   Expression(std::string const& name, std::string_view pattern);
 
-  /// Appends the pieces of valid UTF-8. With `invert` the delimiter is what does not match. Throws
-  /// Error(data) when the expression gives up.
+  /// Appends the pieces of valid UTF-8 text. With `invert`, the delimiter is the text between matches. Throws
+  /// Error(data) if PCRE2 gives up.
   void split(std::string_view text, Delimiter delimiter, bool invert, MatchRoom& room, Pieces& out) const;
 
  private:
@@ -52,7 +53,7 @@ class Expression {
   std::shared_ptr<void> code_;
 };
 
-/// An expression of Oniguruma in the words of PCRE2, with the same white space. Throws Error(data).
+/// Translates an Oniguruma expression to PCRE2 syntax with the same white space. Throws Error(data).
 std::string pcre_pattern(std::string const& name, std::string_view pattern);
 
 }  // namespace text

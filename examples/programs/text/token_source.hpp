@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text as tokens in memory, for a training that reads text itself.
+// Provides text as tokens in memory, for training that reads text directly.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// The tokens that prepare would write of these files and folders, in memory: 4 bytes each. Without paths
-/// those of `default_data_path`. `threads` 0: all cores. Throws Error(data).
+/// Returns the tokens that `prepare` would write for these files and folders. Takes 4 bytes of memory per
+/// token. Reads `default_data_path` if there are no paths. `threads` 0: all cores. Throws Error(data).
 TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths, std::string const& field,
                       int threads, TokenOptions options);
 
-/// Makes the tokens of a record, as those of a document: with what the tokenizer puts around it. For one
-/// thread.
+/// Returns an encoder that converts a record to tokens like a document, with the tokens that the tokenizer
+/// puts around it. Use it on one thread only.
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer);
 
 }  // namespace text

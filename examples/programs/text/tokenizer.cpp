@@ -43,11 +43,11 @@ std::string bytes_in(Path const& path) {
   return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
 }
 
-/// The files of a tokenizer, and what they say together.
+/// The files of a tokenizer and their combined content.
 struct Folder {
   Path place;
-  std::string read;  // the files' names, for people
-  std::string all;   // their bytes, for the hash
+  std::string read;  // file names for messages
+  std::string all;   // bytes of the files for the hash
   Json config, map,
       added;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json; null if missing
 
@@ -58,7 +58,7 @@ struct Folder {
     return bytes;
   }
   Json take_json(char const* name) { return is_file(place / name) ? parsed(name, take(name)) : nullptr; }
-  /// Parses a file as Python does, which also reads NaN, Infinity and half a surrogate pair.
+  /// Parses a file as Python does, which also accepts NaN, Infinity and unpaired surrogates.
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
     if (json.is_discarded())
@@ -193,11 +193,11 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
 
 /// The tokenizer class that transformers uses for a folder.
 struct TokenizerClass {
-  std::string key;     ///< the file and the key that say it; empty if none does
-  std::string value;   ///< as it is written there
-  bool model = false;  ///< it is a type of model, which implies a tokenizer class
+  std::string key;     ///< the file and the key that define it; empty if none does
+  std::string value;   ///< as written there
+  bool model = false;  ///< the value is a model type, which implies a tokenizer class
 
-  /// Checks whether the class (without a final "Fast"), or the type of model, is one of these.
+  /// Checks whether the class (without a final "Fast") or the model type is in these lists.
   bool is_one_of(std::initializer_list<std::string_view> classes,
                  std::initializer_list<std::string_view> models) const {
     std::string_view name = value;
@@ -205,7 +205,7 @@ struct TokenizerClass {
     auto const& known = model ? models : classes;
     return std::find(known.begin(), known.end(), name) != known.end();
   }
-  /// No class, or one that adds nothing to what the files say.
+  /// Checks whether there is no class, or one that adds nothing to the files.
   bool is_plain() const {
     return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
   }
@@ -234,12 +234,12 @@ TokenizerClass class_of(Folder const& folder) {
   return found.value.empty() ? of(config, "config.json", "model_type") : found;
 }
 
-/// Refuses a folder whose files another tokenizer class reads with another meaning.
+/// Refuses a folder whose tokenizer class gives the files another meaning.
 [[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
   throw Error(ErrorKind::data, name.key + " is " + files::printable(name.value, 60) + std::string(meaning));
 }
 
-/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, where the tokenizer class does.
+/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json if the tokenizer class does.
 /// Throws Error(data) if tessera cannot.
 void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   TokenizerClass const name = class_of(folder);
@@ -251,7 +251,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   if (name.is_plain() || (!given && !implied)) return;
   auto& stages = d.pre_tokenizers;
   bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
-  if (byte_level && name.is_llama()) return;  // transformers reads these without the class
+  if (byte_level && name.is_llama()) return;  // transformers reads these files without the class
   if (byte_level && stages.size() == 1) {
     std::get<ByteLevel>(stages.front()).prefix_space = wanted;
     return;
@@ -271,7 +271,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
                     "; make both agree");
 }
 
-/// Checks whether the bytes are a vocabulary of tiktoken: lines of base64, a space and a rank.
+/// Checks whether the bytes are a tiktoken vocabulary: lines of base64, a space and a rank.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
   if (line.ends_with('\r')) line.remove_suffix(1);
@@ -281,7 +281,7 @@ bool is_tiktoken(std::string_view bytes) {
          line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
-/// The token that ends a document: the one asked for, the folder's, or one of the usual names.
+/// Returns the token that ends a document: the requested one, the folder's, or one with a common name.
 Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& asked, Ids const& behind) {
   if (asked == "none") return behind;
   std::string name = asked.empty() ? folder.special("eos_token") : asked;
@@ -315,7 +315,7 @@ std::string Tokenizer::document_form() const {
 std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::string const& end_of_text) {
   std::error_code code;
   Path place = path;
-  std::string only;  // a file that was named itself
+  std::string only;  // the file, if a file was named instead of a folder
   if (!std::filesystem::is_directory(place, code)) {
     if (!is_file(place))
       throw Error(ErrorKind::data,
@@ -373,7 +373,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    // The class's own bos_token, eos_token and unk_token, each unless a file says otherwise.
+    // Adds the class's default bos_token, eos_token and unk_token unless a file defines them.
     std::string const usual = "<|endoftext|>";
     for (char const* key : {"bos_token", "eos_token", "unk_token"})
       if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A value of the file with its path, which messages name.
+/// A JSON value of the file with its path for messages.
 class Node {
  public:
   Node(std::string const& file, Json const& value, std::string path = {})
@@ -39,7 +39,7 @@ class Node {
   std::string const& file() const { return file_; }
   std::string const& path() const { return path_; }
 
-  /// A member; null where it is absent.
+  /// Returns a member; null if it is absent.
   Node operator[](char const* key) const {
     if (!value_.is_object()) refuse("must be an object");
     static Json const null;
@@ -71,7 +71,7 @@ class Node {
   void check_depth() const {
     if (std::count(path_.begin(), path_.end(), '[') > 32) refuse("is nested too deeply");
   }
-  /// A member that must be absent, null, false or empty.
+  /// Refuses a member unless it is absent, null, false or empty.
   void no(char const* key) const {
     Node const member = (*this)[key];
     auto const& v = member.value_;
@@ -108,7 +108,7 @@ void to_bytes(BpeDescription& d) {
   d.spelled = std::exchange(d.vocabulary, std::move(bytes));
 }
 
-/// One merge of two tokens whose sum is a token too.
+/// Returns the merge of two tokens whose concatenation is also a token.
 Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view left, std::string_view right,
                     std::string const& where) {
   auto const id = [&](std::string_view token) {
@@ -233,11 +233,11 @@ void read_pre_tokenizer(Node const& node, std::vector<PreTokenizer>& out) {
   }
 }
 
-/// The ids that a post-processor puts before and behind a text.
+/// Reads the ids that a post-processor puts before and after a text.
 void read_post_processor(Node const& node, Ids& before, Ids& behind) {
   if (node.is_null()) return;
   std::string const& type = node["type"].text();
-  if (type == "ByteLevel") return;  // about offsets alone
+  if (type == "ByteLevel") return;  // affects only offsets
   if (type == "Sequence") {
     Node const list = node["processors"];
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -290,7 +290,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.name = name;
   if (Node const version = root["version"]; !version.is_null() && version.text() != "1.0")
     version.lacks(version.text(), "1.0");
-  // "truncation" and "padding" are ignored: transformers sets both anew for each text.
+  // "truncation" and "padding" are ignored, since transformers sets both for each text.
   read_normalizer(root["normalizer"], d.normalizers);
   read_pre_tokenizer(root["pre_tokenizer"], d.pre_tokenizers);
   read_post_processor(root["post_processor"], d.before, d.behind);

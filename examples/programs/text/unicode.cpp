@@ -48,7 +48,7 @@ bool is_word(char32_t c) {
   if (is_letter(c) || c == 0x200c || c == 0x200d) return true;
   if ((c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) ||
       (c >= 0x1f170 && c <= 0x1f189))
-    return true;  // letters in circles and squares
+    return true;  // circled and squared letters
   auto const kind = category(c);
   return (kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_NL) || kind == UTF8PROC_CATEGORY_PC;
 }

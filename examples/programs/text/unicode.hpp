@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8 and what Unicode says of a character, as tokenizers ask for it.
+// Provides UTF-8 decoding and the character properties that tokenizers use.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// The character at `at` of valid UTF-8; `at` moves behind it.
+/// Returns the character at `at` in valid UTF-8 and advances `at` past it.
 inline char32_t next_character(std::string_view text, std::size_t& at) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   auto const tail = [&](std::size_t i) { return static_cast<char32_t>(byte(i) & 0x3f); };
@@ -23,7 +23,7 @@ inline char32_t next_character(std::string_view text, std::size_t& at) {
   return at += 4, (char32_t{byte(i)} & 0x07) << 18 | tail(i + 1) << 12 | tail(i + 2) << 6 | tail(i + 3);
 }
 
-/// How many bytes the character takes that begins with this byte of valid UTF-8.
+/// Returns the length in bytes of the character that starts with this byte of valid UTF-8.
 inline std::size_t character_bytes(char first) {
   auto const byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
@@ -34,20 +34,20 @@ void append_character(std::string& text, char32_t character);
 using utf8::first_invalid;
 using utf8::repaired;
 
-/// Categories L*, and N*.
+/// Check for the Unicode categories L* and N*.
 bool is_letter(char32_t character);
 bool is_number(char32_t character);
 /// Matches \w in Rust's regular expressions: a letter, mark, digit, connector or joiner.
 bool is_word(char32_t character);
-/// White_Space.
+/// Checks for the Unicode property White_Space.
 bool is_space(char32_t character);
 
-/// The letter that ends right before `at`, told from bytes of any kind.
+/// Checks whether a letter ends right before `at`. The bytes need not be valid UTF-8.
 bool letter_before(std::string_view bytes, std::size_t at);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-/// A normal form of valid UTF-8. `text` itself where it is ASCII.
+/// Returns a normal form of valid UTF-8; `text` itself if it is ASCII.
 std::string_view normal_form(std::string_view text, Form form, std::string& storage);
 
 }  // namespace text

@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-/// How much of an interval lies in others, which are in order and apart.
+/// Returns how much of an interval is covered by others, which are sorted and disjoint.
 std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   std::int64_t sum = 0;
   auto other = std::partition_point(others.begin(), others.end(),
@@ -37,7 +37,7 @@ std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   return sum;
 }
 
-/// When a lane's entries ran in a step, in order.
+/// Returns when a lane's entries ran in a step, in order.
 std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane lane) {
   std::vector<TimeSpan> ran;
   for (TimedInstance const& instance : step.instances)
@@ -45,7 +45,7 @@ std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane l
   return ran;
 }
 
-/// When either lane that computes ran something, in order and apart.
+/// Returns when either compute lane was busy, as sorted and disjoint intervals.
 std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step) {
   std::vector<TimeSpan> all = busy(times, step, Lane::compute);
   std::vector<TimeSpan> const gradients = busy(times, step, Lane::gradients);
@@ -62,7 +62,7 @@ std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step
   return apart;
 }
 
-/// What of the step lies before, between and behind these.
+/// Returns the time of the step before, between and after these intervals.
 std::int64_t gaps(TimeSpan const& whole, std::vector<TimeSpan> const& ran) {
   std::int64_t sum = 0, end = whole.begin;
   for (TimeSpan const& each : ran) {
@@ -78,7 +78,7 @@ std::string rate(std::optional<double> const& per_second) {
   return per_second ? fixed(*per_second * 1e-9, 2) : "-";
 }
 
-/// The phase that a verb belongs to, as a place in phase_names; -1: to none, as moves do.
+/// Returns the phase of a verb as an index into phase_names; -1 for moves and other verbs without a phase.
 int phase_of(Verb verb) {
   switch (verb) {
     case Verb::forward:
@@ -100,7 +100,7 @@ int phase_of(Verb verb) {
   }
 }
 
-/// The spelling of a kind of entry in files. Six verbs have had other names, and files keep these.
+/// Returns the name of a kind of entry in files. Files keep the former names of six verbs.
 std::string stored(std::string const& kind) {
   constexpr std::pair<std::string_view, std::string_view> renamed[] = {
       {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},
@@ -331,7 +331,7 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
     first = false;
   };
   auto const microseconds = [](std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; };
-  // Viewers keep process and thread 0 for themselves.
+  // Viewers reserve process and thread 0.
   constexpr int steps_thread = 1, first_lane = 2, phases_thread = first_lane + static_cast<int>(lane_count);
   auto const name = [&](char const* what, int process, int thread, std::string const& as, int order) {
     std::string const kind(what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the entries of a few steps ran: as a trace that Perfetto opens, and as a profile.
+// Times the entries of a few steps, and writes them as a trace for Perfetto or as a profile.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,22 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A stretch of time, in nanoseconds of the machine's monotonic clock.
+/// A time span, in nanoseconds of the machine's monotonic clock.
 struct TimeSpan {
   std::int64_t begin = 0, end = 0;
 
   std::int64_t size() const { return end - begin; }
 };
 
-/// What is known of an entry of the schedule before it runs.
+/// The static facts of a schedule entry.
 struct TimedEntry {
-  std::string name;  ///< "forward h.3": verb and unit, as plan --schedule has them
+  std::string name;  ///< "forward h.3": verb and unit, as in plan --schedule
   std::string kind;  ///< "forward", "reduce reduce_scatter": verb and move
   std::string unit;  ///< "-": none
   Lane lane = Lane::compute;
-  int phase = -1;               ///< of phase_names in marks.hpp; -1: none, as moves have
-  bool collective = false;      ///< values go between ranks
-  double flops = 0, bytes = 0;  ///< bytes: of a move what it carries, of work what its operations read and
-                                ///< write at least
+  int phase = -1;               ///< index into phase_names in marks.hpp; -1: none, as for moves
+  bool collective = false;      ///< moves values between ranks
+  double flops = 0, bytes = 0;  ///< bytes: carried by a move; least read and written by work
 };
 
 struct TimedInstance {
@@ -49,7 +48,7 @@ struct TimedInstance {
 struct TimedStep {
   std::int64_t number = 0;  ///< from 1
   TimeSpan whole;
-  double reported = 0;  ///< seconds, of its StepReport
+  double reported = 0;  ///< seconds, from its StepReport
   std::vector<TimedInstance> instances;
 };
 
@@ -60,20 +59,20 @@ struct RankTimes {
   std::vector<TimedStep> steps;
 };
 
-/// Nanoseconds since some moment that is the same for all threads and processes of this machine.
+/// Returns nanoseconds on a clock that all threads and processes of this machine share.
 std::int64_t monotonic_nanoseconds() noexcept;
 
-/// Times the steps of a trainer, which it must not outlive, one after the other.
+/// Times the steps of a trainer one after the other. The trainer must outlive it.
 class StepTimer final : public EntryTimer {
  public:
-  /// Names the entries, and asks a recorded step what each costs.
+  /// Names the entries, and takes their costs from a recorded step.
   StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()> clock = &monotonic_nanoseconds);
 
-  /// The next step is timed; `end` after its ticket was read.
+  /// Starts timing the next step. Call `end` after its ticket was read.
   void begin(std::int64_t number);
-  /// Not `kept`: it warmed up what timed steps use.
+  /// Ends the step. If not `kept`, the step was a warm-up and is dropped.
   void end(double reported_seconds, bool kept = true);
-  /// The steps so far.
+  /// Moves out the steps so far.
   RankTimes take() { return std::move(times_); }
 
   std::int64_t now() noexcept override { return clock_(); }
@@ -85,26 +84,26 @@ class StepTimer final : public EntryTimer {
   RankTimes times_;
 };
 
-/// Steps to be timed one after the other.
+/// The steps to time.
 struct TimedSteps {
   std::function<Batch(std::int64_t step)> batch;
-  std::int64_t kept = 3;  ///< the most steps that are timed; one more step before them warms up
-  double enough_s = 1.0;  ///< the seconds after which no further step is timed
+  std::int64_t kept = 3;  ///< the most steps to time, after one warm-up step
+  double enough_s = 1.0;  ///< no further step is timed after this many seconds
 };
 
 /// Trains these steps and returns the times of their entries on this rank. Collective.
 RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps);
 
-/// A part of a step, from the first to the last of neighbouring entries of one phase.
+/// A part of a step: adjacent entries of one phase, from the first to the last.
 struct TimedPhase {
-  int phase = 0;  ///< of phase_names in marks.hpp
+  int phase = 0;  ///< index into phase_names in marks.hpp
   TimeSpan ran;
 };
 
-/// The phases of a step in order and apart: of two at once the one that began first lasts.
+/// Returns the phases of a step, sorted and disjoint. If two overlap, the one that began first continues.
 std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step);
 
-/// What all entries of one kind did in one lane, a step.
+/// The totals of one kind of entry in one lane, per step.
 struct KindTimes {
   std::string kind;
   std::int64_t count = 0;
@@ -120,8 +119,8 @@ struct KindTimes {
   }
 };
 
-/// A lane, a step: the kinds in the order in which they first ran. Idle is every moment in which none of its
-/// entries ran.
+/// A lane, per step. Kinds are in the order in which they first ran. Idle is all time in which no entry of
+/// the lane ran.
 struct LaneTimes {
   Lane lane = Lane::compute;
   double busy = 0, idle = 0;
@@ -132,10 +131,10 @@ struct LaneTimes {
 struct Profile {
   int rank = 0;
   std::vector<std::int64_t> steps;
-  double step = 0;  ///< as the reports say
+  double step = 0;  ///< from the reports
   std::vector<LaneTimes> lanes;
-  double collectives = 0;  ///< all of them, waiting for other ranks included
-  double hidden = 0;       ///< of that, while the compute lane ran an entry
+  double collectives = 0;  ///< all collectives, including waits for other ranks
+  double hidden = 0;       ///< the part that overlaps entries of the compute lane
 
   double exposed() const { return collectives - hidden; }
 };
@@ -145,11 +144,11 @@ std::string profile_text(Profile const& profile, std::size_t ranks);
 /// {"steps", "ranks": [{"rank", "step_ms", "lanes", "collectives"}]}.
 nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 
-/// "steps 3 to 5".
+/// Returns, for example, "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
-/// Writes Chrome's trace events: a process a rank, a thread a lane, one for the steps and one for their
-/// phases, a slice an instance. otherData says the clock and its reading at time 0, for `read_marks`.
-/// Whole or not at all; throws Error(failed) with the path.
+/// Writes Chrome's trace events: one process per rank, one thread per lane, one for the steps and one for
+/// their phases, and one slice per instance. otherData holds the clock and its reading at time 0, for
+/// `read_marks`. The write is atomic. Throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 
 }  // namespace cli

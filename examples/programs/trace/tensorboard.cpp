@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The format: a record is its length (8 bytes, little endian), the masked CRC of these, an Event message of
-// protocol buffers, and the masked CRC of that. TensorFlow's event.proto, summary.proto and tensor.proto
-// number the fields.
+// Writes event files. A record is its length (8 bytes, little endian), the masked CRC of the length, an Event
+// message of protocol buffers, and the masked CRC of the message. The field numbers are from TensorFlow's
+// event.proto, summary.proto and tensor.proto.
 #include "trace/tensorboard.hpp"
 
 #include <array>
@@ -40,7 +40,7 @@ std::string little_endian(Unsigned value) {
   return bytes;
 }
 
-/// A message of protocol buffers, field by field.
+/// Builds a protocol buffers message field by field.
 class Message {
  public:
   Message& whole(std::uint64_t field, std::int64_t value) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event files that TensorBoard reads: numbers over steps, and texts.
+// Writes event files for TensorBoard: numbers over steps, and texts.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ class EventFile {
   /// `alone`: refuses a folder that another run is writing to, since their curves would mix.
   explicit EventFile(std::filesystem::path const& folder, bool alone = false);
 
-  /// Numbers of one step. What is not finite is left out.
+  /// Writes the numbers of one step. Non-finite values are left out.
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> const& values);
-  /// A text, in Markdown.
+  /// Writes a text in Markdown.
   void text(std::string const& tag, std::string const& markdown);
 
   std::filesystem::path const& path() const noexcept { return path_; }
@@ -40,7 +40,7 @@ class EventFile {
 };
 
 namespace detail {
-/// CRC-32C (Castagnoli), as the records of event files carry it.
+/// Returns the CRC-32C (Castagnoli) that event file records use.
 std::uint32_t crc32c(std::string_view bytes);
 }  // namespace detail
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adapters of `train`: their flags, the folder that training begins with, and where they go.
+// Handles the adapters of `train`: their flags, the folder that training starts from, and the outputs.
 #pragma once
 
 #include <filesystem>
@@ -22,14 +22,14 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The flags, and what they come to.
+/// The adapter flags and their resolved values.
 struct AdapterSettings {
-  std::string lora;            ///< as given; the trainer's options have what it means
+  std::string lora;            ///< as given; the trainer's options hold the parsed values
   std::filesystem::path from;  ///< a folder; empty: adapters start from the seed
-  std::filesystem::path save;  ///< a folder; empty: they are not written alone
+  std::filesystem::path save;  ///< a folder; empty: no separate adapter output
   bool merge = false;
 
-  std::optional<AdapterWeights> weights;  ///< of `from`
+  std::optional<AdapterWeights> weights;  ///< weights read from `from`
 
   std::string text() const { return weights ? weights->name() : lora; }
 };
@@ -43,9 +43,9 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
   line.toggle("--merge", flags.merge, "fold the adapters into the weights that --save writes");
 }
 
-/// Refuses flags that contradict each other. `saved`: where the model's weights go; empty: nowhere. A --lora
-/// that is not on the line is a comparison's, and nothing to a row that trained the model's own weights or to
-/// --adapter.
+/// Refuses flags that contradict each other. `saved` is the path for the model's weights, or empty. A --lora
+/// that is not on the line comes from a comparison. It is ignored if the row trained the model's own weights
+/// or --adapter is given.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
@@ -71,8 +71,8 @@ inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora,
   if (!flags.save.empty()) AdapterWriter::check(flags.save);
 }
 
-/// Opens the folder that training begins with, which says what the adapters are. One whose dropout cannot be
-/// applied is not trained on.
+/// Opens the adapter folder that training starts from, which defines the adapters. Refuses to train an
+/// adapter whose dropout cannot be applied.
 inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vector<UnitSpec> const& units,
                          bool trains) {
   if (settings.from.empty()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of `train`: their flags, where a run goes on, and its log up to there.
+// Handles the checkpoints of `train`: their flags, the point of resumption, and the log up to it.
 #pragma once
 
 #include <algorithm>
@@ -30,20 +30,20 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The flags, and what they come to.
+/// The checkpoint flags and their resolved values.
 struct CheckpointSettings {
   std::filesystem::path folder;  ///< empty: no checkpoints
-  std::int64_t every = 0;        ///< steps between them; 0: after the last step only
-  int keep = 0;                  ///< the newest so many; 0: all
+  std::int64_t every = 0;        ///< steps between checkpoints; 0: only after the last step
+  int keep = 0;                  ///< number of newest checkpoints to keep; 0: all
   bool resume = false;
   bool async = false;
-  unsigned grace = 0;  ///< seconds that an interrupted run has to save and end; 0: as many as it takes
+  unsigned grace = 0;  ///< seconds that an interrupted run has to save and end; 0: no limit
 
-  std::optional<CheckpointInfo> from;  ///< where the run goes on
-  std::int64_t data_shift = 0;         ///< from the number of a step to that of its data
+  std::optional<CheckpointInfo> from;  ///< checkpoint from which the run resumes
+  std::int64_t data_shift = 0;         ///< added to a step's number to get the number of its data
   std::string config = {};             ///< the model's config.json
 
-  /// What the plan has for them.
+  /// Returns the checkpoint memory to plan for.
   CheckpointMemory memory() const {
     if (folder.empty()) return CheckpointMemory::none;
     return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
@@ -86,7 +86,8 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
              1u << 20);
 }
 
-/// Finds where the run goes on. Throws Error(usage) for flags that contradict each other or the folder.
+/// Finds the checkpoint from which the run resumes. Throws Error(usage) for flags that contradict each other
+/// or the folder.
 inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
   if (settings.folder.empty()) {
     for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
@@ -106,13 +107,13 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   settings.from = read_checkpoint(series.path(*newest));
 }
 
-/// What fixes which sample stands where in the order of the data.
+/// The properties that determine the order of the samples.
 struct DataIdentity {
   std::int64_t tokens = 0, sequence = 0;
-  std::int64_t samples = 0;  ///< before they begin anew
+  std::int64_t samples = 0;  ///< number of samples before they repeat
   std::string samples_are, order;
   std::uint64_t seed = 0;
-  std::int64_t whole_epochs_of = 0;  ///< the global batch where epochs end with a step of their own; else 0
+  std::int64_t whole_epochs_of = 0;  ///< the global batch if no step spans two epochs; else 0
 
   nlohmann::ordered_json json() const {
     return {{"tokens", tokens},
@@ -125,8 +126,8 @@ struct DataIdentity {
   }
 };
 
-/// Holds the run against the checkpoint that it goes on from: the same data in the same order, and a global
-/// batch that begins where the last step ended. Throws Error(config or data).
+/// Checks that the run can continue from its checkpoint: the same data in the same order, and a global batch
+/// that starts where the last step ended. Throws Error(config or data).
 inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
                           std::int64_t steps) {
   if (!settings.from) return;
@@ -158,7 +159,7 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
                 name + ": was saved from other data, which could not go on where it was: " + differ +
                     "; give the same, or start from its weights with --init " + name +
                     "/model in another folder");
-  if (data.whole_epochs_of > 0) return;  // steps have the samples that they had
+  if (data.whole_epochs_of > 0) return;  // steps have the same samples as before
   auto const samples = notes["samples"].get<std::int64_t>();
   if (samples % global_batch != 0)
     throw Error(ErrorKind::config, name + ": is after " + std::to_string(samples) +
@@ -168,9 +169,9 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   settings.data_shift = samples / global_batch - done;
 }
 
-/// Where the log of a run ends that goes on after a step: behind the last line of that step, before the first
-/// of a later one, of a summary, or that is cut off. Nothing where there is no such file yet. Throws
-/// Error(data) when the log lacks that step.
+/// Returns the offset at which to cut the log of a run that resumes after `step`: after the last line of that
+/// step, before the first line that is from a later step, is a summary or is incomplete. Returns nothing if
+/// the file does not exist. Throws Error(data) if the log lacks that step.
 inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& path, std::int64_t step) {
   std::error_code code;
   if (path.empty() || !std::filesystem::is_regular_file(path, code)) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// train: trains one model under one recipe, on the command line.
+// Provides the `train` program, which trains one model under one recipe.
 #include <iostream>
 
 #include "tessera/comm/environment.hpp"
@@ -41,7 +41,7 @@ int train(int argc, char const* const* argv) {
     std::cout << cli::deepspeed_keys_page();
     return 0;
   }
-  (void)tessera::comm::from_environment();  // refuses to run N times beside itself
+  (void)tessera::comm::from_environment();  // fails if a launcher started this program several times
   cli::Settings settings = cli::resolve(line, flags);
   cli::Names const differences = line.given("--config")
                                      ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the steps of a run took, and what its summary says of that.
+// Measures the duration of a run's steps and reports it in the summary.
 #pragma once
 
 #include <cmath>
@@ -23,30 +23,30 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The steps that count for a rate: from the end of one to the end of the next by the device's clock, however
-/// late the host reads their reports. Keeps sums, so that a run may be of any length.
+/// The timed steps, measured by the device's clock from the end of one step to the end of the next,
+/// regardless of when the host reads their reports. Stores only sums, so a run may have any length.
 class RunRates {
  public:
-  /// Something else was done since the last step: of the next one its own time counts.
+  /// Notes that other work followed the last step. For the next step only its own time counts.
   void pause() { paused_ = true; }
   void add(StepReport const& report) {
     double const took = std::exchange(paused_, false) ? report.seconds : report.interval;
     ++steps_;
     seconds_ += took;
     tokens_ += report.tokens;
-    double const off = took - mean_;  // Welford's sums
+    double const off = took - mean_;  // Welford's algorithm
     mean_ += off / static_cast<double>(steps_);
     squares_ += off * (took - mean_);
   }
 
   double seconds() const { return seconds_; }
-  /// Tokens a second over all ranks; 0 before the first step.
+  /// Returns tokens per second over all ranks; 0 before the first step.
   double rate() const { return seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0; }
-  /// Of the steps, in seconds.
+  /// Returns the standard deviation of the step times in seconds.
   std::optional<double> deviation() const {
     return steps_ > 1 ? std::optional(std::sqrt(squares_ / static_cast<double>(steps_ - 1))) : std::nullopt;
   }
-  /// That as a share of their mean.
+  /// Returns the deviation as a fraction of the mean step time.
   std::optional<double> spread() const {
     return steps_ > 1 && mean_ > 0.0 ? std::optional(*deviation() / mean_) : std::nullopt;
   }
@@ -54,7 +54,7 @@ class RunRates {
     return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
   }
 
-  /// Their fields of a summary, by the names of compare's rows.
+  /// Adds the fields of a summary, named like the columns of compare's rows.
   void add_to(Json& summary) const {
     summary["avg_tokens_per_sec"] = steps_ > 0 ? Json(rate()) : Json(nullptr);
     summary["train_time_s"] = steps_ > 0 ? Json(seconds_) : Json(nullptr);
@@ -77,10 +77,10 @@ class RunRates {
   double seconds_ = 0.0, mean_ = 0.0, squares_ = 0.0;
 };
 
-/// A run's rates, and what its GPUs did and hold meanwhile. Rank 0 but for `prepare`.
+/// The rates of a run, and the use and memory of its GPUs. For rank 0 only, except `prepare`.
 class RunFigures {
  public:
-  /// Before the ranks begin.
+  /// Call it before the ranks start.
   void prepare(RecipeTable const& recipe, int ranks) {
     device_ = recipe.device;
     ranks_ = ranks;
@@ -90,31 +90,33 @@ class RunFigures {
     ceiling_ = ceiling_of(recipe, ranks, facts);
     if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
   }
-  /// The report of the first step was read.
+  /// Call it when the report of the first step has been read.
   void first_step() { first_step_s_ = process_seconds(); }
-  /// The steps from here on count.
+  /// Starts counting steps.
   void begin() {
     paused_ = false;
     if (watch_) watch_->begin();
   }
-  /// Something else was done since the last step. The GPUs were watched meanwhile, and what they drew then is
-  /// not to be told from what steps draw.
+  /// Notes that other work followed the last step. GPU figures are dropped, since they cannot be separated
+  /// from that work.
   void pause() {
     paused_ = true;
     rates.pause();
   }
-  /// The last one has ended, and every rank has its trainer.
+  /// Call it when the last step has ended and every rank still has its trainer.
   void end() {
     if (watch_ && !paused_) use_ = watch_->sums().use();
     memory_ = device_memory_of(device_, ranks_);
   }
 
-  /// `flops_per_token`: where no parameter is frozen, since the formula counts all gradients.
+  /// Returns the MFU in percent. `flops_per_token` is absent if parameters are frozen, since the formula
+  /// counts all gradients.
   std::optional<double> mfu_pct(std::optional<double> flops_per_token) const {
     if (!ceiling_ || !flops_per_token || rates.rate() == 0.0) return std::nullopt;
     return 100.0 * rates.rate() / ranks_ * *flops_per_token / ceiling_->flops;
   }
-  /// Fields of a summary, by the names of compare's rows. Those of GPUs are null on the CPU.
+  /// Adds the fields of a summary, named like the columns of compare's rows. Fields of GPUs are null on the
+  /// CPU.
   void add_to(Json& summary, std::optional<double> flops_per_token) const {
     rates.add_to(summary);
     summary["first_step_s"] = or_null(first_step_s_);
@@ -144,7 +146,7 @@ class RunFigures {
   Device device_ = Device::cpu;
   int ranks_ = 1;
   bool paused_ = false;
-  std::optional<double> first_step_s_;  // from the start of the process
+  std::optional<double> first_step_s_;  // since the start of the process
   std::optional<Ceiling> ceiling_;
   std::optional<GpuWatch> watch_;
   std::optional<GpuUse> use_;

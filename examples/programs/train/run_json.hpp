@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run of `train` says of itself in its log.
+// Defines the JSON lines that a run of `train` writes to its log.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Everything that a run was made with, for the first line of its log.
+/// Returns the complete configuration of a run, for the first line of its log.
 inline Json config_json(Settings const& settings) {
   ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;
@@ -66,7 +66,7 @@ inline Json config_json(Settings const& settings) {
   return config;
 }
 
-/// An epoch as a line of the log.
+/// Returns an epoch as a line of the log.
 inline Json epoch_json(results::EpochLogRow const& epoch) {
   return {{"epoch", epoch.epoch},
           {"steps", epoch.steps},

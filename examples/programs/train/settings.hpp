@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train` was asked to do: its flags, and the settings that they resolve to.
+// Defines the flags of `train` and resolves them to settings.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The flags as they were given.
+/// The flags as given.
 struct TrainFlags {
   TrainFlags() { slots.of<slot::device>() = name_of(default_device()); }
 
@@ -54,11 +54,11 @@ struct TrainFlags {
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
   Mesh mesh;
   PerSlot<std::string> slots;       ///< empty: the slot's default
-  bool bf16 = false, fp16 = false;  ///< other spellings of two precisions
+  bool bf16 = false, fp16 = false;  ///< aliases of two precisions
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
-  std::string freeze;  ///< as given; the options have the rule
+  std::string freeze;  ///< as given; the options hold the rule
   AdapterSettings adapters;
   std::filesystem::path validation, init, save, log, nvme_path, product_plans, tensorboard;
   double min_time = 0.0;
@@ -154,34 +154,34 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.toggle("--deepspeed-keys", flags.deepspeed_keys, "print what becomes of every key of a configuration");
 }
 
-/// What the flags mean: every number is settled and checked.
+/// The resolved and checked flags.
 struct Settings {
   ModelChoice model;
   RecipeTable recipe;
   BatchRelation relation;
   TrainerOptions options;
-  std::string freeze;  ///< the pattern; the options have the rule
+  std::string freeze;  ///< the pattern; the options hold the rule
   AdapterSettings adapters;
   DataFlags data;
-  std::optional<TokenSource> source;  ///< none when nothing is trained and no data was named
+  std::optional<TokenSource> source;  ///< empty if nothing is trained and no data was named
   std::optional<TokenSource> validation;
   std::int64_t steps = 0;
-  std::int64_t samples = 0;  ///< the first so many of the data; 0: all
-  std::int64_t epochs = 0;   ///< 0: the steps say how long
-  double min_time = 0.0;     ///< seconds that are timed at least, by steps beyond those
+  std::int64_t samples = 0;  ///< number of samples to use from the start of the data; 0: all
+  std::int64_t epochs = 0;   ///< 0: the length is given in steps
+  double min_time = 0.0;     ///< minimum of timed seconds; further steps are added if needed
   std::int64_t validate_every = 0, print_every = 0;
   std::filesystem::path init, save, log, tensorboard;
-  std::filesystem::path nvme_path;  ///< empty: a fresh folder, where one is needed
+  std::filesystem::path nvme_path;  ///< empty: a fresh folder if one is needed
   std::filesystem::path product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library's first choice
-  std::string save_config;              ///< of the folder that is saved; empty: a file is
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library's default choice
+  std::string save_config;              ///< config.json of the saved folder; empty if a file is saved
   CheckpointSettings checkpoints;
   TraceSettings trace;
-  std::string data_text;    ///< what the data is, in words
-  std::string length_from;  ///< which flag said how long
+  std::string data_text;    ///< the data in words
+  std::string length_from;  ///< the flag that sets the training length
   bool quiet = false;
 
-  /// The model's units, with its adapters and what is frozen.
+  /// Returns the model's units with adapters and frozen parameters.
   UnitLister lister() const { return trained_units(model.built.units(), recipe, options); }
   std::vector<UnitSpec> units() const { return lister()({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
@@ -199,7 +199,7 @@ struct Settings {
     loads.whole_epochs = epochs > 0;
     return loads;
   }
-  /// Every sample once.
+  /// Returns the options of a loader that reads every sample once.
   LoaderOptions validation_loader(int rank) const {
     LoaderOptions loads = loader(rank, Order::sequential);
     loads.whole_epochs = true;
@@ -214,7 +214,7 @@ struct Settings {
             .seed = options.seed,
             .whole_epochs_of = epochs > 0 ? relation.global() : 0};
   }
-  /// Samples that all steps up to one have read.
+  /// Returns the number of samples read by all steps up to `step`.
   std::int64_t samples_after(std::int64_t step) const {
     if (epochs == 0) return (step + checkpoints.data_shift) * relation.global();
     std::int64_t const in_epoch = samples_of(*source, options.sequence, samples);
@@ -234,7 +234,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   return recipe;
 }
 
-/// Refuses an output that is one of the inputs, or another output, or "-".
+/// Refuses an output that is an input, another output or "-".
 inline void check_outputs(CommandLine const& line, Settings const& settings) {
   for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
                                    std::pair("--trace", settings.trace.file)})
@@ -253,8 +253,8 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
                {"--save", settings.save / ModelFolderWriter::config_name}});
 }
 
-/// Refuses outputs that would fill their disk before the last step, beside the state that lies there until
-/// the weights are saved.
+/// Refuses outputs that would fill their disk before the last step. Counts the state that occupies the disk
+/// until the weights are saved.
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
@@ -263,7 +263,7 @@ inline void check_room_for(Settings const& settings) {
     int const ranks = static_cast<int>(settings.relation.ranks);
     std::int64_t const state =
         footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
-    // Too much by itself is refused with the plan, which says what would fit.
+    // State that is too large by itself is refused with the plan, which says what would fit.
     if (state <= host_memory::free_bytes(options.nvme_directory))
       files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
                        .bytes = state,
@@ -288,8 +288,7 @@ inline void check_folder_to_save(Settings const& settings) {
   ModelFolderWriter::check(settings.save);
 }
 
-/// Tells the schedule how many steps there are. Refuses a rate that falls after its warm-up, but never gets
-/// there.
+/// Sets the schedule's number of steps. Refuses a decaying schedule whose warm-up takes all steps.
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
@@ -301,11 +300,12 @@ inline void check_schedule(Settings& settings) {
                     std::to_string(options.warmup_steps) + " leaves none of the run's " +
                     std::to_string(options.total_steps) +
                     " steps; lower --warmup-steps, raise --steps, or give --schedule constant");
-  options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is ever asked for
+  options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is used
 }
 
-/// Power and utilisation want seconds, which a run on GPUs takes unless it was told otherwise or leaves
-/// something behind that must not depend on time. Refuses --min-time where the end must be known.
+/// Sets the minimum time. Measuring power and utilisation takes seconds, so by default a run on GPUs is timed
+/// for at least 3 s. Exceptions: its length is given, its schedule has an end, or it saves or validates
+/// weights, which must not depend on time. Refuses --min-time if the number of steps must be known.
 inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, Settings& settings) {
   constexpr double seconds_on_gpus = 3.0;
   TrainerOptions const& options = settings.options;
@@ -328,8 +328,8 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
         "--min-time goes on beyond --steps, which are all steps of a run with --checkpoint; leave one out");
 }
 
-/// Settles and checks everything that can be known before the first step but the room on disks, of which
-/// state may take some. Throws Error.
+/// Resolves and checks everything that can be known before the first step except disk space, some of which
+/// state may take. Throws Error.
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
@@ -386,7 +386,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   else if (!settings.save.empty())
     check_writable(settings.save);
   if (!settings.log.empty()) {
-    std::error_code ignored;  // a file's own folders; check_writable says what is wrong
+    std::error_code ignored;  // a log named by a file gets its folder made; check_writable reports errors
     if (line.on_line("--log") == nullptr && settings.log.has_parent_path())
       std::filesystem::create_directories(settings.log.parent_path(), ignored);
     check_writable(settings.log);
@@ -446,7 +446,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
-/// The flags that nobody gave, as they turned out; empty where giving them would be refused.
+/// Returns the resolved values of flags that were not given; empty for flags that would be refused if given.
 inline std::map<std::string, std::string> settled_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {
@@ -463,7 +463,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   return flags;
 }
 
-/// The settings and where each came from.
+/// Returns the settings and their origins.
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
   auto const origin = [&](char const* flag) { return line.origin(flag); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps of a run are timed, and what becomes of their times.
+// Selects the steps of a run that are traced and handles their times.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// What --trace, --profile and --trace-steps say.
+/// The settings of --trace, --profile and --trace-steps.
 struct TraceSettings {
-  /// Steps of a run before the first timed one. The last of them is timed too, for what that takes alone.
+  /// Steps of a run before the first traced one. The last of them is traced too, only as a warm-up of
+  /// tracing.
   static constexpr std::int64_t warmup = 2;
 
   std::filesystem::path file;  ///< empty: no trace
@@ -30,7 +31,7 @@ struct TraceSettings {
   std::int64_t steps = 3;
 
   bool asked() const { return profile || !file.empty(); }
-  /// Whether a run's step of this number, from 1, is timed for what that takes alone.
+  /// Checks whether a step, numbered from 1, is traced only as a warm-up of tracing.
   bool warms_up(std::int64_t number) const { return asked() && number == warmup; }
 };
 
@@ -41,8 +42,8 @@ inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
   line.whole("--trace-steps", settings.steps, "how many steps these are, after two that warm up", 1, 1000);
 }
 
-/// `taken`: the steps that the run takes, or that --steps gives where --min-time may add others. `silent`:
-/// nothing is printed or logged.
+/// Refuses contradicting flags. `taken`: the steps that the run takes, or that --steps gives if --min-time
+/// may add others. `silent`: nothing is printed or logged.
 inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken, bool adds,
                         bool silent) {
   if (!settings.asked()) {
@@ -61,7 +62,7 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
                                        "; raise --steps, or lower --trace-steps");
 }
 
-/// The timed steps of a run on one rank; `step` counts from 0, as the loop over steps does.
+/// Traces steps of a run on one rank. `step` counts from 0, like the loop over steps.
 class TracedSteps {
  public:
   TracedSteps(TraceSettings const& settings, std::int64_t first_step, AnyTrainer& trainer, int rank)
@@ -70,19 +71,19 @@ class TracedSteps {
         first_(first_step + TraceSettings::warmup),
         end_(settings.asked() ? first_ + settings.steps : 0) {}
 
-  /// Whether a step is timed, so that tickets must be read before it and before the next one.
+  /// Checks whether a step is traced, so that tickets must be read before it and before the next one.
   bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
-  /// Before such a step.
+  /// Call it before such a step.
   void begin(std::int64_t step) {
     if (!timer_) timer_.emplace(trainer_, rank_);
     timer_->begin(step + 1);
   }
-  /// After it: whether it was the last.
+  /// Call it after such a step. Returns whether it was the last.
   bool end(std::int64_t step, double reported_seconds) {
     timer_->end(reported_seconds, step >= first_);
     return step + 1 == end_;
   }
-  /// Whether a run that ends before this step was cut short.
+  /// Checks whether a run that ends before this step was cut short.
   bool wants(std::int64_t step) const { return step < end_; }
   RankTimes take() { return timer_ ? timer_->take() : RankTimes(); }
 
@@ -93,7 +94,7 @@ class TracedSteps {
   std::optional<StepTimer> timer_;
 };
 
-/// Writes the trace that was asked for. A warning when that fails: false then.
+/// Writes the requested trace. Warns and returns false if that fails.
 inline bool write_asked(TraceSettings const& settings, std::vector<RankTimes> const& times) {
   if (settings.file.empty()) return true;
   try {

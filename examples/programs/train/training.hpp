@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training run: the ranks, their steps, validation, the log, the bar and the weights at the end.
+// Runs one training: the ranks, their steps, validation, the log, the progress bar and the final weights.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A run over all ranks. What the ranks share is read-only or a gate; what rank 0 alone touches says so.
+/// One training run over all ranks. Ranks share only read-only data and gates; members that only rank 0 uses
+/// are marked.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -61,7 +62,7 @@ class Training {
       init_ = source_with_adapters(settings.units(), init_, settings.adapters.weights, settings.options.seed);
   }
 
-  /// Trains and saves; gives the exit code.
+  /// Trains and saves. Returns the exit code.
   int run() {
     std::optional<Interrupt> interrupt;
     unsigned const grace = settings_.checkpoints.grace;
@@ -134,7 +135,8 @@ class Training {
     auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
-      // The last rank closes the files: mapped pages that were read would count as memory of this process.
+      // The last rank closes the files, because mapped pages that were read would count as memory of this
+      // process.
       if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
     }
     if (settings_.checkpoints.from) resume(*trainer, settings_.checkpoints.from->folder);
@@ -148,13 +150,13 @@ class Training {
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
-    // With --min-time, steps follow until enough time was measured.
+    // With --min-time, further steps follow until enough time has been measured.
     bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
-    // Whether all steps that the flags ask for are done. With --min-time only rank 0 knows.
+    // Checks whether all requested steps are done. With --min-time only rank 0 knows.
     auto const complete = [&](std::int64_t done) {
       return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
     };
@@ -203,7 +205,7 @@ class Training {
                       }}});
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
-    // After this vote, rank 0 also sees the note of another rank.
+    // After this vote, rank 0 also sees errors that other ranks noted.
     bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
     if (validation && whole && validated != step)
@@ -216,7 +218,8 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// After the last timed step, or where the run was cut short: a trace is there however the run ends.
+  /// Collects the times of all ranks and writes the trace. Called after the last traced step or when the run
+  /// is cut short, so that a trace exists however the run ends.
   void hand_in(RankTimes times, comm::Comm const& comm) {
     times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
@@ -231,7 +234,8 @@ class Training {
     if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
-  /// Saves all state after a step, whose line is on file by then; beside the next steps or at once.
+  /// Saves all state after a step, whose line is already in the log. With `beside`, saves while the next
+  /// steps run.
   void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* beside = nullptr) {
     if (beside) beside->wait();
     if (root && !saving_.empty()) say_saved();
@@ -254,7 +258,7 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// Calls f, before anything is saved. Adds to the error of a diverged run that --save wrote nothing.
+  /// Calls f before anything is saved. If the run diverges, adds to the error that --save wrote nothing.
   template <class F>
   std::invoke_result_t<F> without_save(F&& f) const {
     try {
@@ -283,7 +287,7 @@ class Training {
     }
   }
 
-  /// The mean loss over all targets of the validation data.
+  /// Computes the mean loss over all targets of the validation data.
   void validate(AnyTrainer& trainer, Loader& loader, comm::Comm const& comm, std::int64_t after_step) {
     auto const start = Clock::now();
     std::int64_t const batches = loader.steps_per_epoch();
@@ -299,7 +303,7 @@ class Training {
     }
     if (!comm.is_root()) return;
     figures_.pause();
-    if (index < batches) {  // cut short: a part of the mean says nothing
+    if (index < batches) {  // cut short; a mean over a part would be misleading
       validation_cut_ = true;
       return;
     }
@@ -364,17 +368,18 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Whether a signal, a cut validation or a lost reader of the output ends the run before the next step.
+  /// Checks whether a signal, a cut validation or a lost reader of the output ends the run before the next
+  /// step.
   bool wants_end() {
     unread_ = unread_ || unread();
     return Interrupt::caught() || validation_cut_ || unread_;
   }
 
-  /// Whether something kept this run from a step or from a validation loss.
+  /// Checks whether the run missed a step or a validation loss.
   bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
 
-  /// Writes to the log, if there is one. From the first step on a log that cannot be written is given up with
-  /// a warning, and the run goes on.
+  /// Writes to the log, if there is one. From the first step on, a log that cannot be written is abandoned
+  /// with a warning, and the run continues.
   template <class Write>
   void to_log(Write&& write) {
     if (!log_) return;
@@ -390,7 +395,7 @@ class Training {
     }
   }
 
-  /// The same of the event file.
+  /// Writes to the event file in the same way.
   template <class Write>
   void to_events(Write&& write) {
     if (!events_) return;
@@ -406,7 +411,7 @@ class Training {
     }
   }
 
-  /// A log that cannot be begun ends the run: nothing is lost yet.
+  /// Starts the log. A failure ends the run, since nothing is lost yet.
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
@@ -475,7 +480,7 @@ class Training {
     }
     last_loss_ = report.loss;
     bool const only = settings_.steps - settings_.checkpoints.first_step() == 1 && settings_.min_time == 0.0;
-    if (taken == 1 && !only)  // it warms caches up
+    if (taken == 1 && !only)  // the first one warms up caches
       figures_.begin();
     else if (settings_.trace.warms_up(taken))
       figures_.pause();
@@ -503,15 +508,15 @@ class Training {
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
     if (!settings_.quiet) {
-      // The first ten steps, a hundred lines for the rest, the last, and what is wrong. Above a bar: the
-      // first step, twenty lines or one a minute for the rest.
+      // Prints the first ten steps, a hundred lines for the rest, the last step, and problems. Above a bar,
+      // prints the first step, and for the rest twenty lines or one a minute.
       bool const bar = bar_.interactive();
       std::int64_t const asked = settings_.print_every;
       std::int64_t const every =
           asked > 0 ? asked : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
       bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
       bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
-      bool const beyond = asked == 0 && done_ > settings_.steps;  // --min-time: a line a second
+      bool const beyond = asked == 0 && done_ > settings_.steps;  // --min-time: a line per second
       bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
       if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
           late) {
@@ -567,21 +572,21 @@ class Training {
   Settings const& settings_;
   std::string command_;
   std::vector<UnitSpec> units_;
-  ParameterSource init_;         // until all ranks have read it
-  std::atomic<int> filled_ = 0;  // ranks that have
+  ParameterSource init_;         // released when all ranks have read it
+  std::atomic<int> filled_ = 0;  // ranks that have read it
   std::mutex data_mutex_;
-  std::optional<Error> data_error_;  // of the first rank whose data was gone; read after the last vote
+  std::optional<Error> data_error_;  // error of the first rank whose data ended; read after the last vote
 
-  std::vector<RankTimes> times_;  // each rank writes its own; read after a vote
+  std::vector<RankTimes> times_;  // one per rank; read after a vote
   Terminal terminal_;
   Progress bar_;
-  std::optional<EpochSums> epoch_;  // where epochs say how long
+  std::optional<EpochSums> epoch_;  // if the length is given in epochs
   Checkpoints checkpoints_;
-  std::string saving_;  // the folder of a save that nothing was said about yet
+  std::string saving_;  // folder of a save that is not reported yet
   Clock::time_point saving_since_;
   std::optional<JsonlLog> log_;
   std::optional<EventFile> events_;
-  AnyTrainer const* trainer_ = nullptr;  // of rank 0, while it trains; for the event file
+  AnyTrainer const* trainer_ = nullptr;  // of rank 0 during training; for the event file
   bool log_cut_ = false, trace_lost_ = false, events_cut_ = false, validation_cut_ = false;
   bool unread_ = false;
   std::int64_t done_, logged_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// global batch = batch x ranks x accumulation: what is not given is derived, and what does not fit is refused
-// with the equation, its numbers and the nearest that do.
+// Settles the equation global batch = batch x ranks x accumulation. Derives missing values. Refuses
+// impossible ones, with the equation, its numbers and the nearest possible values.
 #pragma once
 
 #include <algorithm>
@@ -26,17 +26,17 @@ struct BatchRelation {
   std::int64_t accumulation = 1;
 
   std::int64_t global() const { return batch * ranks * accumulation; }
-  /// "batch 4 x ranks 4 x accumulation 2 = 32".
+  /// Formats the relation: "batch 4 x ranks 4 x accumulation 2 = 32".
   std::string text() const {
     return "batch " + std::to_string(batch) + " x ranks " + std::to_string(ranks) + " x accumulation " +
            std::to_string(accumulation) + " = " + std::to_string(global());
   }
 };
 
-/// The most sequences of a step.
+/// The maximum number of sequences in a step.
 inline constexpr std::int64_t most_sequences = std::numeric_limits<std::int32_t>::max();
 
-/// Refuses products beyond 2^31 - 1 sequences a step, and more micro-batches than a schedule holds.
+/// Refuses products above 2^31 - 1 sequences per step, and more micro-batches than a schedule can hold.
 inline BatchRelation checked_relation(BatchRelation relation) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
@@ -53,7 +53,7 @@ inline BatchRelation checked_relation(BatchRelation relation) {
   return relation;
 }
 
-/// The multiples of `unit` up to `times` of them that are nearest to `wanted`: "; the nearest are
+/// Names the multiples of `unit` that are nearest to `wanted`, up to `times` * `unit`: "; the nearest are
 /// --global-batch 12 and 24".
 inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit, std::int64_t times) {
   std::int64_t const most = std::min(times, most_sequences / unit);
@@ -64,7 +64,7 @@ inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit
          std::to_string(above * unit);
 }
 
-/// Of these products the least common multiple; 0 where it is more than the sequences of a step.
+/// Returns the least common multiple of these products; 0 if it exceeds the sequences of a step.
 inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   std::int64_t unit = 1;
   for (std::int64_t const product : products) {
@@ -74,8 +74,8 @@ inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   return unit;
 }
 
-/// The ways out of a global batch that contradicts both other flags, of which each makes every one of
-/// `relations` possible.
+/// Suggests changes for a global batch that contradicts both other flags. Each change makes all `relations`
+/// possible.
 inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> const& relations) {
   bool same = true, without_accumulation = true, without_batch = true;
   for (BatchRelation const& relation : relations) {
@@ -92,8 +92,8 @@ inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> cons
   return joined(ways, ", or ");
 }
 
-/// Settles the relation. Without a global batch, `batch` and `accumulation` stand as they are (accumulation 1
-/// unless given). With one, whichever of the two was not given is derived; with neither, the batch is the
+/// Settles the relation. Without a global batch, `batch` and `accumulation` stay as they are (accumulation 1
+/// unless given). With one, the missing one of the two is derived. If both are missing, the batch is the
 /// largest one up to `default_batch` that divides the samples of a rank. Throws Error(config) for an
 /// impossible relation.
 inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
@@ -126,7 +126,7 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
     fail("batch x ranks " + number(ranks) + " x accumulation " + number(accumulation.value_or(1)) + " = " +
              number(wanted) + " needs batch " + number(wanted) + " / " + number(unit),
          unit, most_sequences);
-  std::int64_t each = wanted / unit;  // samples of a rank
+  std::int64_t each = wanted / unit;  // samples per rank
   if (accumulation) return checked_relation({each, ranks, *accumulation});
   std::int64_t largest = 1;
   for (std::int64_t size = 1; size <= default_batch; ++size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data as the command line names it: what is read, what a sample is, and what became of an epoch of them.
+// Handles the data that the command line names: opening it, its samples and its epochs.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
 
-/// Null where none was given.
+/// Opens the tokenizer; null if none was given.
 inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
   return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
 }
 
-/// Opens paths; none is the default. `vocabulary` as in TokenOptions. Text goes through the tokenizer, if
-/// there is one, on so many threads.
+/// Opens the paths, or the default data if there are none. `vocabulary` is as in TokenOptions. Text goes
+/// through the tokenizer, if there is one, on this many threads.
 inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
                              SharedTokenizer const& tokenizer, int threads) {
   if (tokenizer && flags.samples_are == SamplesAre::tokens)
@@ -48,13 +48,13 @@ inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::in
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Whether JSONL is read. A tokenizer does it for samples that are tokens too.
+/// Checks whether JSONL is read. A tokenizer reads it even if samples are tokens.
 inline bool reads_fields(DataFlags const& flags) {
   return flags.samples_are == SamplesAre::records ||
          (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
 }
 
-/// Refuses flags that say how records are read where samples are none.
+/// Refuses flags about records if samples are not records.
 inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
   bool const records = flags.samples_are == SamplesAre::records;
   for (char const* flag : {"--field", "--separator"})
@@ -63,17 +63,17 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
              "; give --samples-are records, or leave it out");
 }
 
-/// The samples of an epoch: the first `wanted`, or with 0 all.
+/// Returns the samples of an epoch: the first `wanted`, or all if it is 0.
 inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t wanted) {
   return Loader(source, {.sequence = static_cast<int>(sequence), .samples = wanted}).samples();
 }
 
-/// The steps of an epoch, of which the last may be filled up.
+/// Returns the steps of an epoch, the last of which may be padded.
 inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_batch) {
   return (samples + global_batch - 1) / global_batch;
 }
 
-/// "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions padding".
+/// Describes the samples: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions padding".
 inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
                                 std::int64_t wanted) {
   std::string text = name_of(flags.samples_are);
@@ -92,22 +92,23 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
          "% of all positions padding";
 }
 
-/// The sum of a step's losses over all positions of its samples, each of padding counted as a loss of 0.
+/// Returns the mean of a step's losses over all positions of its samples, where padding counts as a loss of
+/// 0.
 inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
   return report.loss * static_cast<double>(report.unmasked) / static_cast<double>(positions);
 }
 
-/// Folds the reports of steps into epochs.
+/// Combines the reports of steps into epochs.
 class EpochSums {
  public:
-  /// The sums of an epoch that has not ended yet.
+  /// The sums of an unfinished epoch.
   struct Part {
     std::int64_t positions = 0, unmasked = 0;
     double seconds = 0.0, loss = 0.0;
   };
 
   /// If the run resumes within an epoch after step `first`, `part` holds the sums so far. Without `part`,
-  /// only the length of that epoch is reported.
+  /// only the steps and samples of that epoch are reported.
   EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
             std::optional<Part> part = std::nullopt)
       : samples_(samples),
@@ -121,7 +122,8 @@ class EpochSums {
 
   /// Returns the sums so far; nothing if the start of the epoch is unknown.
   std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
-  /// The positions of the samples of a step, from 1: what fills up an epoch's last one is none.
+  /// Returns the positions of the samples of a step, numbered from 1. Padding samples in an epoch's last step
+  /// do not count.
   std::int64_t positions(std::int64_t step) const {
     std::int64_t const before = (step - 1) % steps_ * global_batch_;
     return std::min(global_batch_, samples_ - before) * sequence_;

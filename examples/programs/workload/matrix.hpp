@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix of recipes and shapes that compare trains and plan plans: its flags and its rows.
+// Builds the matrix of recipes and shapes for `compare` and `plan` from its flags.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
 
-/// The offloads of this build, from none on.
+/// Returns the offloads of this build, starting with none.
 inline Names built_offloads() {
   Names names;
   for (auto const& name : slot_choices<slot::offload>())
@@ -39,7 +39,7 @@ inline Names built_offloads() {
   return names;
 }
 
-/// The choices of a slot that the registered recipes have: what is run unless told otherwise.
+/// Returns the choices of a slot in the registered recipes, which are the default list.
 template <class Slot>
 Names registered_choices() {
   Names names;
@@ -50,7 +50,7 @@ Names registered_choices() {
 /// The lists of the command line. An empty list of a slot means its default.
 struct MatrixFlags {
   std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
-  std::vector<std::int64_t> batches;  ///< empty: derived or `default_batch`
+  std::vector<std::int64_t> batches;  ///< empty: derived, or `default_batch`
   std::vector<std::int64_t> sequences = {128};
   std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
   std::optional<std::int64_t> global_batch;
@@ -60,8 +60,8 @@ struct MatrixFlags {
   std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
-  std::string by_strategies;  ///< the flag whose list --strategies gave; empty: none
-  bool selection = false;     ///< of the recipes that the lists give (is_selected), instead of all
+  std::string by_strategies;  ///< the flag whose list --strategies set; empty: none
+  bool selection = false;     ///< use a selection of the recipes in the lists (is_selected) instead of all
 
   MatrixFlags() {
     slots.of<slot::sharding>() = registered_choices<slot::sharding>();
@@ -70,7 +70,7 @@ struct MatrixFlags {
   }
 };
 
-/// The choices of a slot that the values of a list name, each once.
+/// Returns the choices of a slot that a list names, without duplicates.
 template <class Slot>
 Names slot_list(std::string const& flag, Names const& items) {
   Names names;
@@ -80,8 +80,8 @@ Names slot_list(std::string const& flag, Names const& items) {
 
 namespace detail {
 
-/// Whether the strategies of a list are offloads; else they are shardings. Refuses a mixture, and what is
-/// neither.
+/// Checks whether the strategies of a list are offloads rather than shardings. Refuses a mixture and unknown
+/// names.
 inline bool are_offloads(std::string const& flag, Names const& items) {
   Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
   for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
@@ -158,7 +158,7 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
 }
 
-/// Whether names of rows and tables have a place of their own for this slot; the others are named where they
+/// Checks whether row and table names handle this slot separately. Other slots are named only where rows
 /// differ.
 template <class Slot>
 inline constexpr bool named_otherwise =
@@ -171,13 +171,13 @@ struct Point {
   BatchRelation split;
   Mesh mesh;
   std::int64_t sequence = 0;
-  bool own_positions = false;  ///< the model says its positions; else they follow the sequence
+  bool own_positions = false;  ///< the model sets its positions; else they follow the sequence
   RecipeTable recipe;
   std::string experiment;
-  std::optional<std::string> refusal;  ///< the rule, or the missing part of the build
+  std::optional<std::string> refusal;  ///< the violated rule, or the missing part of the build
 
   int world() const { return static_cast<int>(split.ranks); }
-  /// A heading: everything but sharding and offload.
+  /// Returns a heading with everything except sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
     std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
@@ -197,8 +197,8 @@ struct Point {
 
 namespace detail {
 
-/// The batch when only the global batch is given: the largest one up to the default that suits all rank
-/// counts, so that every row sees the same micro-batches and ends with the same weights.
+/// Returns the batch if only the global batch is given: the largest one up to the default that suits all rank
+/// counts. Every row then has the same micro-batches and ends with the same weights.
 inline std::int64_t common_batch(MatrixFlags const& flags) {
   for (std::int64_t batch = default_batch; batch > 1; --batch)
     if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
@@ -207,7 +207,7 @@ inline std::int64_t common_batch(MatrixFlags const& flags) {
   return 1;
 }
 
-/// Refuses a global batch that some rows of several cannot have, with one that all can.
+/// Refuses a global batch that is impossible for some rows, and suggests one that suits all.
 inline void check_global_batch(MatrixFlags const& flags) {
   using Sizes = std::vector<std::int64_t>;
   Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
@@ -216,7 +216,7 @@ inline void check_global_batch(MatrixFlags const& flags) {
   std::int64_t const wanted = *flags.global_batch;
   std::vector<BatchRelation> relations;
   Sizes products;
-  std::int64_t most = most_sequences;  // that every row can have
+  std::int64_t most = most_sequences;  // largest possible for every row
   for (int const ranks : flags.ranks)
     for (std::int64_t const batch : batches)
       for (std::int64_t const accumulation : accumulations) {
@@ -249,7 +249,7 @@ inline void check_global_batch(MatrixFlags const& flags) {
        nearest_global_batches(wanted, unit, most / unit));
 }
 
-/// The micro-batches of one rank count. A list that was not given is derived from the global batch.
+/// Returns the micro-batches for one rank count. A missing list is derived from the global batch.
 inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks) {
   using Given = std::vector<std::optional<std::int64_t>>;
   auto const given = [](std::vector<std::int64_t> const& list) {
@@ -274,7 +274,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .sequence = point.sequence,
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
-  // What these names do not say is added where rows of one matrix differ in it.
+  // Adds slots that these names do not include if rows of the matrix differ in them.
   for_each_slot([&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
     std::string_view const value = names.*Slot::field;
@@ -285,13 +285,13 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   });
   if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
-  std::replace(name.begin(), name.end(), '/', '-');  // of a model's folder: names are parts of paths
+  std::replace(name.begin(), name.end(), '/', '-');  // from a model's folder; names are parts of paths
   return name;
 }
 
-/// Whether a row is one of the selection: with the first offload, none, every sharding in every precision,
-/// and with each other offload every sharding in one precision, another for the next. So each sharding meets
-/// each precision and each offload, and each offload each precision.
+/// Checks whether a row is in the selection. With the first offload, none, it has every sharding in every
+/// precision. With each other offload it has every sharding in one precision, a different one for the next
+/// offload. So each sharding meets each precision and offload, and each offload meets each precision.
 inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   auto const place = [&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
@@ -302,8 +302,8 @@ inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
 }
 
-/// The answers of every row of one shape: offloads in turn within each set of other answers, shardings
-/// fastest. The names live as long as the flags.
+/// Returns the choices of every row of one shape. Shardings vary fastest, then offloads, then the other
+/// slots. The names live as long as the flags.
 inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
   std::vector<SlotNames> rows(1);
   rows.front().device = flags.device;
@@ -329,9 +329,9 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 
 }  // namespace detail
 
-/// All rows, in the order of the table. `vocabulary` is that of the flag (0: not given), `text_vocabulary`
-/// that of the data; `missing` says why a legal recipe cannot be taken. Throws Error(config) for a relation
-/// or a size that cannot be.
+/// Returns all rows in table order. `vocabulary` is the flag's (0: not given), `text_vocabulary` the data's.
+/// `missing` returns why a legal recipe is not available. Throws Error(config) for an impossible relation or
+/// size.
 inline std::vector<Point> make_matrix(
     MatrixFlags const& flags, std::int64_t vocabulary, std::int64_t text_vocabulary = 256,
     std::optional<std::string> (*missing)(RecipeTable const&) = &unavailable_reason) {
@@ -369,8 +369,8 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// The flags of a matrix that nobody gave, as they turned out: empty where rows differ, for a list of all
-/// values would make other rows.
+/// Returns the resolved values of matrix flags that were not given. Empty where rows differ, since a list of
+/// all values would create other rows.
 inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
   std::map<std::string, std::string> settled;
@@ -391,7 +391,7 @@ inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags
   return settled;
 }
 
-/// The fields that say which row this is, into a row of results.
+/// Adds the fields that identify the row to a row of results.
 inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
@@ -403,7 +403,7 @@ inline void describe_point(results::Row& row, Point const& point) {
     std::replace(title.begin(), title.end(), ' ', '_');
     row[title] = names.*Slot::field;
   });
-  row["attention"] = nullptr;  // what ran: for those who run it to say
+  row["attention"] = nullptr;  // set later to the kernel that ran
   row["attention_policy"] = names.attention;
   row["world"] = point.world();
   row["mesh"] = point.mesh.text(point.world());  // replicas x shards
@@ -413,7 +413,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["global_batch"] = point.split.global();
 }
 
-/// The options of a trainer of this row.
+/// Returns the trainer options of this row.
 inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   options.batch = point.split.batch;
   options.sequence = point.sequence;
@@ -423,7 +423,7 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   return options;
 }
 
-/// Where adapters are named and no list says which rows have them, all have.
+/// Uses adapters in all rows if adapters are defined and no list selects rows.
 inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
   if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mesh of ranks as a flag: --mesh replicate=2,shard=2.
+// Parses the mesh of ranks: --mesh replicate=2,shard=2.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,19 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Rows of ranks that are replicas of one another, and the shards of a row; 0 shards: as many as go.
+/// Replicas of groups of ranks, and the number of shards in a group; 0 shards: derived from the ranks.
 struct Mesh {
   int replicas = 1;
   int shards = 0;
 
-  /// "2x2": of so many ranks.
+  /// Formats the mesh for this many ranks: "2x2".
   std::string text(std::int64_t ranks) const {
     return std::to_string(replicas) + "x" + std::to_string(ranks / replicas);
   }
   friend bool operator==(Mesh const&, Mesh const&) = default;
 };
 
-/// Reads "replicate=2,shard=2"; either may be left out. Refuses what is no mesh, naming the flag.
+/// Parses "replicate=2,shard=2"; either may be omitted. Refuses anything else and names the flag.
 inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   Mesh mesh;
   for (std::size_t begin = 0; begin <= value.size();) {
@@ -44,7 +44,7 @@ inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   return mesh;
 }
 
-/// Refuses a mesh that so many ranks do not form.
+/// Refuses a mesh that does not match the number of ranks.
 inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
   if (ranks % mesh.replicas == 0 && (mesh.shards == 0 || mesh.replicas * std::int64_t{mesh.shards} == ranks))
     return;

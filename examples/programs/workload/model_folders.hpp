@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and weights in folders as Hugging Face keeps them: config.json, and the weights beside it.
+// Reads and writes models and weights in folders in Hugging Face's layout: a config.json with the weights
+// next to it.
 #pragma once
 
 #include <filesystem>
@@ -23,16 +24,16 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// What the config.json of a folder says.
+/// A model as a folder's config.json describes it.
 struct FolderModel {
   ModelFamily const* family;
   ModelSpec sizes;
-  std::string config;       ///< its text
-  std::string not_applied;  ///< dropouts and the like, in words; empty: nothing
+  std::string config;       ///< text of the config.json
+  std::string not_applied;  ///< dropouts and other settings that are not applied, in words; empty: none
 };
 
-/// Throws Error(data) for what is no folder of a model, Error(unsupported) for a model that is none of the
-/// families', or has what its family lacks.
+/// Reads the config.json of a folder. Throws Error(data) if the folder holds no model, Error(unsupported) if
+/// the model is in no family or needs something that its family lacks.
 inline FolderModel read_model_folder(std::filesystem::path const& folder) {
   std::error_code code;
   if (!std::filesystem::exists(folder / "config.json", code)) refuse_pickles_in(folder);
@@ -53,8 +54,8 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
                                           "; the kinds that are built here are " + joined(known));
 }
 
-/// The model that a file of llm.c holds: GPT-2 with the sizes of its header. Throws Error(data) for what is
-/// no such file, Error(usage) for weights that do not say of which model they are.
+/// Reads the model of an llm.c file: GPT-2 with the sizes in its header. Throws Error(data) for another kind
+/// of file, Error(usage) for weights that do not name their model.
 inline FolderModel read_model_file(std::filesystem::path const& path) {
   if (weights_format(path) != WeightsFormat::llmc)
     refuse(files::path_text(path) +
@@ -72,8 +73,8 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
   throw Error(ErrorKind::unsupported, files::path_text(path) + ": is of GPT-2, which is not built here");
 }
 
-/// Whether a folder holds weights, of whatever form, also parts whose index is missing; or is a file, of
-/// weights then. No folder, by an empty path, holds none.
+/// Checks whether a folder holds weights in any form, including parts without their index. Returns true for a
+/// file, which must be weights, and false for an empty path.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
@@ -90,7 +91,8 @@ inline bool holds_weights(std::filesystem::path const& folder) {
   return false;
 }
 
-/// Whether weights saved at a path make a folder: it has no suffix .safetensors, and is no device or pipe.
+/// Checks whether weights saved at a path form a folder: the path has no suffix .safetensors and is not a
+/// device or pipe.
 inline bool is_model_folder(std::filesystem::path const& path) {
   std::error_code code;
   if (path.empty() || path.native().ends_with(".safetensors")) return false;
@@ -102,7 +104,8 @@ inline bool is_model_folder(std::filesystem::path const& path) {
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
 }
 
-/// A file for the bytes of a folder that may not be there yet, so that the room on its disk can be asked for.
+/// Returns a path for a file with the bytes of a folder that may not exist yet, to query the free space on
+/// its disk.
 inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   std::error_code code;
   while (!std::filesystem::exists(folder, code)) {
@@ -112,10 +115,10 @@ inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   return folder / ModelFolderWriter::weights_name;
 }
 
-/// Where trained weights go: a file, or a folder with a config.json.
+/// The destination of trained weights: a file, or a folder with a config.json.
 class WeightsOutput {
  public:
-  /// `config` is the text of the config.json; empty: a file is written.
+  /// `config` is the text of the config.json. If it is empty, a file is written.
   WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                 std::string const& config) {
     if (config.empty())

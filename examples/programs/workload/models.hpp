@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models by name: those of all families, a family's own sizes as FAMILY:key=N,..., without a family the first
-// one's, or a folder with a config.json.
+// Finds models by name: known models of all families, sizes as FAMILY:key=N,... (without a family: the first
+// one), or a folder with a config.json.
 #pragma once
 
 #include <algorithm>
@@ -26,22 +26,22 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A model of the command line. Sizes with 0 are settled by `with_sizes`, which also builds it.
+/// A model from the command line. `with_sizes` settles sizes that are 0 and builds the model.
 struct ModelChoice {
-  std::string name;  ///< as results spell it
+  std::string name;  ///< as in results
   ModelFamily const* family = nullptr;
   ModelSpec sizes;
-  bool named = false;                 ///< its positions and vocabulary are its own
-  std::int64_t parameters = 0;        ///< of a model that cannot be made; 0 otherwise
-  std::string lacking = {};           ///< why it cannot be made
-  AnyModel built = {};                ///< none before its sizes are settled, and where it cannot be made
-  std::filesystem::path folder = {};  ///< with its config.json, or a file of llm.c; empty: it is of neither
-  std::string config = {};            ///< the text of that
-  std::string not_applied = {};       ///< what that says and training here does not do
-  ParameterSource weights = {};       ///< that it starts from; none: the seed's
+  bool named = false;                 ///< has its own positions and vocabulary
+  std::int64_t parameters = 0;        ///< of a model that cannot be built; 0 otherwise
+  std::string lacking = {};           ///< why it cannot be built
+  AnyModel built = {};                ///< empty until its sizes are settled, or if it cannot be built
+  std::filesystem::path folder = {};  ///< folder with its config.json, or a file of llm.c; empty: neither
+  std::string config = {};            ///< text of the config.json
+  std::string not_applied = {};       ///< settings in it that training here does not apply
+  ParameterSource weights = {};       ///< initial weights; empty: from the seed
   std::string hub = {};               ///< the name on the Hugging Face hub, if given
 
-  /// False: it is known, and has what its family lacks.
+  /// Checks whether the model can run. If not, it is known but needs something that its family lacks.
   bool can_run() const { return lacking.empty(); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
@@ -61,7 +61,8 @@ inline void for_each_named(std::function<void(ModelFamily const&, NamedModel con
     for (NamedModel const& model : family->models) visit(*family, model);
 }
 
-/// "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" and "Llama-2-7b-hf" name known models.
+/// Finds a known model by a name such as "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" or
+/// "Llama-2-7b-hf".
 inline std::optional<ModelChoice> find_known(std::string_view text) {
   std::string const wanted = lower(text);
   auto const without_hf = [](std::string name) {
@@ -81,12 +82,12 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   return found;
 }
 
-/// What stands before a family's own sizes: nothing for the first one.
+/// Returns the prefix of a family's sizes; empty for the first family.
 inline std::string prefix_of(ModelFamily const& family) {
   return &family == model_families().front() ? std::string() : family.name + ":";
 }
 
-/// "layers=L,heads=H,channels=C[,positions=P]".
+/// Returns the form of a family's sizes: "layers=L,heads=H,channels=C[,positions=P]".
 inline std::string form_of(ModelFamily const& family) {
   auto const item = [](std::string const& key) {
     return key + "=" + static_cast<char>(std::toupper(static_cast<unsigned char>(key.front())));
@@ -103,7 +104,8 @@ inline std::string number_text(ModelKey const& key, double number) {
   return key.real ? shortest(number) : std::to_string(static_cast<std::int64_t>(number));
 }
 
-/// Refuses a number that does not divide the one that it should, with the nearest that it does divide.
+/// Refuses a number that does not divide the other number that it must divide, and suggests the nearest valid
+/// one.
 inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
   for (ModelKey const& key : family.keys) {
     if (key.divides.empty()) continue;
@@ -121,7 +123,7 @@ inline void check_divisors(std::string const& flag, ModelFamily const& family, M
   }
 }
 
-/// The family of "FAMILY:key=N,...", and the text behind it; without a family the first one.
+/// Splits "FAMILY:key=N,..." into the family and the text after it. Without a family, returns the first one.
 inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
                                                             std::string const& text) {
   std::vector<ModelFamily const*> families = model_families();
@@ -182,7 +184,7 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
 
 }  // namespace detail
 
-/// The names that the command line knows; of the models that can be made, or of all.
+/// Returns the model names that the command line knows, optionally only the ones that can be built.
 inline Names model_names(bool runnable_only = false) {
   Names names;
   detail::for_each_named([&](ModelFamily const&, NamedModel const& model) {
@@ -191,7 +193,7 @@ inline Names model_names(bool runnable_only = false) {
   return names;
 }
 
-/// How sizes of one's own are written, for each family.
+/// Returns the syntax of custom sizes for each family.
 inline std::string model_forms() {
   Names forms;
   for (ModelFamily const* family : model_families()) forms.push_back(detail::form_of(*family));
@@ -226,8 +228,8 @@ inline ModelChoice folder_choice(std::string const& flag, std::string const& tex
 
 }  // namespace detail
 
-/// One model. Throws Error(usage) with the nearest name, Error(config) when heads do not divide channels, and
-/// what read_model_folder throws.
+/// Parses one model. Throws Error(usage) with the nearest name, Error(config) if the heads do not divide the
+/// channels, and the errors of read_model_folder.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
@@ -249,7 +251,7 @@ inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) 
       << ", or --init ./" << model.name << std::endl;
 }
 
-/// Models between commas or spaces, where "layers=2,heads=2,channels=64" is one of them.
+/// Splits a list of models at commas or spaces. "layers=2,heads=2,channels=64" is one model.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
@@ -257,7 +259,7 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
       models.push_back(value);
       continue;
     }
-    Names keys;  // of the last model of this word, where it is a list of sizes that may go on
+    Names keys;  // keys of the last model in this word, if it is a list of sizes that may continue
     for (auto const& item : split_list(flag, {value})) {
       std::size_t const equals = item.find('='), colon = item.find(':');
       bool const size = equals != std::string::npos, begins = colon < equals;
@@ -278,10 +280,9 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
   return distinct(found);
 }
 
-/// The model with its positions and vocabulary settled, and built: a named model keeps its own, another one
-/// gets max(sequence, 1024) positions unless it says them, and `text_vocabulary` (that of the data) unless
-/// `vocabulary` (a flag; 0: not given) says otherwise. Throws Error(config) when the sequence is beyond the
-/// positions.
+/// Settles the positions and vocabulary of a model and builds it. A `vocabulary` above 0 (a flag; 0: not
+/// given) replaces the model's. Missing positions become max(sequence, 1024). A missing vocabulary becomes
+/// `text_vocabulary`, the data's. Throws Error(config) if the sequence is longer than the positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
   ModelSpec& sizes = model.sizes;
@@ -297,17 +298,17 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
   return model;
 }
 
-/// Opens and checks the weights beside a folder's config.json, if there are any.
+/// Opens and checks the weights next to a folder's config.json, if there are any.
 inline void open_weights(ModelChoice& model) {
   if (model.built && holds_weights(model.folder))
     model.weights =
         ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
 }
 
-/// Refuses sizes whose bytes cannot be counted in 64 bits, long before any plan does.
+/// Refuses sizes whose byte count would overflow 64 bits, before any plan is made.
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
   if (!model.built) return;
-  double values = 0.0;  // of a token
+  double values = 0.0;  // per token
   for (UnitSpec const& unit : model.built.units({1, 1})) {
     values += static_cast<double>(unit.output.elements());
     for (auto const* list : {&unit.saved, &unit.backward})
@@ -329,7 +330,7 @@ inline void check_micro_batch(std::int64_t batch, std::int64_t sequence) {
                                        " is more than 2^28 tokens a micro-batch; lower one of them");
 }
 
-/// Why a model cannot be run; nothing when it can.
+/// Returns why a model cannot run; nothing if it can.
 inline std::optional<std::string> model_refusal(ModelChoice const& model) {
   if (model.can_run()) return std::nullopt;
   return "model " + model.name + " " + model.lacking + ", which " + model.family->title +

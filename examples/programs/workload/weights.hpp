@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trained weights on their way out of a trainer.
+// Checks trained weights when they leave a trainer.
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Checks weights for values that are not finite, piece by piece. The last step's loss does not show the
+/// Checks weights piece by piece for values that are not finite. The last step's loss does not show the
 /// effect of its own update.
 class FiniteWeights {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The channel from a recipe to the operations: what it asks of their arithmetic, and what they then did.
+// Defines how a recipe tells the operations which arithmetic to use, and how they report which attention ran.
 #pragma once
 
 #include "tessera/policy/table.hpp"
@@ -7,8 +7,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How operations compute. `product` is the format in which matrices are multiplied (tf32, bf16x6 and bf16x3
-/// say more than the type of the values does).
+/// The arithmetic of the operations. `product` is the format of matrix products (tf32, bf16x6 and bf16x3
+/// specify more than the type of the values).
 struct Math {
   DType product = DType::f32;
   AttentionKind attention = AttentionKind::automatic;
@@ -17,13 +17,13 @@ struct Math {
   friend constexpr bool operator==(Math const&, Math const&) = default;
 };
 
-/// The part of a context that operations read it from.
+/// The part of a context that carries the arithmetic to the operations.
 class MathChannel {
  public:
   explicit MathChannel(Math const& math) : math_(math) {}
 
   Math const& math() const noexcept { return math_; }
-  /// The attention that ran; `automatic` where none has.
+  /// The attention that ran; `automatic` if none has.
   AttentionKind attention_ran() const noexcept { return attention_ran_; }
   void ran(AttentionKind attention) noexcept { attention_ran_ = attention; }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a place has to offer: one trait for each kind of operation, which the place's backend specialises.
-// What they compute is said in ops/ and optim/, which check the shapes, report the operation and enqueue it.
+// Defines the operations of a place: one trait for each kind, which the backend of the place specialises.
+// ops/ and optim/ describe what they compute; they check the shapes, report the operation and enqueue it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The first value that is not finite in a rank's part of the gradient, in the order that backward meets it.
+/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass.
 struct BadElement {
   std::int64_t unit = -1;
   std::int64_t element = -1;
 };
 
-/// What may follow a linear layer, value by value.
+/// An elementwise activation after a linear layer.
 enum class Activation : std::uint8_t { none, gelu, relu };
 
 /// Checks whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that
@@ -37,7 +37,7 @@ constexpr bool is_known(Activation activation) {
 
 namespace ops {
 
-/// Columns of a row-major matrix, side by side: rows lie `stride` values apart.
+/// Adjacent columns of a row-major matrix. `stride` is the distance between rows, in values.
 template <class T, class Place>
 struct Columns {
   T* data = nullptr;
@@ -56,15 +56,15 @@ struct Columns {
   constexpr std::int64_t bytes() const { return rows * columns * static_cast<std::int64_t>(sizeof(T)); }
 };
 
-/// Queries, keys and values of attention, or their gradients: rows (B,T), heads side by side. Keys and values
-/// lie alike; they may have fewer heads than the queries.
+/// Queries, keys and values of attention, or their gradients. Rows are (B,T), with the heads next to each
+/// other. Keys and values have the same layout; they may have fewer heads than the queries.
 template <class T, class Place>
 struct HeadColumns {
   Columns<T, Place> q, k, v;
 
   constexpr HeadColumns(Columns<T, Place> queries, Columns<T, Place> keys, Columns<T, Place> values)
       : q(queries), k(keys), v(values) {}
-  /// Of one tensor (B,T,3C) that holds the three one after another.
+  /// From one tensor (B,T,3C) that holds queries, keys and values one after another.
   explicit constexpr HeadColumns(Tensor<T, Place> packed)
       : q(packed, 0, packed.shape().columns() / 3),
         k(packed, q.columns, q.columns),
@@ -74,40 +74,40 @@ struct HeadColumns {
   constexpr HeadColumns(HeadColumns<U, Place> const& other) : q(other.q), k(other.k), v(other.v) {}
 };
 
-/// The sizes of an attention. Of the query heads, `group` neighbours share a head of keys and values.
+/// The sizes of an attention. Each `group` of adjacent query heads shares one head of keys and values.
 struct AttentionSizes {
   std::int64_t samples = 0;
-  std::int64_t queries = 0, keys = 0;  ///< of a sample
+  std::int64_t queries = 0, keys = 0;  ///< per sample
   std::int64_t first = 0;              ///< query i sees the keys up to first + i
   std::int64_t heads = 0, group = 1;
-  std::int64_t head = 0;  ///< channels of one
+  std::int64_t head = 0;  ///< channels per head
 
   constexpr std::int64_t key_heads() const { return heads / group; }
 };
 
-/// By what angle a position turns each pair of channels (i, i + pairs) of a head: position * inverse[i].
-/// Plain data, so that a kernel takes it by value.
+/// The rotation angles of rotary positions: a position turns channels (i, i + pairs) of a head by position *
+/// inverse[i]. Plain data, so that a kernel can take it by value.
 struct RotaryFrequencies {
   static constexpr int most = 256;
   int pairs = 0;
   float inverse[most] = {};
 };
 
-/// Of which position the first row of a sample is, and whether pairs are turned back.
+/// The position of a sample's first row, and whether to rotate backwards.
 struct RotaryOptions {
   std::int64_t first = 0;
   bool transposed = false;
 };
 
-/// Which row of the table of positions is position 0, and the token whose row has no gradient from being
-/// looked up.
+/// The row of the position table that holds position 0, and the token whose embedding row gets no gradient
+/// from lookups.
 struct EmbeddingOptions {
   std::int64_t first_position = 0;
   std::int64_t padding_token = -1;
 };
 
-/// The weights of a product. A tensor is one; a format of fewer bits also has scales, and its matrix stored
-/// the other way round, where products know one orientation only.
+/// The weights of a product: usually a plain tensor. A format of fewer bits also has scales, and a transposed
+/// copy (`twin`) where products support only one orientation.
 template <class T, class Place>
 struct Operand {
   Tensor<T const, Place> values;
@@ -120,49 +120,50 @@ struct Operand {
   constexpr Operand(V&& tensor) : values(tensor) {}
 };
 
-/// What a linear layer has beside x (M,K), w and y (M,N). All of it may be absent.
+/// Optional inputs and outputs of a linear layer with x (M,K), w and y (M,N).
 template <class T, class Place>
 struct LinearOptions {
   bool transposed = false;            ///< w is (N,K), as PyTorch stores it, instead of (K,N)
   Tensor<T const, Place> bias{};      ///< (N)
-  Tensor<T const, Place> residual{};  ///< (M,N), added before an activation; may be where that is kept
+  Tensor<T const, Place> residual{};  ///< (M,N), added before an activation; may be the same memory as `pre`
   Activation activation = Activation::none;
-  Tensor<T, Place> pre{};  ///< (M,N), with an activation: keeps what goes into it
-  double scale = 1.0;      ///< of the product
+  Tensor<T, Place> pre{};  ///< (M,N), with an activation: receives its input
+  double scale = 1.0;      ///< factor of the product
 };
 
-/// Of the gradient of x: how w lies, what is added to it, and the activation that x came out of.
+/// Options of the gradient of x: the orientation of w, what to add, and the activation that produced x.
 template <class T, class Place>
 struct LinearInputOptions {
   bool transposed = false;
   Tensor<T const, Place> residual{};  ///< (M,K), added to the product; may be dx
   Activation activation = Activation::none;
-  Tensor<T const, Place> pre{};  ///< (M,K), what went into the activation
-  double scale = 1.0;            ///< of the product
-  /// (linear_partial_rows(M),K): sums of dx over blocks of its rows, for the bias of the layer whose dy it
-  /// is. A place that sums them with that layer's weight gradient leaves this as it is.
+  Tensor<T const, Place> pre{};  ///< (M,K), the input of the activation
+  double scale = 1.0;            ///< factor of the product
+  /// (linear_partial_rows(M),K): receives the sums of dx over blocks of its rows, for the bias gradient of
+  /// the layer that takes dx as its dy. A place that computes them with that layer's weight gradient leaves
+  /// this unchanged.
   Tensor<compute_t<T>, Place> partials{};
 };
 
-/// Of the gradient of w: how w lies, and where the bias's gradient goes.
+/// Options of the gradient of w: the orientation of w, and the destination of the bias gradient.
 template <class T, class Place>
 struct LinearWeightOptions {
   bool transposed = false;
   Tensor<T, Place> dbias{};  ///< (N)
-  /// (blocks,N): sums of dy over blocks of its rows that an operation left which made or read it, or nothing.
+  /// (blocks,N): sums of dy over blocks of its rows, from an operation that wrote or read dy; or empty.
   Tensor<compute_t<T> const, Place> partials{};
 };
 
-/// What a norm's backward pass may sum beside its own gradients, each (layer_norm_partial_rows(M),C): the
-/// residual gradient and dx as stored, over blocks of rows, for the biases of the layers whose dy they are.
-/// A place that sums them with those layers' weight gradients leaves both as they are.
+/// Extra sums of a norm's backward pass, each (layer_norm_partial_rows(M),C): the residual gradient and dx,
+/// as stored, summed over blocks of rows. They serve the bias gradients of the layers that take them as dy. A
+/// place that computes them with the weight gradients of these layers leaves both unchanged.
 template <class S, class Place>
 struct NormSums {
   Tensor<S, Place> residual_gradient{}, dx{};
 };
 
-/// Where the first of a unit's values that is not finite is noted: *bad becomes {unit, begin + its index},
-/// and stays where it is of a later unit. Null: nowhere.
+/// The destination for the first non-finite value of a unit. *bad becomes {unit, begin + its index}, unless
+/// it already names a later unit. Null: not recorded.
 struct BadNote {
   BadElement* bad = nullptr;
   std::int64_t unit = 0, begin = 0;
@@ -176,10 +177,11 @@ struct NormRow {
   BadNote note{};
 };
 
-/// The most states that an optimizer keeps for an element, apart from the master weights.
+/// The maximum number of states per element of an optimizer, not counting the master weights.
 inline constexpr int most_optimizer_states = 2;
 
-/// One part of an update over several arrays (ops::adamw). `weights` is null if the master is the weights.
+/// One array of an update over several arrays (ops::adamw). `weights` is null if the master weights are the
+/// weights.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
@@ -192,8 +194,8 @@ struct UpdateRow {
 /// The number of elements in a block of a row. The last block of a row may be shorter.
 constexpr std::int64_t row_block = 4096;
 
-/// The arrays of one operation as a table, in memory that the place reads when the operation runs. `block` of
-/// a row is the number of blocks in the rows before it. `elements` and `blocks` count all rows.
+/// The arrays of one operation, as a table in memory that the place reads when the operation runs. A row's
+/// `block` is the number of blocks in the rows before it. `elements` and `blocks` count all rows.
 template <class Row>
 struct Rows {
   Row const* first = nullptr;
@@ -201,7 +203,7 @@ struct Rows {
   std::int64_t elements = 0, blocks = 0;
 };
 
-/// Sets `block` of each row. The caller then copies the rows to `there`, from where the place reads them.
+/// Sets `block` of each row. The caller then copies the rows to `there`, where the place reads them.
 template <class Row>
 constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   Rows<Row> all{there, static_cast<int>(rows.size())};
@@ -213,21 +215,22 @@ constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   return all;
 }
 
-/// Rows of a block whose sums linear_backward_input leaves, and how many such blocks M rows are.
+/// The number of rows in each block that linear_backward_input sums, and the number of such blocks in M rows.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
   return rows <= linear_block_rows ? 1 : (rows - 1) / linear_block_rows + 1;
 }
 
-/// The same of the sums that attention_backward leaves of (B,T,3C): blocks of a sample's rows, or of any.
+/// The same for the sums of (B,T,3C) that attention_backward leaves. Blocks are within one sample; for
+/// shorter sequences they are as for linear_backward_input.
 constexpr std::int64_t attention_block_rows = 64;
 constexpr std::int64_t attention_partial_rows(std::int64_t samples, std::int64_t sequence) {
   return sequence < attention_block_rows ? linear_partial_rows(samples * sequence)
                                          : samples * ((sequence - 1) / attention_block_rows + 1);
 }
 
-/// How many rows of partial sums the gradient of a norm over M rows may leave: no place cuts the rows
-/// into more blocks (264 are two for each multiprocessor of a Hopper GPU).
+/// The maximum number of rows of partial sums that the gradient of a norm over M rows leaves. No place cuts
+/// the rows into more blocks (264 is two for each multiprocessor of a Hopper GPU).
 constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
   return rows < 1 ? 1 : rows < 264 ? rows : 264;
 }
@@ -239,14 +242,14 @@ namespace backend {
 template <class Place>
 inline constexpr bool lacking = false;
 
-/// Batches of sums over rows (ops::RowSumBatch). A place that forms each sum at once needs none.
+/// Batches of sums over rows (ops::RowSumBatch). A place that computes each sum at once needs none.
 template <class Place>
 struct RowSums {
   static void begin(Context<Place>& /*context*/) noexcept {}
   static void end(Context<Place>& /*context*/) noexcept {}
 };
 
-/// Takes the calls of an operation that a place lacks, so that its sentence is the only error.
+/// Accepts all calls of an operation that a place lacks, so that the static_assert is the only error.
 struct Lacking {
   struct Call {
     void operator()(auto&&...) const {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while steps run: copies the state, and a thread per rank writes the copy.
+// Saves checkpoints while steps run. Copies the state, and one thread per rank writes the copy.
 #pragma once
 
 #include <atomic>
@@ -20,29 +20,30 @@ namespace detail {
 class CheckpointWriter;
 }  // namespace detail
 
-/// One rank's save beside steps; one at most is under way. The trainer's plan has the copy that is written
-/// (CheckpointMemory::snapshot). `save` and `wait` are called by all ranks together. An error of a save is
-/// thrown by the next of these two, on all ranks the same; then nothing of it is left.
+/// Saves one rank's part while steps run, at most one save at a time. The trainer's plan must have the copy
+/// that is written (CheckpointMemory::snapshot). All ranks call `save` and `wait` together. The next of these
+/// calls throws the error of a failed save, the same on all ranks, after the save's files are removed.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint();
   AsyncCheckpoint(AsyncCheckpoint const&) = delete;
   AsyncCheckpoint& operator=(AsyncCheckpoint const&) = delete;
-  /// Gives up what is under way: call `wait` first. The trainer of the last save is still there.
+  /// Abandons a running save; call `wait` first to complete it. The trainer of the last save must still
+  /// exist.
   ~AsyncCheckpoint();
 
-  /// Waits for the save before and for the steps under way, begins to copy the state, and returns: a thread
-  /// writes `folder` as save_checkpoint would, to the byte. `named` is called on that of rank 0 when the
-  /// folder has its name. Throws what save_checkpoint throws, as far as it is known by now.
+  /// Waits for the previous save and for running steps, starts to copy the state, and returns. A thread then
+  /// writes `folder`, byte for byte as save_checkpoint would. Rank 0's thread calls `named` once the folder
+  /// has its name. Throws the errors of save_checkpoint that are known by then.
   void save(AnyTrainer& trainer, std::filesystem::path const& folder, CheckpointOptions const& options = {},
             std::function<void()> named = {});
 
-  /// Returns when no save is under way.
+  /// Waits until no save is running.
   void wait();
 
-  /// Whether this rank still writes, or gives the name. For any thread, as the next.
+  /// Whether this rank is still writing or naming the folder. Any thread may call this and `failed`.
   bool busy() const noexcept;
-  /// Whether the save under way has failed on this rank: a run may stop at once, and `wait` says why.
+  /// Whether the running save has failed on this rank. A run may stop at once; `wait` throws the reason.
   bool failed() const noexcept;
 
  private:
@@ -51,11 +52,11 @@ class AsyncCheckpoint {
   void write(detail::CheckpointWriter& to, std::function<void()> const& named) noexcept;
   void end();
 
-  std::unique_ptr<detail::CheckpointWriter> writer_;  // of the save under way, the same on all ranks
+  std::unique_ptr<detail::CheckpointWriter> writer_;  // of the running save; set on all ranks or on none
   std::atomic<State> state_ = State::none;
   std::atomic<bool> stop_ = false;
-  std::exception_ptr error_;  // once it has failed
-  std::thread thread_;        // ends first
+  std::exception_ptr error_;  // set once the save has failed
+  std::thread thread_;        // destroyed first
 };
 
 }  // namespace v0

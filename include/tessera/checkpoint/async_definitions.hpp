@@ -24,10 +24,10 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Ends the thread of a save whose result is not wanted any more.
+/// Thrown to end the thread of an abandoned save.
 struct SaveStopped {};
 
-/// Waits a little for another thread, so that other ranks see this one alive.
+/// Waits a little for another thread, and shows other ranks that this one is alive.
 inline void pause(comm::Transport& transport) {
   transport.heartbeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -61,7 +61,7 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
 TESSERA_INLINE void AsyncCheckpoint::wait() {
   if (!writer_) return;
   comm::Transport& transport = writer_->transport();
-  // A rank's own part needs no other rank; the name needs all parts.
+  // A rank's own part needs no other rank, but the name needs all parts.
   while (state_.load() == State::writing) detail::pause(transport);
   auto const agree = [&](char const* what) {
     detail::together(transport, what, [&] {
@@ -75,9 +75,9 @@ TESSERA_INLINE void AsyncCheckpoint::wait() {
     end();
   } catch (PeerLost const&) {
     end();
-    throw;  // who is left may still be writing
+    throw;  // other ranks may still be writing
   } catch (Error const&) {
-    stop_ = true;  // rank 0 waits for parts that do not come
+    stop_ = true;  // rank 0 would wait for parts that never arrive
     thread_.join();
     transport.barrier({"checkpoint", "end"});
     writer_->remove();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: a folder that holds all of a run's state, and a folder of such folders.
+// Saves and loads checkpoints. A checkpoint is a folder with all state of a run.
 #pragma once
 
 #include <cstdint>
@@ -16,46 +16,47 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Writes all state of a trainer as a new folder, which appears whole or not at all; all ranks call it
-/// together and see the same file system. Waits for the steps under way. Each rank writes what it holds, a
-/// chunk at a time; takes SaveStaging::bytes of host memory a rank, of the plan where
-/// TrainerOptions::checkpoints says so. Throws Error(failed) with path and reason, on all ranks the same.
+/// Writes all state of a trainer to a new folder, which appears complete or not at all. All ranks call it
+/// together and must see the same file system. Waits for running steps. Each rank writes what it holds, one
+/// chunk at a time. Takes SaveStaging::bytes of host memory per rank, from the plan if
+/// TrainerOptions::checkpoints says so. Throws Error(failed) with path and reason, the same on all ranks.
 void save_checkpoint(AnyTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {});
 
-/// Replaces all state of a trainer by that of a checkpoint, which may come from another stage, world,
-/// offload, precision or device: the next step is the one after the checkpoint's. All ranks call it together.
-/// Reads every file once against its checksum. Throws Error(data) that names the file or tensor, on all ranks
-/// the same; then the trainer may be half filled.
+/// Replaces all state of a trainer with a checkpoint's. The checkpoint may come from another stage, world,
+/// offload, precision or device. The next step follows the checkpoint's step. All ranks call it together.
+/// Checks every file once against its checksum. Throws Error(data) that names the file or tensor, the same on
+/// all ranks; the trainer may then be partly filled.
 CheckpointInfo resume(AnyTrainer& trainer, std::filesystem::path const& folder);
 
-/// A folder of checkpoints, one a step: `step-00000010`, and `latest`, a file that names the newest. One run
-/// at a time may have it. Every rank may make one.
+/// A folder of checkpoints, one per step: `step-00000010`, and `latest`, a file that names the newest. Only
+/// one run at a time may use it. Every rank may construct one.
 class Checkpoints {
  public:
-  /// `keep`: how many stay, the newest; 0: all.
+  /// `keep`: the number of newest checkpoints that stay; 0: all.
   explicit Checkpoints(std::filesystem::path folder, int keep = 0);
 
   std::filesystem::path path(std::int64_t step) const;
-  /// The steps that have a checkpoint, rising. None where there is no such folder.
+  /// The steps that have a checkpoint, in ascending order. Empty if the folder does not exist.
   std::vector<std::int64_t> steps() const;
   std::optional<std::int64_t> newest() const;
 
-  /// Makes the folder, takes it for this object until it goes, and removes what saves and removals that were
-  /// killed have left. One rank calls it. Throws Error(failed) when another run has the folder.
+  /// Creates the folder, locks it for the lifetime of this object, and removes what killed saves and removals
+  /// have left. Only one rank calls it. Throws Error(failed) if another run has locked the folder.
   void take();
 
-  /// Saves the step that the trainer is at, then removes the oldest that are too many; all ranks together.
-  /// Gives the folder.
+  /// Saves the trainer's current step, then removes the oldest checkpoints beyond `keep`. All ranks call it
+  /// together. Returns the checkpoint's folder.
   std::filesystem::path save(AnyTrainer& trainer, CheckpointOptions const& options = {}) const;
-  /// The same beside the steps that follow; this object outlives the save. Waits for the one before.
+  /// The same while the next steps run. Waits for the previous save. This object must outlive the save.
   std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& beside,
                              CheckpointOptions const& options = {}) const;
 
  private:
-  /// On rank 0, once a checkpoint has its name.
+  /// On rank 0, once a checkpoint has its name: updates `latest`, and removes old checkpoints.
   void named(std::filesystem::path const& newest) const;
-  /// One that is being removed has another name first: what has the name of a checkpoint is whole.
+  /// Renames a checkpoint before removing it, so that a folder with the name of a checkpoint is always
+  /// complete.
   void remove_old() const;
 
   std::filesystem::path folder_;

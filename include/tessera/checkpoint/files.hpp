@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the files in a checkpoint's folder.
+// Defines the names of the files in a checkpoint's folder.
 #pragma once
 
 #include <filesystem>

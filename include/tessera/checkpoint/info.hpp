@@ -18,10 +18,10 @@ inline namespace v0 {
 struct CheckpointOptions {
   std::string config = {};   ///< the text of the model's config.json; empty: the folder has none
   std::string notes = "{}";  ///< the text of a JSON object, which `resume` hands back
-  std::int64_t part_bytes = 5'000'000'000;  ///< a file of weights ends with the tensor that reaches it
+  std::int64_t part_bytes = 5'000'000'000;  ///< a file of weights ends with the tensor that reaches this size
 };
 
-/// What trainer.json says.
+/// The contents of trainer.json.
 struct CheckpointInfo {
   struct File {
     std::int64_t bytes = 0;
@@ -29,20 +29,20 @@ struct CheckpointInfo {
   };
 
   std::filesystem::path folder;
-  std::int64_t step = 0;              ///< the last that was begun; skipped ones count
+  std::int64_t step = 0;              ///< the last step that was begun; includes skipped steps
   StepState state;                    ///< the scalars that outlive a step
-  std::string loss_scale;             ///< its kind: "none", "static" or "dynamic"
-  std::map<std::string, File> files;  ///< by their paths in the folder
+  std::string loss_scale;             ///< the kind of loss scale: "none", "static" or "dynamic"
+  std::map<std::string, File> files;  ///< by path in the folder
   std::string notes;                  ///< the text of a JSON object: CheckpointOptions::notes
-  std::string json;                   ///< the text of all of it but its checksum
+  std::string json;                   ///< the whole text except its checksum
 };
 
-/// Reads trainer.json of a checkpoint and checks it against its checksum; the other files are not touched.
-/// Throws Error(data) that names it.
+/// Reads trainer.json of a checkpoint and checks it against its checksum. Does not touch the other files.
+/// Throws Error(data) that names the file.
 CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
 
-/// Holds the files of a checkpoint against their sizes and sums, every `world`-th of them from number `rank`
-/// on; `beat` is called now and then. Throws Error(data) with all that is missing, damaged or too much.
+/// Checks files of a checkpoint against their sizes and checksums: every `world`-th one, starting with number
+/// `rank`. Calls `beat` now and then. Throws Error(data) that lists all missing, damaged and extra files.
 void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
                        detail::FunctionRef<void()> beat = {});
 

@@ -60,7 +60,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   info.json = json.dump();
   if (hash_of(info.json) != sum)
     throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
-  // Keys that are read later, where they are there.
+  // Checks keys that are optional here and read later.
   if (json.contains("adapters")) {
     std::map<std::string, double> scales;
     read(json, "adapters", scales);
@@ -112,7 +112,7 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
       damaged.push_back(file);
     }
   }
-  // Other programs would read weights that do not belong to this folder. Other files may stay.
+  // Other programs would read extra weights, so they are refused. Other extra files may stay.
   if (rank == 0)
     for (std::string const inside : {"", detail::model_folder}) {
       std::filesystem::directory_iterator entry(info.folder / inside, code);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading a checkpoint into a trainer of any recipe and world: each rank reads the elements that it holds.
+// Reads a checkpoint into a trainer of any recipe and world. Each rank reads the elements that it holds.
 // Needs nlohmann-json and xxHash.
 #pragma once
 
@@ -35,14 +35,14 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// One rank's part of a checkpoint that is being read. All ranks make one and call `run` together.
+/// Reads one rank's part of a checkpoint. All ranks make a reader and call `run` together.
 class CheckpointReader {
  public:
   CheckpointReader(StateAccess& state, std::filesystem::path const& folder)
       : state_(state), plan_(state.plan()), transport_(state.transport()), folder_(without_slash(folder)) {}
 
-  /// Throws Error(data), on all ranks the same one; before it has read the last file the trainer is
-  /// untouched, later what it holds is undefined.
+  /// Throws Error(data), the same on all ranks. The trainer is untouched until all files are verified and
+  /// matched; after that an error leaves its state undefined.
   CheckpointInfo run() {
     (void)state_.scalars();
     CheckpointInfo info;
@@ -97,7 +97,7 @@ class CheckpointReader {
       std::sort(list.begin(), list.end(),
                 [](Box const& a, Box const& b) { return a.logical.begin < b.logical.begin; });
   }
-  /// "wte.weight.exp_avg[0:4096]".
+  /// Adds a part of a parameter's state, such as "wte.weight.exp_avg[0:4096]".
   void add_box(SafetensorsFile const& file, SafetensorsEntry const& entry) {
     std::string_view const name = entry.name;
     std::size_t const bracket = name.rfind('['), colon = name.rfind(':'),
@@ -117,7 +117,7 @@ class CheckpointReader {
         .push_back({range, &file, entry.name});
   }
 
-  /// Holds what there is against the model and what its optimizer keeps.
+  /// Compares the files' tensors with the model and the state that its optimizer keeps.
   void match() const {
     std::vector<std::string> missing, extra, misshapen;
     std::set<std::pair<std::string, std::string>> wanted;
@@ -159,7 +159,7 @@ class CheckpointReader {
     fail(text + "resume with the model and the frozen parameters that were saved");
   }
 
-  /// Adapters of the same shapes may have other scales.
+  /// Compares the adapters' scales, which can differ even if the shapes agree.
   void match_scales(CheckpointInfo const& info) const {
     auto const saved =
         nlohmann::ordered_json::parse(info.json).value("adapters", nlohmann::ordered_json::object());
@@ -171,7 +171,7 @@ class CheckpointReader {
     }
   }
 
-  /// Fills what this rank holds of a state; nothing for other buffers.
+  /// Fills this rank's part of a state buffer. Ignores other buffers.
   void read(Buffer const& buffer) {
     std::string state;
     if (buffer.kind == BufferKind::moment)
@@ -211,7 +211,8 @@ class CheckpointReader {
     }
   }
 
-  /// Counts go on. So does the loss scale where it was and is dynamic; else it is the recipe's own.
+  /// Continues the counts. Continues the loss scale only if it is dynamic and was dynamic before; otherwise
+  /// takes the recipe's initial one.
   StepState scalars_of(CheckpointInfo const& info) const {
     StepState state = info.state;
     LossScaleKind const kind = plan_.recipe.loss_scale;
@@ -229,7 +230,7 @@ class CheckpointReader {
   comm::Transport& transport_;
   std::filesystem::path folder_;
   std::map<std::string, SafetensorsFile> files_;
-  std::map<std::pair<std::string, std::string>, std::vector<Box>> boxes_;  // of a parameter and a state
+  std::map<std::pair<std::string, std::string>, std::vector<Box>> boxes_;  // by parameter and state
   std::vector<float> values_;
 };
 

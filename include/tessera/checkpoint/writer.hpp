@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a checkpoint: every rank writes what it holds straight to its place, so no rank ever gathers the
-// model. Needs nlohmann-json and xxHash.
+// Writes a checkpoint. Every rank writes what it holds straight to its place in the files, so no rank ever
+// gathers the model. Needs nlohmann-json and xxHash.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,7 @@ inline std::string with_checksum(nlohmann::ordered_json json) {
   return json.dump(2, ' ', false, replace) + "\n";
 }
 
-/// What is kept of a trained flat group besides weights in fp32: a name and the buffer that holds it.
+/// A state that is saved of a trained flat group besides its fp32 weights: its name and its buffer.
 struct KeptState {
   std::string name;
   int buffer;
@@ -117,14 +117,14 @@ inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
   return scales;
 }
 
-/// Syncs what a path names; of a folder where the file system can.
+/// Syncs a file, or a folder if the file system can.
 inline void sync_path(std::filesystem::path const& path) {
   Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) file_error(path, "open", errno);
   if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) file_error(path, "sync", errno);
 }
 
-/// A file that ranks write at places of their own.
+/// A file in which each rank writes its own ranges.
 class PlacedFile {
  public:
   PlacedFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
@@ -144,7 +144,7 @@ class PlacedFile {
       at += written;
       size -= written;
     }
-    // So that no sync takes so long that this rank would be taken for dead.
+    // A single long sync could make this rank look lost.
     if (unsynced_ >= std::int64_t{1} << 28) sync();
   }
   void sync() {
@@ -158,8 +158,8 @@ class PlacedFile {
   std::int64_t unsynced_ = 0;
 };
 
-/// One rank's part of a checkpoint that is being written. All ranks make one and call `run` together; or
-/// `begin` together, and each on a thread of its own, beside steps, `write` (async.hpp).
+/// Writes one rank's part of a checkpoint. All ranks make a writer and call `run` together. To save while
+/// steps run, all ranks call `begin` together, and each then calls `write` on a separate thread (async.hpp).
 class CheckpointWriter {
  public:
   CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions options)
@@ -171,7 +171,7 @@ class CheckpointWriter {
         beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
         staging_(state.staging()) {}
 
-  /// Throws Error(failed) with path and reason, on all ranks the same one; then nothing of it is left.
+  /// Throws Error(failed) with path and reason, the same on all ranks, after removing what was written.
   void run() {
     beat_ = [this] { transport_.heartbeat(); };
     begin();
@@ -182,15 +182,15 @@ class CheckpointWriter {
       exchange_sums();
       together(transport_, "name", [&] { finish(); });
     } catch (PeerLost const&) {
-      throw;  // who is left may still be writing
+      throw;  // other ranks may still be writing
     } catch (Error const&) {
       remove();
       throw;
     }
   }
 
-  /// Makes the folder, and in it the files that this rank makes; begins the copy that `write` reads. All
-  /// ranks together; throws what `run` does.
+  /// Creates the folder and this rank's files in it, and starts the copy that `write` reads. All ranks call
+  /// it together. Throws what `run` throws.
   void begin(bool beside_steps = false) {
     beside_steps_ = beside_steps;
     scalars_ = state_.scalars();
@@ -209,8 +209,8 @@ class CheckpointWriter {
       throw;
     }
   }
-  /// Beside steps: writes this rank's part from its snapshot, and leaves the sum of its own file for rank 0.
-  /// Meets no other rank. `beat` is called all the time, and ends it by throwing.
+  /// Writes this rank's part from its snapshot while steps run, and leaves the checksum of its own file for
+  /// rank 0. Communicates with no other rank. Calls `beat` all the time; an exception from it ends the write.
   void write(std::function<void()> beat) {
     beat_ = std::move(beat);
     while (!state_.has_snapshot()) rest();
@@ -220,8 +220,8 @@ class CheckpointWriter {
     Sum const own = sum_of(parts_.size() + static_cast<std::size_t>(rank));
     write_file(beside_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
   }
-  /// Rank 0, after its own part: waits for those of the others, takes the sums of the weights, gives the
-  /// name.
+  /// On rank 0, after its own part: waits for the other ranks' parts, computes the checksums of the weights,
+  /// and gives the folder its name.
   void name() {
     sums_.assign(files_.size(), {});
     std::error_code code;
@@ -240,7 +240,7 @@ class CheckpointWriter {
     for (std::size_t part = 0; part < parts_.size(); ++part) sums_[part] = sum_of(part);
     finish();
   }
-  /// Takes back what there is so far; rank 0 does it, when no rank writes any more.
+  /// Removes what was written so far. Rank 0 does this, after all ranks have stopped writing.
   void remove() const {
     std::error_code ignored;
     if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
@@ -267,11 +267,11 @@ class CheckpointWriter {
   };
   struct Box {
     std::size_t tensor;
-    std::int64_t begin;  // of the parameter's elements
+    std::int64_t begin;  // its first element in the parameter
   };
 
   static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
-  /// What is waited for comes from another thread, or from another process.
+  /// Waits a little for another thread or another process.
   void rest() const {
     beat_();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -283,7 +283,7 @@ class CheckpointWriter {
   int world() const { return plan_.shape.world; }
   int owner(std::size_t part) const { return static_cast<int>(part) % world(); }
 
-  /// Calls `write(piece, values)` for all that this rank writes of a buffer, a chunk at a time.
+  /// Calls `write(piece, values)` for everything that this rank writes of a buffer, one chunk at a time.
   template <class Write>
   void stream(Buffer const& buffer, Write&& write) {
     Flat const of{buffer.unit, buffer.flat};
@@ -298,8 +298,8 @@ class CheckpointWriter {
     }
   }
 
-  /// Which parameter stands where in which file of weights: in the order of units, the same on every rank.
-  /// Adapters are in the last file, apart from the model's own weights.
+  /// Gives each parameter its place in a file of weights, in the order of units, the same on every rank.
+  /// Adapters go to the last file, separate from the model's own weights.
   void lay_out() {
     for (bool const adapters : {false, true}) {
       std::int64_t bytes = options_.part_bytes;
@@ -364,11 +364,12 @@ class CheckpointWriter {
     std::error_code code;
     if (std::filesystem::exists(folder_, code))
       throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
-    std::filesystem::remove_all(beside_, code);  // of a save that was killed
+    std::filesystem::remove_all(beside_, code);  // left by a killed save
     make_folder(beside_ / model_folder);
   }
 
-  /// This rank's file of what the optimizer keeps, and the files of weights that it owns, empty so far.
+  /// Creates this rank's file of optimizer state and the files of weights that it owns, so far with headers
+  /// only.
   void make_files() {
     auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
       PlacedFile file(beside_ / name, true);
@@ -393,7 +394,7 @@ class CheckpointWriter {
     file.sync();
   }
 
-  /// Weights that are not finite end it: they could not be trained on.
+  /// Throws Error(diverged) for weights that are not finite, because they could not be trained on.
   void write_weights() {
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       PlacedFile file(beside_ / parts_[part].name, false);
@@ -423,7 +424,7 @@ class CheckpointWriter {
       file.sync();
     }
   }
-  /// Reads again what was written, each file on one rank.
+  /// Reads back what was written, each file on one rank, and computes its checksum.
   void take_sums() {
     sums_.assign(files_.size(), {});
     for (std::size_t file = 0; file < files_.size(); ++file) {
@@ -452,7 +453,7 @@ class CheckpointWriter {
         if (all[rank * count + file].digits[0] != 0) sums_[file] = all[rank * count + file];
   }
 
-  /// The small files, and the name: from then on the checkpoint is there.
+  /// Writes the small files and renames the folder. From then on the checkpoint exists.
   void finish() {
     if (!plan_.is_root()) return;
     nlohmann::ordered_json files = nlohmann::ordered_json::object();
@@ -516,19 +517,19 @@ class CheckpointWriter {
   StepPlan const& plan_;
   comm::Transport& transport_;
   CheckpointOptions options_;
-  nlohmann::ordered_json notes_;  // of rank 0
+  nlohmann::ordered_json notes_;  // only on rank 0
   std::filesystem::path folder_, beside_;
   std::byte* staging_;
   std::function<void()> beat_;  // called all the time while this rank writes
-  bool beside_steps_ = false;   // from the snapshot
+  bool beside_steps_ = false;   // writes from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
-  std::size_t model_parts_ = 0;                  // of those; one more holds adapters
-  std::map<std::pair<int, int>, Place> places_;  // of unit and parameter
+  std::size_t model_parts_ = 0;                  // without the part that holds adapters
+  std::map<std::pair<int, int>, Place> places_;  // by unit and parameter
   SafetensorsLayout states_;                     // of this rank's file
-  std::map<std::pair<int, int>, Box> box_of_;    // in it, of buffer and parameter
-  std::vector<std::string> files_;               // of weights, then of optimizers
-  std::vector<Sum> sums_;                        // of those files
+  std::map<std::pair<int, int>, Box> box_of_;    // in that file, by buffer and parameter
+  std::vector<std::string> files_;               // files of weights, then of optimizers
+  std::vector<Sum> sums_;                        // by file of files_
 };
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one host show each other while their GPUs work: how far they are, and who is lost.
+// Provides the state that the ranks of one host share while their GPUs work: their progress, and which rank
+// is lost.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +33,14 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// One rank's page. Only that rank and its GPU write it.
+/// One rank's page. Only that rank and its GPU write to it.
 struct alignas(4096) Board {
   std::atomic<std::uint64_t> word{0};            ///< the watch word
-  std::atomic<std::uint64_t> reached_device{0};  ///< collectives that its GPU has reached, replays too
-  std::atomic<std::uint64_t> reached_host{0};    ///< collectives of host memory that it has reached
+  std::atomic<std::uint64_t> reached_device{0};  ///< collectives that its GPU has reached, replays included
+  std::atomic<std::uint64_t> reached_host{0};    ///< host-memory collectives that it has reached
   std::atomic<std::uint64_t> beats{0};           ///< heartbeats
-  std::atomic<std::uint32_t> failed{0};          ///< the two members below hold a fault
-  std::atomic<std::uint32_t> left{0};            ///< it will enter no collective any more
+  std::atomic<std::uint32_t> failed{0};          ///< `lost` and `text` hold a fault
+  std::atomic<std::uint32_t> left{0};            ///< it will enter no more collectives
   std::int32_t lost = -1;
   char text[2048] = {};
 
@@ -50,8 +51,8 @@ struct alignas(4096) Board {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes and a GPU share these words");
 static_assert(sizeof(Board) == 4096);
 
-/// Which collective has which number, for texts. Numbers of captured graphs come back in every replay, so
-/// those are kept for good; of the others only the last ones.
+/// Maps collective numbers to requests, for error texts. Replays of captured graphs reuse their numbers, so
+/// captured requests are kept forever; of the others, only the most recent ones are kept.
 class History {
  public:
   void put(Request const& request, bool captured) {
@@ -64,7 +65,7 @@ class History {
     last_ = request.sequence;
   }
 
-  /// "17, all_gather of 64 bytes (write_back h.3)".
+  /// Returns "17, all_gather of 64 bytes (write_back h.3)".
   std::string text(std::uint64_t word) const {
     std::lock_guard lock(mutex_);
     std::uint64_t const sequence = sequence_of(word);
@@ -112,7 +113,7 @@ class History {
   std::uint64_t last_ = 0;
 };
 
-/// The boards of a world, and the fault that ends it. May be used from any thread.
+/// The boards of a world, and the fault that ends it. Any thread may use it.
 class Peers {
  public:
   Peers(Peers const&) = delete;
@@ -122,16 +123,16 @@ class Peers {
   virtual int world() const noexcept = 0;
   /// Null for a rank that this one cannot see.
   virtual Board* board(int rank) const noexcept = 0;
-  /// What the numbers of a rank's collectives stand for, as far as this one knows.
+  /// The requests behind a rank's collective numbers, as far as this rank knows them.
   virtual History& history(int rank) const noexcept = 0;
   virtual bool has_left(int rank) const = 0;
-  /// A process that ended without leaving.
+  /// Checks whether the rank's process ended without leaving.
   virtual bool died(int rank) const = 0;
-  /// The lost rank, -1 if none can be named, and what it did.
+  /// The lost rank (-1 if it is unknown), and what it did.
   virtual std::optional<std::pair<int, std::string>> fault() const = 0;
-  /// Ends the communicator for all ranks that see this one, unless it has ended.
+  /// Ends the communicator for all ranks that see this one, unless it has already ended.
   virtual void lose(int lost, std::string const& text) = 0;
-  /// `rank` is alive.
+  /// Records a sign of life from `rank`.
   virtual void hear(int rank) noexcept = 0;
   virtual void leave() noexcept = 0;
 
@@ -139,7 +140,7 @@ class Peers {
   Peers() = default;
 };
 
-/// What the threads of one process show each other.
+/// The state that threads of one process share.
 struct ThreadBoards {
   explicit ThreadBoards(int world)
       : boards(std::make_unique<Board[]>(static_cast<std::size_t>(world))),
@@ -164,16 +165,16 @@ class ThreadPeers final : public Peers {
   std::optional<std::pair<int, std::string>> fault() const override { return group_->fault(); }
   void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
   void hear(int rank) noexcept override { group_->hear(rank); }
-  void leave() noexcept override {}  // the group's own handle does
+  void leave() noexcept override {}  // the group's handle leaves instead
 
  private:
   std::shared_ptr<ThreadGroup> group_;
   std::shared_ptr<ThreadBoards> shared_;
 };
 
-/// Ranks that are processes. Each makes one page of shared memory under a random name, tells the others the
-/// name (`see`) and then removes it (`hide`), so that nothing stays behind when processes are killed. Each
-/// holds a lock on its page, which the system drops when the process ends.
+/// Ranks that are processes. Each creates one page of shared memory under a random name, tells the others the
+/// name (`see`) and then unlinks it (`hide`), so that killed processes leave nothing behind. Each holds a
+/// lock on its page, which the system releases when the process ends.
 class ProcessPeers final : public Peers {
  public:
   using Name = char[48];
@@ -198,7 +199,7 @@ class ProcessPeers final : public Peers {
   ~ProcessPeers() override { hide(); }
 
   Name const& name() const noexcept { return name_; }
-  /// Opens another rank's page; a rank of another host stays unseen.
+  /// Opens another rank's page. A rank on another host cannot be seen.
   void see(int rank, char const* name) {
     Page& page = pages_[static_cast<std::size_t>(rank)];
     if (rank == rank_) return;
@@ -214,7 +215,7 @@ class ProcessPeers final : public Peers {
   Board* board(int rank) const noexcept override {
     return pages_[static_cast<std::size_t>(rank)].board.load(std::memory_order_acquire);
   }
-  /// Its own for all: processes of one launch run the same program.
+  /// Uses its own history for all ranks: processes of one launch run the same program.
   History& history(int) const noexcept override { return history_; }
   bool has_left(int rank) const override {
     Board const* const at = board(rank);
@@ -232,7 +233,7 @@ class ProcessPeers final : public Peers {
     for (int rank = 0; rank < world(); ++rank) {
       Board const* const at = board(rank);
       if (!at || !at->failed.load(std::memory_order_acquire)) continue;
-      if (!found || at->lost == rank) found = at;  // what a rank says of itself comes first
+      if (!found || at->lost == rank) found = at;  // a rank's report about itself takes precedence
     }
     if (!found) return std::nullopt;
     return std::pair(static_cast<int>(found->lost), std::string(found->text));
@@ -259,7 +260,7 @@ class ProcessPeers final : public Peers {
       if (board.load()) ::munmap(board.load(), sizeof(Board));
       if (file >= 0) ::close(file);
     }
-    /// The last step: other threads see the file with the board.
+    /// Must be the last step: a thread that sees the board also sees the file.
     bool map(int access) {
       void* const at = ::mmap(nullptr, sizeof(Board), access, MAP_SHARED, file, 0);
       if (at == MAP_FAILED) return false;

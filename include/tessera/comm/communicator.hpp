@@ -230,7 +230,7 @@ class Transport {
   /// place, send == recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
-  /// Opens the communicator of a group and a channel. Returns its number (Peers::way).
+  /// Opens the communicator of a group and a channel. Returns its number (Peers::communicator).
   virtual int open_communicator(Peers const& /*group*/) { return 0; }
 
   /// Runs the collectives that `exchange` has deferred because a group was open.

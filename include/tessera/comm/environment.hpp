@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which launcher started this process, if any: torchrun, deepspeed, Open MPI, PMI, MVAPICH or SLURM.
+// Detects the launcher of this process, if any: torchrun, deepspeed, Open MPI, PMI, MVAPICH or SLURM.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// What a launcher said about this process. What it does not tell: local_rank -1, local_world 0, no address,
+/// A launcher's information about this process. Unknown values: local_rank -1, local_world 0, no address,
 /// port 0.
 struct LaunchEnvironment {
   std::string source = "none";
@@ -26,13 +26,13 @@ struct LaunchEnvironment {
   int local_world = 0;
   std::string master_address{};
   int master_port = 0;
-  bool master_port_taken = false;  ///< the launcher's agent listens there already: bind another one
+  bool master_port_taken = false;  ///< the launcher's agent already listens there: bind another port
 };
 
 /// Reads one variable; null when it is unset.
 using GetEnvironment = std::function<char const*(char const*)>;
 
-/// "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
+/// Returns "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
 inline std::string describe(LaunchEnvironment const& launch) {
   if (launch.source == "none") return launch.source;
   std::string text = sentence({launch.source, ": rank ", launch.rank, " of ", launch.world});
@@ -50,8 +50,8 @@ namespace detail {
 }
 }  // namespace detail
 
-/// The first host of a SLURM list: "a[01-04,07],b" gives "a01", "n[3,5]-ib[0-1]" gives "n3-ib0". Throws
-/// Error(config) naming the list when it is empty or its brackets do not match.
+/// Returns the first host of a SLURM list: "a[01-04,07],b" gives "a01", "n[3,5]-ib[0-1]" gives "n3-ib0".
+/// Throws Error(config), which names the list, if it is empty or its brackets do not match.
 inline std::string first_host(std::string_view list) {
   std::string host;
   for (std::size_t at = 0; at < list.size() && list[at] != ','; ++at) {
@@ -76,14 +76,14 @@ class LaunchReader {
  public:
   explicit LaunchReader(GetEnvironment const& get) : get_(get) {}
 
-  /// Unset and empty are the same.
+  /// Empty variables count as unset.
   bool has(char const* name) const { return text(name) != nullptr; }
   char const* text(char const* name) const {
     char const* const value = get_(name);
     return value && *value ? value : nullptr;
   }
 
-  /// The variable as a whole number in [low, high]; absent: an error that says which launcher set the others.
+  /// Reads a whole number in [low, high]. If it is absent, throws an error that names the others' launcher.
   int need(char const* name, int low, int high, char const* source, char const* seen) const {
     if (!has(name)) missing(name, source, seen);
     return number(name, low, high);
@@ -163,7 +163,7 @@ inline void read_master(LaunchReader const& read, LaunchEnvironment& launch) {
   if (read.has("MASTER_PORT")) launch.master_port = read.number("MASTER_PORT", 1, 65535);
 }
 
-/// Ranks on this host of "4(x2),3" (hosts in order), for host `node`; 0 when the list does not say.
+/// Returns the number of ranks on host `node`, from "4(x2),3" (hosts in order); 0 if the list does not say.
 inline int tasks_on_node(std::string_view list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     auto const read = [&] {
@@ -227,7 +227,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     char const* seen = nullptr;
     for (char const* name : {names.rank, names.world, names.optional ? names.rank : names.local_rank})
       if (!seen && read.has(name)) seen = name;
-    // Scripts for torch set LOCAL_RANK=-1 alone to say that there is no launcher.
+    // Scripts for torch set only LOCAL_RANK=-1 to say that there is no launcher.
     if (torch && seen && seen == std::string_view("LOCAL_RANK") && read.text(seen) == std::string_view("-1"))
       continue;
     if (!seen || (std::string_view(names.source) == "PMI" && detail::pmi_of_slurm(read))) continue;
@@ -280,9 +280,9 @@ inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
 
-/// A communicator for what started this process: a world of one without a launcher, or when the launcher
-/// started one rank. A launch of several processes throws Error(unsupported): ranks on the CPU are threads of
-/// one process, and a process of several never runs as a world of its own.
+/// Returns a communicator for this process: a world of one without a launcher, or if the launcher started one
+/// rank. A launch of several processes throws Error(unsupported): CPU ranks are threads of one process, and
+/// one of several processes must never run as a separate world.
 inline Comm from_environment(GetEnvironment const& get) {
   LaunchEnvironment const launch = launch_environment(get);
   if (launch.world == 1) return Comm();

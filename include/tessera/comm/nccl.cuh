@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between GPUs, one a rank: ranks are threads of one process (`run_gpus`), or processes of a launcher.
+// Provides NCCL, one GPU per rank. Ranks are threads of one process (`run_gpus`) or processes of a launcher.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace comm {
 
 namespace detail {
 
-/// Where the processes of a launch meet: the variable NCCL_COMM_ID if it is set, else the master's address
-/// and port, and the port beside it where the launcher itself listens on that one.
+/// Returns the address where the processes of a launch meet: NCCL_COMM_ID if it is set, otherwise the
+/// master's address and port. If the launcher itself listens on that port, uses an adjacent one.
 inline std::string nccl_address(LaunchEnvironment const& launch, char const* set_already) {
   if (set_already && *set_already) return set_already;
   if (launch.master_address.empty())
@@ -42,7 +42,7 @@ inline std::string nccl_address(LaunchEnvironment const& launch, char const* set
   return (six ? "[" + launch.master_address + "]" : launch.master_address) + ":" + std::to_string(port);
 }
 
-/// The GPU of a process: its local rank, or the only one where the launcher shows each process its own.
+/// Returns the GPU of a process: its local rank, or 0 if the launcher shows each process only its own GPU.
 inline int device_of(LaunchEnvironment const& launch, int devices) {
   if (devices == 1 && launch.world > 1) return 0;
   if (launch.local_rank < 0)
@@ -59,10 +59,10 @@ inline int device_of(LaunchEnvironment const& launch, int devices) {
   return launch.local_rank;
 }
 
-/// Throws Error(unsupported) when there is none.
+/// Returns the number of GPUs. Throws Error(unsupported) if there are none.
 inline int count_devices() {
   int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) Context<Cuda>::select(0);  // says why
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) Context<Cuda>::select(0);  // throws
   return count;
 }
 
@@ -74,7 +74,7 @@ inline ncclUniqueId make_id() {
   return id;
 }
 
-/// NCCL_COMM_ID, which makes NCCL itself meet at an address, for as long as ranks join.
+/// Sets NCCL_COMM_ID, which makes NCCL meet at an address, while ranks join.
 class MeetingPoint {
  public:
   explicit MeetingPoint(std::string const& address) : own_(!std::getenv(variable)) {
@@ -93,11 +93,11 @@ class MeetingPoint {
 
 }  // namespace detail
 
-/// A communicator of GPUs for what started this process, whose GPU becomes current for the calling thread: a
-/// world of one without a launcher. Ranks meet at MASTER_ADDR and MASTER_PORT, or the next port where the
-/// launcher listens on that one; NCCL_COMM_ID=HOST:PORT overrides both. While it joins, it sets that variable
-/// for NCCL: call it before other threads read the environment. Throws Error(config) when the launch is
-/// incomplete, Error(unsupported) without a GPU for this rank, and PeerLost when ranks do not come.
+/// Returns a communicator of GPUs for this process; without a launcher, a world of one. The process's GPU
+/// becomes current for the calling thread. Ranks meet at MASTER_ADDR and MASTER_PORT, or at an adjacent port
+/// if the launcher listens on that one. NCCL_COMM_ID=HOST:PORT overrides both. It sets that variable while it
+/// joins, so call it before other threads read the environment. Throws Error(config) if the launch is
+/// incomplete, Error(unsupported) without a GPU for this rank, and PeerLost if ranks do not arrive.
 inline Comm nccl_from_environment(GetEnvironment const& get, NcclOptions const& options = {}) {
   LaunchEnvironment const launch = launch_environment(get);
   int const device = detail::device_of(launch, detail::count_devices());
@@ -146,8 +146,8 @@ inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& f
 
 }  // namespace detail
 
-/// The same as `run`, with a GPU for each rank: rank r has GPU r, which is current in its thread. Throws
-/// Error(unsupported) when there are fewer GPUs than ranks.
+/// The same as `run`, with one GPU per rank: rank r has GPU r, which is current in its thread. Throws
+/// Error(unsupported) if there are fewer GPUs than ranks.
 template <class Fn>
 requires std::invocable<Fn&, comm::Comm&>
 void run_gpus(int ranks, Fn&& fn, RunOptions const& options = {}) {

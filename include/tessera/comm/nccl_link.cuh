@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's NCCL communicator, the thread that watches it, and how it is given up when another rank is lost.
+// Provides one rank's NCCL communicators and the thread that watches them and ends them when a rank is lost.
 #pragma once
 
 #include <algorithm>
@@ -32,9 +32,9 @@ inline namespace v0 {
 
 namespace cuda {
 
-/// Writes a rank's watch word and counts it, in stream order: the counter tells replays of one graph apart.
-/// Streams of several channels may do so at once; the largest count stays. One thread. A template, so that
-/// programs of several sources hold one kernel.
+/// Writes a rank's watch word and counts it, in stream order. The counter distinguishes replays of one graph.
+/// Streams of several channels may do so at once; the largest count remains. Uses one thread. It is a
+/// template, so that programs with several sources contain one kernel.
 template <class Word>
 __global__ void reach_collective(Word* counter, Word volatile* reached, Word volatile* word, Word value) {
   *word = value;
@@ -51,7 +51,7 @@ __global__ void reach_collective(Word* counter, Word volatile* reached, Word vol
 namespace comm {
 
 struct NcclOptions {
-  /// Seconds that a rank waits for enqueued work while no rank that it can see reaches a collective.
+  /// Seconds that a rank waits for enqueued work while no visible rank reaches a collective.
   std::chrono::duration<double> timeout{300.0};
 };
 
@@ -62,9 +62,9 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
   return std::string(ncclGetErrorString(status)) + (last && *last ? std::string(": ") + last : "");
 }
 
-/// One rank's NCCL communicators, the first of all ranks, and the thread that watches them. They do not
-/// block, so that they can be given up at any time, also while they connect. The watcher alone ends them: as
-/// soon as a rank is lost, which also ends kernels that wait for that rank, or when the transport goes.
+/// One rank's NCCL communicators and the thread that watches them. The first communicator contains all ranks.
+/// They are non-blocking, so they can be aborted at any time, even while they connect. Only the watcher ends
+/// them: when a rank is lost, which also ends kernels that wait for it, or when the transport is destroyed.
 class NcclLink {
  public:
   NcclLink(std::shared_ptr<Peers> peers, int rank, int device, std::chrono::duration<double> timeout)
@@ -73,7 +73,7 @@ class NcclLink {
   Peers& peers() const noexcept { return *peers_; }
   History& history() const noexcept { return peers_->history(rank_); }
 
-  /// Joins all ranks; `watcher` must run `watch` already.
+  /// Joins all ranks. The watcher thread must already run `watch`.
   void join(ncclUniqueId const& id, std::string const& place) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -88,8 +88,8 @@ class NcclLink {
     joined_.store(true, std::memory_order_release);
   }
 
-  /// Makes a communicator of the ranks that give the same colour, in the order of their keys; returns its
-  /// number. All ranks call it together, with nothing under way.
+  /// Makes a communicator of the ranks that pass the same colour, in the order of their keys. Returns its
+  /// number. All ranks call it together, with no NCCL work running.
   int split(int color, int key) {
     check();
     ncclResult_t status = ncclSuccess;
@@ -98,9 +98,9 @@ class NcclLink {
       std::lock_guard lock(calls_);
       if (there_) {
         number = static_cast<int>(communicators_.size());
-        communicators_.push_back(nullptr);  // it stays where it is
+        communicators_.push_back(nullptr);  // its address does not change
         status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
-        // NCCL sets it once it is there, and until then the first one may be in no progress.
+        // NCCL sets it when it is ready. Until then the first one may not report ncclInProgress.
         if (status == ncclSuccess) status = ncclInProgress;
       }
     }
@@ -109,7 +109,7 @@ class NcclLink {
     return number;
   }
 
-  /// Enqueues what `calls(communicators)` asks NCCL for, as one group.
+  /// Enqueues the NCCL operations that `calls(communicators)` requests, as one group.
   template <class Calls>
   void enqueue(Calls const& calls) {
     check();
@@ -144,7 +144,7 @@ class NcclLink {
       patience.look(now, what);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    check();  // kernels that were given up end too
+    check();  // aborted kernels end too
   }
 
   std::string where(int rank) const {
@@ -154,7 +154,7 @@ class NcclLink {
     return word == 0 ? "before its first collective" : "at collective " + peers_->history(rank).text(word);
   }
 
-  /// The watcher's thread: ends when the communicator has ended.
+  /// Runs the watcher thread. Returns when the communicator has ended.
   void watch() {
     cudaSetDevice(device_);
     std::unique_lock lock(watcher_);
@@ -168,8 +168,8 @@ class NcclLink {
     wake_.notify_all();
   }
   void wake() noexcept { wake_.notify_all(); }
-  /// Ends the communicator; false if that takes longer than 5 s, as it does while a graph or another process
-  /// still holds it.
+  /// Ends the communicator. Returns false if that takes longer than 5 s, for example while a graph or another
+  /// process still holds it.
   bool close() {
     std::unique_lock lock(watcher_);
     closing_ = true;
@@ -178,12 +178,12 @@ class NcclLink {
   }
 
  private:
-  /// How long a rank has waited without seeing anything move.
+  /// Measures how long a rank has waited without visible progress.
   struct Patience {
     explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
-      link.peers_->hear(link.rank_);  // it has a timeout of its own
+      link.peers_->hear(link.rank_);  // this wait has a separate timeout
       if (auto const current = link.movement(); current != seen) {
         seen = current;
         moved = now;
@@ -200,7 +200,7 @@ class NcclLink {
     std::uint64_t seen;
   };
 
-  /// Changes whenever a rank that can be seen gives a sign of life.
+  /// Changes whenever a visible rank gives a sign of life.
   std::uint64_t movement() const {
     std::uint64_t sum = 0;
     for (int rank = 0; rank < peers_->world(); ++rank)
@@ -211,7 +211,7 @@ class NcclLink {
 
   std::string name() const { return "rank " + std::to_string(rank_); }
 
-  /// Where this rank was when the communicator ended: kernels that are given up let later ones go on.
+  /// The place of this rank when the communicator ended. Stored, since aborted kernels let later ones run.
   std::string last_place() const {
     std::lock_guard lock(place_);
     if (last_place_.empty()) last_place_ = where(rank_);
@@ -225,7 +225,7 @@ class NcclLink {
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
 
-  /// A rank that left before it reached what this one waits for will never reach it.
+  /// Blames ranks that left before they reached what this rank waits for: they will never reach it.
   void blame_leavers() {
     std::uint64_t const own = peers_->board(rank_)->reached();
     for (int rank = 0; rank < peers_->world(); ++rank) {
@@ -242,7 +242,7 @@ class NcclLink {
         peers_->lose(rank, "its process ended without leaving; it was last seen " + where(rank));
   }
 
-  /// Time is up: the rank that has reached fewest collectives is lost, or else one that is in another one.
+  /// Handles a timeout: blames the rank that has reached the fewest collectives, or one that is elsewhere.
   void blame(char const* what) {
     auto const reached = [&](int rank) { return peers_->board(rank)->reached(); };
     auto const word = [&](int rank) { return peers_->board(rank)->word.load(std::memory_order_acquire); };
@@ -265,7 +265,7 @@ class NcclLink {
     peers_->lose(lost, text + "; if the GPUs only compute for longer, raise the timeout");
   }
 
-  /// Waits until NCCL has done what it was asked for.
+  /// Waits until NCCL has completed the call.
   void settle(ncclResult_t status, char const* what) {
     if (status == ncclInProgress)
       await(
@@ -293,8 +293,8 @@ class NcclLink {
     return text_of(status, there_ ? communicators_.front() : nullptr);
   }
 
-  /// What all communicators are about: a failure before what is under way. One that NCCL has not set yet is
-  /// under way. With the lock.
+  /// The state of all communicators: a failure takes precedence over work in progress. A communicator that
+  /// NCCL has not set yet counts as in progress. Requires the lock.
   ncclResult_t state() {
     ncclResult_t all = ncclSuccess;
     for (ncclComm_t& each : communicators_) {
@@ -310,7 +310,7 @@ class NcclLink {
     return all;
   }
 
-  /// What the watcher looks for: true once a rank is lost.
+  /// The watcher's check. Returns true once a rank is lost.
   bool lost() {
     if (peers_->fault()) return true;
     blame_dead();
@@ -320,7 +320,7 @@ class NcclLink {
       status = state();
     }
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
-    // At the second look: if a process died, its lock has gone by then, and it is named.
+    // Reports at the second look: by then the lock of a dead process is released, and the process is named.
     if (failures_ >= 2 && joined_.load(std::memory_order_acquire))
       peers_->lose(-1, "NCCL reports on " + name() + ": " + failure(status));
     return peers_->fault().has_value();
@@ -341,8 +341,8 @@ class NcclLink {
     }
   }
 
-  /// Sends what is still on its way, for at most 3 s; false if something keeps this rank's kernels from
-  /// ending.
+  /// Completes pending communication, for at most 3 s. Returns false if something keeps this rank's kernels
+  /// from ending.
   bool finalize(ncclComm_t communicator) const {
     if (peers_->fault()) return false;
     auto const start = Clock::now();
@@ -360,7 +360,7 @@ class NcclLink {
   int const device_;
   std::chrono::duration<double> const timeout_;
   std::mutex calls_;                      ///< held while NCCL is called, never while anything waits
-  std::deque<ncclComm_t> communicators_;  ///< NCCL writes here, also after it was told to stop
+  std::deque<ncclComm_t> communicators_;  ///< NCCL writes here, even after an abort
   bool there_ = false;
   std::atomic<bool> joined_{false};
   std::mutex watcher_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank asks of NCCL: collectives of its GPU, or of host memory through it.
+// Provides the NCCL transport of one rank: collectives on its GPU, and on host memory through it.
 #pragma once
 
 #include <algorithm>
@@ -33,16 +33,16 @@ inline namespace v0 {
 
 namespace comm {
 
-/// One GPU's rank. With a stream (`on_stream`) buffers are device memory and a collective only enqueues: no
-/// wait for the GPU, no allocation once NCCL has connected, and capturable in a CUDA graph whose capture mode
-/// is thread-local; a process that replays graphs destroys them before this transport. Without a stream
-/// buffers are host memory and collectives block: threads exchange it themselves, processes through the GPUs.
-/// Wait for streams that hold collectives with `await`, which throws PeerLost when a rank is lost or nothing
-/// moves for the timeout. The device of the rank must be current in the calling thread. `where` reads the
-/// numbers of other processes in this one's own list.
+/// One GPU's rank. With a stream (`on_stream`), buffers are device memory and a collective only enqueues. It
+/// does not wait for the GPU, and does not allocate once NCCL has connected. A CUDA graph can capture it in
+/// thread-local capture mode; a process that replays graphs must destroy them before this transport. Without
+/// a stream, buffers are host memory and collectives block: threads exchange directly, processes through the
+/// GPUs. Wait for streams with collectives by `await`, which throws PeerLost when a rank is lost or nothing
+/// progresses for the timeout. The rank's device must be current in the calling thread. `where` looks up the
+/// numbers of other processes in this process's own list.
 class Nccl final : public Transport {
  public:
-  /// A rank that is a thread; `connect` from that thread.
+  /// A rank that is a thread. Call `connect` from that thread.
   Nccl(std::shared_ptr<detail::ThreadGroup> const& group, std::shared_ptr<detail::ThreadBoards> const& shared,
        int rank, std::chrono::duration<double> timeout)
       : Transport(rank, group->world(), shared->boards[static_cast<std::size_t>(rank)].word),
@@ -65,7 +65,7 @@ class Nccl final : public Transport {
       if (link_->close())
         watcher_.join();
       else
-        watcher_.detach();  // holds the link
+        watcher_.detach();  // the thread keeps the link alive
     }
     if (!words_) return;
     int current = device_;
@@ -76,8 +76,8 @@ class Nccl final : public Transport {
     cudaSetDevice(current);
   }
 
-  /// Makes the rank's GPU current for this thread and meets all other ranks, which call it too. `place` ends
-  /// the sentence "waits for all ranks to join".
+  /// Makes the rank's GPU current for this thread and waits for all other ranks, which also call it. `place`
+  /// ends the sentence "waits for all ranks to join".
   void connect(ncclUniqueId const& id, std::string const& place) {
     Context<Cuda>::select(device_);
     stream_ = cuda::make_stream();
@@ -159,7 +159,7 @@ class Nccl final : public Transport {
     return 0;
   }
 
-  /// A collective that NCCL is still to be asked for.
+  /// A collective that is not yet passed to NCCL.
   struct Call {
     Request request;
     void const* send;
@@ -186,7 +186,7 @@ class Nccl final : public Transport {
     if (!grouped()) flush();
   }
 
-  /// A communicator of its own, whose first collectives connect it: that must not be in a capture.
+  /// Opens a separate communicator. Its first collectives connect it, which must not happen in a capture.
   int open_communicator(Peers const& group) override {
     Request first;
     first.stream = stream_.get();
@@ -204,7 +204,7 @@ class Nccl final : public Transport {
     return first.peers.communicator;
   }
 
-  /// One NCCL group, whose collectives travel together.
+  /// Enqueues the pending collectives as one NCCL group.
   void flush() override {
     if (calls_.empty()) return;
     link_->enqueue([&](auto const& communicators) {
@@ -260,13 +260,13 @@ class Nccl final : public Transport {
       case Move::barrier:
         break;
     }
-    // Later work of the stream starts when every rank's stream has come here.
+    // Later work of the stream starts when every rank's stream has reached this point.
     void* const sum = static_cast<std::byte*>(small_.get()) + 256;
     return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
   }
 
-  /// Calls body(peer to send to, peer to receive from) for all others of a group, so that in each round all
-  /// ranks send to different ones.
+  /// Calls body(peer to send to, peer to receive from) for all other ranks of a group. In each round, all
+  /// ranks send to different peers.
   template <class Body>
   ncclResult_t with_peers(Peers const& peers, Body const& body) const {
     int const own = peers.index_of(rank());
@@ -301,7 +301,7 @@ class Nccl final : public Transport {
     throw Error(ErrorKind::usage, "NCCL sums no values of type " + std::to_string(static_cast<int>(dtype)));
   }
 
-  /// Host memory in chunks through `staging_`: up, the collective, down.
+  /// Exchanges host memory in chunks through `staging_`: upload, collective, download.
   void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
     std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
     if (!staging_) staging_ = allocate(2 * half);
@@ -348,7 +348,7 @@ class Nccl final : public Transport {
       for (int peer = 0; peer < up; ++peer)
         copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);
       enqueue(part, in, out);
-      flush();  // a group, too: this is host memory
+      flush();  // even in a group: this is host memory
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
       await([&] { return arrived(); }, name_of(request.move).data());
       for (int peer = 0; peer < down; ++peer)
@@ -363,7 +363,7 @@ class Nccl final : public Transport {
     return true;
   }
 
-  /// Tells all ranks the name of this one's page and opens those of this host.
+  /// Tells all ranks the name of this rank's page and opens the pages of ranks on this host.
   void meet_processes() {
     using Name = detail::ProcessPeers::Name;
     std::vector<std::array<char, sizeof(Name)>> names(static_cast<std::size_t>(world()));
@@ -384,9 +384,9 @@ class Nccl final : public Transport {
   void* words_ = nullptr;  ///< the board as the GPU sees it
   cuda::Stream stream_;
   cuda::Event event_;
-  Memory small_;  ///< the counter, from byte 256 what barriers add up, from 512 a value for each rank
+  Memory small_;  ///< the counter; from byte 256 the operand of barriers; from 512 a value for each rank
   Memory staging_;
-  std::vector<Call> calls_;  ///< of the open group; keeps its room
+  std::vector<Call> calls_;  ///< of the open group; keeps its capacity
 };
 
 }  // namespace comm

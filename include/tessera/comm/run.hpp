@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tessera::run: a thread per rank, and one exception for the caller, the first cause.
+// Provides tessera::run, which starts a thread per rank. The caller gets one exception, the first cause.
 #pragma once
 
 #include <concepts>
@@ -28,18 +28,18 @@ namespace tessera {
 inline namespace v0 {
 
 struct RunOptions {
-  /// Seconds that ranks wait for one that gives no sign of life before they throw PeerLost.
+  /// Seconds that ranks wait for a rank without a sign of life before they throw PeerLost.
   std::chrono::duration<double> timeout{300.0};
-  /// Seconds that a failed run waits for a rank that gives no sign of life, before it calls `stuck`.
+  /// Seconds that a failed run waits for a rank without a sign of life before it calls `stuck`.
   std::chrono::duration<double> grace{30.0};
-  /// Called once: a thread cannot be ended from outside, so a program prints the text and exits here. If it
-  /// returns, `run` waits for that rank. Empty: std::terminate with a PeerLost of that text.
+  /// Called once. A thread cannot be ended from outside, so a program should print the text and exit here. If
+  /// it returns, `run` waits for that rank. Empty: std::terminate with a PeerLost of that text.
   std::function<void(std::string const& text)> stuck{};
 };
 
 namespace detail {
 
-/// What the other ranks are told.
+/// Returns the text that the other ranks get.
 inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -59,10 +59,10 @@ inline bool is_derived([[maybe_unused]] Error const& error) {
 #endif
 }
 
-/// The exceptions of a run, in the order they came.
+/// Keeps the first cause among the exceptions of a run.
 class FirstCause {
  public:
-  /// `began`: nothing had ended the communicator before this. An echo is a PeerLost that came after the end.
+  /// `began`: this exception ended the communicator. An echo is a PeerLost that came after the end.
   void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
@@ -81,7 +81,7 @@ class FirstCause {
     thrown_ = std::move(thrown);
   }
 
-  /// Throws the cause, if there is one, with its rank.
+  /// Throws the cause, if any, with its rank.
   void rethrow() {
     if (thrown_) throw_with_rank();
   }
@@ -124,7 +124,7 @@ inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& op
   group.await_leavers(std::nullopt, text, rank);
 }
 
-/// One rank's end of a group of threads.
+/// Makes one rank's transport in a group of threads.
 using MakeTransport =
     FunctionRef<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
 
@@ -135,8 +135,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
   for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {
-    // It outlives what the function throws: a handle that goes away counts as its rank leaving.
-    // Its transport stays in `ends` until all have left: taking it down may need the others.
+    // The handle outlives what the function throws, because its rank leaves when the handle is destroyed. Its
+    // transport stays in `ends` until all ranks have left: its destruction may need the others.
     comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
     try {
       fn(handle);
@@ -174,15 +174,15 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
 
 }  // namespace detail
 
-/// Calls fn(comm) on `ranks` threads, one a rank, and returns when all have returned. One rank: on the
-/// calling thread, in a world of one, and exceptions pass unchanged.
+/// Calls fn(comm) on `ranks` threads, one per rank, and returns when all have returned. With one rank, it
+/// runs on the calling thread in a world of one, and exceptions pass unchanged.
 ///
-/// If a rank throws, the others throw PeerLost at their next collective, and `run` throws what came first: an
-/// Error keeps its kind and gets the rank and "rank R: " unless it names one; another std::exception becomes
-/// an Error(failed), out_of_memory for bad_alloc, with the original nested inside; anything else passes
+/// If a rank throws, the others throw PeerLost at their next collective, and `run` throws the first cause. An
+/// Error keeps its kind and gets the rank and "rank R: " unless it names one. Another std::exception becomes
+/// an Error(failed), out_of_memory for bad_alloc, with the original nested inside. Anything else passes
 /// unchanged. If no rank threw by itself (one left early or did not arrive), `run` throws the first PeerLost.
 ///
-/// Throws Error(usage) unless ranks is 1 to 64. Several runs may be active at once, also inside one another.
+/// Throws Error(usage) unless ranks is 1 to 64. Several runs may be active at once, and runs may be nested.
 template <class Fn>
 requires std::invocable<Fn&, comm::Comm&>
 void run(int ranks, Fn&& fn, RunOptions const& options = {}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over ranks in a fixed order.
+// Provides sums over ranks in a fixed order.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// A choice that compilers keep free of branches.
+/// Selects a value in a form that compilers keep free of branches.
 constexpr std::uint32_t pick(bool first, std::uint32_t left, std::uint32_t right) {
   std::uint32_t const mask = 0u - static_cast<std::uint32_t>(first);
   return (left & mask) | (right & ~mask);
 }
 
-/// The value of an element in the type that sums it. For half the same values as the conversion in core,
-/// without branches, so that the loop below runs in vectors.
+/// Converts an element to the type of its sum. For half, it gives the same values as the conversion in core,
+/// but without branches, so that the loop below vectorises.
 template <class T>
 compute_t<T> widen(T value) {
   if constexpr (std::is_same_v<T, half>) {
@@ -37,7 +37,7 @@ compute_t<T> widen(T value) {
   }
 }
 
-/// The sum rounded to the element's type, to nearest even.
+/// Rounds the sum to the element's type, to nearest even.
 template <class T>
 T narrow(compute_t<T> value) {
   if constexpr (std::is_same_v<T, half>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that are threads share: where they meet, and who is missed.
+// Provides the state that ranks of one process share: where they meet, and which of them is missing.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// The most ranks that one process runs.
+/// The largest number of ranks in one process.
 inline constexpr int most_threads = 64;
 
 struct ThreadsOptions {
@@ -45,7 +45,7 @@ inline std::string seconds_text(double seconds) {
   return text;
 }
 
-/// At most three years, so that a deadline never overflows.
+/// Converts seconds. The result is at most three years, so that a deadline never overflows.
 inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
   return std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(seconds.count(), 1e8)));
@@ -61,10 +61,9 @@ struct Call {
   int other() const { return request.peers.rank(request.root); }
 };
 
-/// What W ranks share. Every collective has two meetings. `meet` publishes the request, waits for all ranks
-/// and compares; it is the only place where a rank can be waited for in vain. `part` holds everybody until
-/// all have read; between the two a rank does nothing but copy, so `part` needs no timeout and buffers stay
-/// valid.
+/// The state that W ranks share. Every collective has two meetings. `meet` publishes the request, waits for
+/// all ranks and compares their requests; only here may a rank fail to arrive. `part` holds all ranks until
+/// all have read. Between the two, a rank only copies, so `part` needs no timeout and buffers stay valid.
 class ThreadGroup {
  public:
   ThreadGroup(int world, std::chrono::duration<double> timeout)
@@ -84,7 +83,7 @@ class ThreadGroup {
   std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
   std::byte* recv_of(int rank) const { return static_cast<std::byte*>(member(rank).recv); }
 
-  /// Waits until all ranks ask for the same; returns the seconds it took.
+  /// Waits until all ranks request the same collective. Returns the seconds spent.
   double meet(int rank, Request const& request, void const* send, void* recv) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -110,7 +109,7 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Waits until all ranks have come this far in a collective; returns the seconds it took.
+  /// Waits until all ranks have reached this point of a collective. Returns the seconds spent.
   double part(int rank, bool last) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -128,7 +127,7 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Holds out memory to another rank, which takes it.
+  /// Offers memory to another rank, which takes it.
   void offer(int rank, Request const& request, void const* send) {
     {
       std::lock_guard lock(mutex_);
@@ -140,14 +139,14 @@ class ThreadGroup {
     }
     changed_.notify_all();
   }
-  /// Waits until all that a rank holds out is taken; returns the seconds it took.
+  /// Waits until all memory that a rank offers is taken. Returns the seconds spent.
   double await_taken(int rank) {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
         lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
-  /// Takes the first that another rank holds out to this one; returns the seconds it waited for that.
+  /// Takes the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
   double take(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.peers.rank(request.root);
@@ -168,7 +167,7 @@ class ThreadGroup {
       wake();
       fail(rank);
     }
-    // With the lock: a sender that is given up goes, and its memory with it.
+    // Holds the lock, because a sender that is declared lost may exit and free its memory.
     if (request.bytes > 0) std::memcpy(recv, offer.send, static_cast<std::size_t>(request.bytes));
     offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(found));
     lock.unlock();
@@ -176,7 +175,7 @@ class ThreadGroup {
     return waited;
   }
 
-  /// What ended the communicator, if anything did: the lost rank, -1 if ranks disagreed, and the text.
+  /// The fault that ended the communicator, if any: the lost rank (-1 if ranks disagreed) and the text.
   std::optional<std::pair<int, std::string>> fault() const {
     if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard lock(mutex_);
@@ -187,7 +186,7 @@ class ThreadGroup {
     return member(rank).left;
   }
 
-  /// Ends the communicator for all; true if nothing had ended it before.
+  /// Ends the communicator for all ranks. Returns true if nothing had ended it before.
   bool lose(int rank, std::string const& text) {
     {
       std::lock_guard lock(mutex_);
@@ -198,7 +197,7 @@ class ThreadGroup {
     return true;
   }
 
-  /// This rank will enter no collective any more, which is a fault only if another one does or waits in one.
+  /// Declares that this rank enters no more collectives: a fault only if another one enters or waits in one.
   void leave(int rank) noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -215,8 +214,8 @@ class ThreadGroup {
     wake();
   }
 
-  /// Waits until every rank has left. With a grace: returns false once a fault exists and some rank has given
-  /// no sign of life for that long; `text` then says which and where.
+  /// Waits until every rank has left. With a grace, returns false once a fault exists and some rank has given
+  /// no sign of life for that long. `text` then says which rank and where it is.
   bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
     auto const patience = grace ? duration_of(*grace) : Clock::duration{};
     std::unique_lock lock(mutex_);
@@ -260,12 +259,12 @@ class ThreadGroup {
     std::atomic<Clock::rep> heard{0};
     void const* send = nullptr;
     void* recv = nullptr;
-    /// Its strings point at the copies below: the rank's own may be gone when others report.
+    /// Its strings point to the copies below, since the rank's own may be gone when others report them.
     Request request;
     bool arrived = false;
     bool inside = false;
     bool left = false;
-    std::vector<Call> offers;  // to ranks that have not taken them yet, in order; keeps its room
+    std::vector<Call> offers;  // not taken yet, in order; keeps its capacity
     char operation[32] = {};
     char unit[64] = {};
 
@@ -328,7 +327,7 @@ class ThreadGroup {
     }
   }
 
-  /// Waits for what one other rank is to do.
+  /// Waits for an action of one other rank. Returns the seconds spent.
   double await_other(std::unique_lock<std::mutex>& lock, int rank, v0::detail::FunctionRef<bool()> done,
                      v0::detail::FunctionRef<int()> other) {
     auto const start = Clock::now();
@@ -354,7 +353,7 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// All ranks have posted: lets them go on, or ends the communicator if they disagree.
+  /// Runs when all ranks have posted: releases them, or ends the communicator if they disagree.
   void complete() {
     arrived_ = 0;
     ++meetings_;
@@ -431,7 +430,7 @@ class ThreadGroup {
         false);
   }
 
-  /// Throws what a rank finds in a communicator that has ended. `inside` stays true: that is where it was.
+  /// Throws the fault of a communicator that has ended. `inside` stays true, to report where the rank was.
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads of one process: they publish pointers, meet, copy from each other, and part.
+// Provides the transport between threads of one process: they publish pointers, meet, copy and part.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One rank of a world of threads. Its destructor waits for nobody; the last copy of a rank's handle to go
-/// counts as that rank leaving.
+/// One rank of a world of threads. Its destructor does not wait. A rank leaves when the last copy of its
+/// handle is destroyed.
 class Threads final : public Transport {
  public:
   Threads(std::shared_ptr<detail::ThreadGroup> group, int rank)
@@ -45,7 +45,7 @@ class Threads final : public Transport {
   std::string where(int rank) const override { return group_->where(rank); }
 
  private:
-  friend class Nccl;  // exchanges host memory like this
+  friend class Nccl;  // uses this class for host memory
 
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.move == Move::send || request.move == Move::receive) {
@@ -96,7 +96,7 @@ class Threads final : public Transport {
   void flush() override {
     if (!later_.empty()) pass();
   }
-  /// Holds out all that is to be sent, takes what is to come, and waits until all is taken.
+  /// Offers all pending sends, takes all pending receives, and waits until its offers are taken.
   double pass() {
     for (detail::Call const& call : later_)
       if (call.request.move == Move::send) group_->offer(rank(), call.request, call.send);
@@ -107,8 +107,8 @@ class Threads final : public Transport {
     return waited + group_->await_taken(rank());
   }
 
-  /// In place, without scratch: each rank sums its slice into its own buffer, then all copy the others'
-  /// slices.
+  /// Reduces in place, without scratch: each rank sums its slice into its own buffer, then all ranks copy the
+  /// others' slices.
   double all_reduce(Request const& request, std::int64_t bytes) {
     Peers const& peers = request.peers;
     int const index = peers.index_of(rank());
@@ -126,7 +126,7 @@ class Threads final : public Transport {
     return waited;
   }
 
-  /// out = the sum over the group of `bytes` bytes at `offset` of what they send.
+  /// out = the sum over the group of `bytes` bytes at `offset` of their send buffers.
   void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
     with_type(request.dtype, [&]<class T>(T*) {
       auto const from = [&](int peer) {
@@ -142,7 +142,7 @@ class Threads final : public Transport {
   }
 
   std::shared_ptr<detail::ThreadGroup> group_;
-  std::vector<detail::Call> later_;  // between two ranks, of the open group; keeps its room
+  std::vector<detail::Call> later_;  // pending sends and receives of the open group; keeps its capacity
 };
 
 namespace detail {
@@ -159,8 +159,8 @@ inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& 
 
 }  // namespace detail
 
-/// The handles of a world of threads, one for each thread to take; `tessera::run` does this and the threads.
-/// Throws Error(usage) unless world is 1 to 64 and the timeout positive.
+/// Returns the handles of a world of threads, one per thread; `tessera::run` also starts the threads. Throws
+/// Error(usage) unless world is 1 to 64 and the timeout is positive.
 inline std::vector<Comm> threads(int world, ThreadsOptions const& options = {}) {
   auto const group = detail::make_group(world, options);
   std::vector<Comm> ranks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number formats: two 16-bit storage types, the names of all formats, and the type that sums them.
+// Defines the number formats: two 16-bit storage types, the names of all formats, and the types for sums.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// std::bit_cast, which device code may not call.
+/// Replaces std::bit_cast, which device code cannot call.
 template <class To, class From>
 TESSERA_HOST_DEVICE constexpr To bit_cast(From from) {
   return __builtin_bit_cast(To, from);
@@ -92,16 +92,16 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>);
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
-/// Tags: float storage whose products run on tensor cores, CUDA only. tf32 multiplies 10-bit mantissas. The
-/// others multiply pieces, each fp32 value being the sum of three bfloat16: of the nine products of pieces
-/// bf16x6 takes the six largest and bf16x3 three.
+/// Tags for formats stored as float whose products run on tensor cores (CUDA only). tf32 multiplies 10-bit
+/// mantissas. The others split each fp32 value into a sum of three bfloat16 pieces. Of the nine products of
+/// pieces, bf16x6 computes the six largest and bf16x3 three.
 struct tf32;
 struct bf16x6;
 struct bf16x3;
 
-/// The formats by name, for tables, files and reports. u8 holds codes, such as quantized optimizer state:
-/// what they mean is their owner's, and they have no sum.
-/// tf32, bf16x6 and bf16x3 are ways to multiply what is stored as f32.
+/// The formats by name, for tables, files and reports. u8 holds codes, such as quantized optimizer state.
+/// Only their owner knows what they mean, and they cannot be summed. tf32, bf16x6 and bf16x3 are ways to
+/// multiply values stored as f32.
 enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8, bf16x6, bf16x3 };
 
 constexpr std::string_view name_of(DType dtype) {
@@ -160,13 +160,13 @@ inline constexpr DType dtype_of<half> = DType::f16;
 template <>
 inline constexpr DType dtype_of<bfloat16> = DType::bf16;
 
-/// The element type of tensors of a format: ways to multiply floats are stored as floats.
+/// The element type of tensors of a format. tf32, bf16x6 and bf16x3 are stored as float.
 template <class T>
 using storage_t =
     std::conditional_t<std::is_same_v<T, tf32> || std::is_same_v<T, bf16x6> || std::is_same_v<T, bf16x3>,
                        float, T>;
 
-/// How many products of pieces stand for one product of floats; 0 where floats are multiplied whole.
+/// The number of products of pieces that replace one product of floats; 0 if floats are multiplied whole.
 constexpr int piece_terms(DType product) {
   switch (product) {
     case DType::bf16x6:
@@ -184,8 +184,8 @@ constexpr int piece_terms(DType product) {
   return 0;
 }
 
-/// The type that sums, statistics and the optimizer use for values of type T: double for double, float for
-/// the rest.
+/// The type used for sums, statistics and the optimizer with values of type T: double for double, otherwise
+/// float.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong, as a value: a kind that programs turn into an exit code, and a sentence for people.
+// Defines errors: a kind that programs turn into an exit code, and a sentence for the user.
 #pragma once
 
 #include <concepts>
@@ -17,13 +17,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What went wrong. Programs exit with `exit_code(kind)`.
+/// The kind of an error. Programs exit with `exit_code(kind)`.
 enum class ErrorKind {
   failed,         ///< a run that could not finish for another reason
   usage,          ///< the command line or a call was wrong
   config,         ///< the settings contradict each other
-  data,           ///< a data file, a weights file or a checkpoint is missing, damaged or foreign
-  out_of_memory,  ///< the plan does not fit; its text holds the bytes
+  data,           ///< a data file, a weights file or a checkpoint is missing, damaged or of another kind
+  out_of_memory,  ///< the plan does not fit; the text gives the bytes
   peer_lost,      ///< another rank threw, died or did not arrive
   diverged,       ///< the loss is not finite
   unsupported     ///< a legal request that this build cannot serve
@@ -52,8 +52,8 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-/// What constructors, plans and file readers throw. `what()` reads "what, where, what to do"; `rank` is -1
-/// and `unit` empty where they do not apply.
+/// Thrown by constructors, plans and file readers. `what()` reads "what, where, what to do". `rank` is -1 and
+/// `unit` is empty if they do not apply.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})
@@ -69,14 +69,15 @@ class Error : public std::runtime_error {
   std::string unit_;
 };
 
-/// What the surviving ranks throw: `rank()` is the rank that was lost, `unit()` where it was expected.
+/// Thrown by the surviving ranks. `rank()` is the rank that was lost, `unit()` the place where it was
+/// expected.
 class PeerLost : public Error {
  public:
   PeerLost(std::string const& text, int lost_rank, std::string unit = {})
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-/// A piece of a sentence: text, which it refers to, or a whole number.
+/// A piece of a sentence: a reference to text, or a whole number.
 class Word {
  public:
   Word(char const* text) : text_(text), value_(-1) {}
@@ -99,11 +100,11 @@ class Word {
 
  private:
   char const* text_ = nullptr;  // null: a number
-  std::int64_t value_;          // the number, or the length of the text, -1: up to its 0
+  std::int64_t value_;          // the number, or the length of the text; -1: null-terminated
 };
 
-/// The words one after another. Sums of strings would be compiled again wherever they stand, most of them for
-/// an error that never comes.
+/// Concatenates the words. Sums of strings would be compiled at every call site, most of them for an error
+/// that never happens.
 inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);

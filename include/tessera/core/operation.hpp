@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation as data, and who may listen instead of running it.
+// Describes one operation as data, and defines the interfaces that record and time operations.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Entries of one lane run in order; entries of different lanes run together unless a wait orders them.
+/// Entries of one lane run in order. Entries of different lanes run concurrently unless a wait orders them.
 enum class Lane : std::uint8_t {
   compute,
   communication,
   download,  ///< copies from the device to the other tiers
-  upload,    ///< and back: a link carries both ways at once
+  upload,    ///< copies back to the device: a link carries both directions at once
   host,
-  gathering,  ///< communication in a channel of its own: what comes ahead of use
+  gathering,  ///< communication ahead of use, on a separate channel
   disk,       ///< reads and writes of files
-  gradients   ///< of parameters, beside what else computes
+  gradients   ///< gradients of parameters, concurrent with other compute
 };
 inline constexpr std::size_t lane_count = 8;
 
@@ -44,16 +44,16 @@ constexpr std::string_view name_of(Lane lane) {
   return "?";
 }
 
-/// What an operation is about to do: its name, its floating-point operations, and the bytes it reads and
-/// writes at least once. `name` outlives the program's operations (a string literal).
+/// Describes an operation that is about to run: its name, its floating-point operations, and the bytes it
+/// reads and writes at least once. `name` must outlive the program's operations (a string literal).
 struct Operation {
   char const* name = "";
   double flops = 0;
   double bytes = 0;
 };
 
-/// Listens to a context. A context with a recorder reports each operation and does not run it; a call that a
-/// step must not make (for the host's view of device memory, a wait) is reported as a violation.
+/// Listens to a context. A context with a recorder reports each operation instead of running it. It reports a
+/// call that a step must not make (reading device memory from the host, a wait) as a violation.
 class Recorder {
  public:
   virtual ~Recorder() = default;
@@ -61,9 +61,9 @@ class Recorder {
   virtual void violation(char const* what) = 0;
 };
 
-/// Hears when the entries of a step ran, in nanoseconds of the machine's monotonic clock: a context that was
-/// given one (`begin_timing`) tells it of each entry, in the order in which they were enqueued, and then of
-/// the step as entry -1. It must not throw.
+/// Receives the times at which a step's entries ran, in nanoseconds of the machine's monotonic clock. A
+/// context that was given one (`begin_timing`) reports each entry in the order of enqueueing, and then the
+/// step as entry -1. Its functions must not throw.
 class EntryTimer {
  public:
   virtual ~EntryTimer() = default;
@@ -71,8 +71,8 @@ class EntryTimer {
   virtual void ran(int entry, std::int64_t begin, std::int64_t end) noexcept = 0;
 };
 
-/// Where operations are enqueued: the workers, the workspace and the order of one rank on one place. Each
-/// backend specialises it.
+/// Enqueues operations: holds the workers, the workspace and the order of one rank on one place. Each backend
+/// specialises it.
 template <class Place>
 class Context;
 

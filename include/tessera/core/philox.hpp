@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10: random numbers as a pure function of a counter and a key, on host and device.
+// Provides Philox4x32-10: random numbers as a pure function of a counter and a key, on host and device.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The 128-bit counter of Philox4x32, and its 128 random bits.
+/// The 128-bit counter of Philox4x32, or its 128 random bits.
 struct PhiloxCounter {
   std::uint32_t word[4];
   friend constexpr bool operator==(PhiloxCounter const&, PhiloxCounter const&) = default;
@@ -28,7 +28,7 @@ TESSERA_HOST_DEVICE constexpr PhiloxKey philox_key(std::uint64_t seed) {
 
 /// Four random words for a counter and a key: ten rounds of Philox4x32 (Salmon, Moraes, Dror, Shaw, "Parallel
 /// random numbers: as easy as 1, 2, 3", SC 2011). Integer only, so every compiler and device agrees. About 40
-/// multiplications. `philox4x32({i, 0, 0, 0}, philox_key(seed)).word[0]`.
+/// multiplications. Example: `philox4x32({i, 0, 0, 0}, philox_key(seed)).word[0]`.
 TESSERA_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     std::uint64_t const first = std::uint64_t{0xD2511F53u} * counter.word[0];

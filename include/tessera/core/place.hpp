@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where bytes live and where work runs.
+// Defines the devices that run work and the memory tiers that hold bytes.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ enum class Device : std::uint8_t { cpu, cuda };
 struct DeviceInfo {
   std::string_view name;  ///< in flags, results and stored files
   bool own_memory;        ///< its memory is not the host's
-  /// The steps that a training loop enqueues before it reads the oldest report. 0: the work of a call has
-  /// ended when it returns.
+  /// The number of steps that a training loop enqueues before it reads the oldest report. 0: a call returns
+  /// when its work has finished.
   int max_steps_in_flight;
-  bool graphs;        ///< it records a step and repeats it as one graph
-  bool tensor_cores;  ///< it multiplies in tf32 and in pieces of bf16
-  bool on_cores;      ///< ranks share the machine's cores; elsewhere each rank has a device of its own
+  bool graphs;        ///< it can record a step and replay it as one graph
+  bool tensor_cores;  ///< it can multiply in tf32 and in pieces of bf16
+  bool on_cores;      ///< ranks share the machine's cores; otherwise each rank has its own device
 };
 /// The devices in the order of their enumerators.
 inline constexpr std::array<DeviceInfo, 2> device_table{{
@@ -51,8 +51,8 @@ enum class Tier : std::uint8_t { device, host, nvme };
 /// The facts about a tier.
 struct TierInfo {
   std::string_view name;       ///< in listings, reports and JSON
-  bool has_addresses;          ///< its bytes have addresses; others are copied to a tier that has
-  Tier worked_on;              ///< where work is done on its values
+  bool has_addresses;          ///< its bytes have addresses; other bytes are copied to such a tier
+  Tier worked_on;              ///< the tier where its values are processed
   std::string_view optimizer;  ///< the name of the offload that keeps the optimizer's state there
   std::string_view all_state;  ///< the name of the offload that keeps parameters there too
 };
@@ -68,10 +68,10 @@ constexpr TierInfo const& info_of(Tier tier) { return tier_table[static_cast<std
 constexpr std::string_view name_of(Tier tier) { return info_of(tier).name; }
 constexpr bool has_addresses(Tier tier) { return info_of(tier).has_addresses; }
 constexpr Tier worked_on(Tier tier) { return info_of(tier).worked_on; }
-/// Whether a tier is host memory apart from the device.
+/// Whether a tier is host memory separate from the device.
 constexpr bool in_host_memory(Tier tier) { return has_addresses(tier) && tier != Tier::device; }
 
-/// A place of On has a `device`. A place of Offload has an `offload_tier`, where it keeps state.
+/// A place used in On has a `device`. A place used in Offload has an `offload_tier`, where it keeps state.
 struct Cpu {
   static constexpr Device device = Device::cpu;
   static constexpr std::string_view name = name_of(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Up to four dims, row-major: the last dim is contiguous.
+// Defines Shape: up to four dims, row-major, so the last dim is contiguous.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class Shape {
   /// The product of all extents but the last.
   constexpr std::int64_t rows() const { return extents_[0] * extents_[1] * extents_[2]; }
 
-  /// The same but for one extent.
+  /// Returns a copy with one extent replaced.
   constexpr Shape with(int dim, std::int64_t extent) const {
     Shape other = *this;
     other.extents_[place(dim)] = extent;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches: what one optimizer step reads, and the loader that makes them from a token source.
+// Provides batches, which hold the data of one optimizer step, and the loader that makes them from a token
+// source.
 #pragma once
 
 #include <algorithm>
@@ -30,16 +31,16 @@ struct Batch {
   int sequence = 1;                     ///< T, tokens in a sequence
   std::vector<std::int32_t> tokens{};   // (A,B,T)
   std::vector<std::int32_t> targets{};  // (A,B,T)
-  /// The position in the run of sequence (0,0); (a,b) is a*W*B + b further for W ranks.
+  /// The position in the run of sequence (0,0). Sequence (a,b) is a*W*B + b further, for W ranks.
   std::int64_t first_sample = 0;
   std::int64_t step = 0;  ///< from 0
-  /// Whose share of the global batch it is; world 0: not said. A trainer on several ranks refuses a share
-  /// that is not its own.
+  /// The rank whose share of the global batch this is, and the number of ranks; world 0: unknown. A trainer
+  /// on several ranks rejects the share of another rank.
   int rank = 0, world = 0;
 
   /// A*B*T.
   std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
-  /// The targets that count.
+  /// The number of targets that are not masked.
   std::int64_t unmasked() const noexcept {
     std::int64_t count = 0;
     for (std::int32_t const target : targets) count += target >= 0 ? 1 : 0;
@@ -61,28 +62,28 @@ struct LoaderOptions {
   int batch = 1;         ///< sequences in a micro-batch of one rank
   int sequence = 128;    ///< tokens in a sequence
   int accumulation = 1;  ///< micro-batches in a step
-  int rank = 0;          ///< which share of the global batch is read
-  int world = 1;         ///< over how many ranks the global batch is spread
+  int rank = 0;          ///< the rank whose share of the global batch is read
+  int world = 1;         ///< the number of ranks that share the global batch
   Order order = Order::shuffled;
   std::uint64_t seed = 1;
-  std::int64_t first_step = 0;  ///< where the range begins
-  std::int64_t samples = 0;     ///< the first so many of the data only; 0: all
-  /// An epoch ends with a step of its own, whose missing sequences are masked. Otherwise what an epoch leaves
-  /// over opens the next step.
+  std::int64_t first_step = 0;  ///< the first step of the range
+  std::int64_t samples = 0;     ///< use only this many samples, from the start of the data; 0: all
+  /// If true, each epoch ends with a partial step, whose missing sequences are masked. Otherwise the
+  /// remaining samples of an epoch begin the next step.
   bool whole_epochs = false;
 };
 
-/// Reads batches. `load(step)` depends on nothing but its arguments, the options and the data, so a resumed
-/// run and a run on another number of ranks read the same samples. As a range it gives the steps from
-/// `first_step` to the end of that epoch. One loader belongs to one thread at a time.
+/// Reads batches. `load(step)` depends only on its argument, the options and the data, so a resumed run and a
+/// run on another number of ranks read the same samples. As a range, it yields the steps from `first_step` to
+/// the end of that epoch. Only one thread at a time may use a loader.
 ///
-/// A record is cut to sequence + 1 tokens, or filled up on the right: with token 0, whose targets are masked.
-/// No position attends to a later one, so what fills up changes nothing before it and needs no mask of its
-/// own: its loss and the gradient of its logits are 0, and so is all that comes of them.
+/// A record is cut to sequence + 1 tokens, or padded on the right with token 0, whose targets are masked. No
+/// position attends to a later one, so padding does not affect the tokens before it and needs no attention
+/// mask. Its loss and the gradient of its logits are 0, and so is everything computed from them.
 class Loader {
  public:
-  /// `source` must outlive the loader. Throws Error(usage) for a number that is not positive, Error(data)
-  /// when the source holds less than one sample. All memory is taken here.
+  /// `source` must outlive the loader. Throws Error(usage) if a number is not positive, and Error(data) if
+  /// the source holds less than one sample. All memory is allocated here.
   Loader(TokenSource const& source, LoaderOptions options)
       : source_(&source),
         options_(checked(options, source)),
@@ -106,7 +107,7 @@ class Loader {
   Loader(TokenSource const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.
   // clang-format on
 
-  /// Throws what the constructor throws for its arguments, and takes no memory.
+  /// Throws what the constructor would throw for these arguments. Allocates no memory.
   static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
 
   LoaderOptions const& options() const noexcept { return options_; }
@@ -114,8 +115,8 @@ class Loader {
   std::int64_t samples() const noexcept { return order_.samples(); }
   /// Sequences in a step over all ranks.
   std::int64_t global_batch() const noexcept { return split_.global_batch(); }
-  /// The steps of an epoch, at least 1: with `whole_epochs` all that it takes; without, the whole ones, and
-  /// what an epoch leaves over opens the next step.
+  /// The number of steps in an epoch, at least 1. With `whole_epochs` it includes a partial last step.
+  /// Otherwise it counts only full steps; the remaining samples begin the next step.
   std::int64_t steps_per_epoch() const noexcept {
     std::int64_t const steps =
         (samples() + (options_.whole_epochs ? global_batch() - 1 : 0)) / global_batch();
@@ -123,7 +124,7 @@ class Loader {
   }
   /// The sample at a position of the run.
   std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
-  /// The targets that count in a step over all ranks, known from lengths alone.
+  /// The number of unmasked targets in a step over all ranks, computed only from lengths.
   std::int64_t targets_in(std::int64_t step) const {
     std::int64_t count = 0;
     for (std::int64_t sequence = 0; sequence < global_batch(); ++sequence)
@@ -131,7 +132,7 @@ class Loader {
     return count;
   }
 
-  /// The batch of a step, from 0. It stays valid until the next call. Does not allocate.
+  /// Returns the batch of a step, from 0. It stays valid until the next call. Does not allocate.
   Batch const& load(std::int64_t step) {
     std::int64_t const last = std::numeric_limits<std::int64_t>::max() / global_batch() - 1;
     if (step < 0 || step > last)
@@ -154,7 +155,7 @@ class Loader {
     return current_;
   }
 
-  /// An input iterator over steps; reading it loads the step.
+  /// An input iterator over steps. Dereferencing it loads the step.
   class Iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -188,13 +189,13 @@ class Loader {
     std::int64_t const held = records > 0 ? records : samples_in(source.size(), options.sequence);
     return options.samples > 0 && options.samples < held ? options.samples : held;
   }
-  /// The position in the run of a sequence of a step's global batch. In a whole epoch some lie beyond its
-  /// end.
+  /// The position in the run of a sequence of a step's global batch. With `whole_epochs`, it may be past the
+  /// end of the epoch.
   std::int64_t position_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (!options_.whole_epochs) return step * global_batch() + sequence;
     return step / steps_per_epoch() * samples() + step % steps_per_epoch() * global_batch() + sequence;
   }
-  /// What a sequence of a step's global batch reads, at most sequence + 1 tokens; nothing beyond the end of a
+  /// The tokens that a sequence of a step's global batch reads, at most sequence + 1; none past the end of a
   /// whole epoch.
   Record read_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (options_.whole_epochs && step % steps_per_epoch() * global_batch() + sequence >= samples()) return {};
@@ -258,7 +259,7 @@ using v0::Order;
 using v0::TokenOptions;
 using v0::TokenSource;
 
-/// A token source and its loader in one, for `for (auto const& batch : data::tokens(...))`.
+/// Combines a token source and its loader, for `for (auto const& batch : data::tokens(...))`.
 class TokenBatches {
  public:
   TokenBatches(TokenSource source, LoaderOptions options)
@@ -274,12 +275,12 @@ class TokenBatches {
   Loader loader_;
 };
 
-/// Batches from a file or a folder: one epoch as a range. `tokens("train.bin", {.batch = 8, .sequence =
-/// 1024})`.
+/// Returns batches from a file or a folder, one epoch as a range. Example: `tokens("train.bin", {.batch = 8,
+/// .sequence = 1024})`.
 inline TokenBatches tokens(std::string const& path, LoaderOptions options = {}, TokenOptions kind = {}) {
   return {TokenSource::open(path, kind), options};
 }
-/// Batches from several paths; none reads `default_data_path`.
+/// Returns batches from several paths. An empty list reads `default_data_path`.
 inline TokenBatches tokens(std::span<std::string const> paths, LoaderOptions options = {},
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a file to read: all of them, or piece by piece.
+// Reads the bytes of a file, whole or piece by piece.
 #pragma once
 
 #include <cerrno>
@@ -25,10 +25,10 @@ inline namespace v0 {
 
 namespace files {
 
-/// The system's words for an errno.
+/// The system's message for an errno.
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
 
-/// 1234567 as "1,234,567".
+/// Formats 1234567 as "1,234,567".
 inline std::string with_commas(std::int64_t number) {
   std::string const digits = sentence({number});
   std::size_t const sign = number < 0 ? 1 : 0;
@@ -40,14 +40,14 @@ inline std::string with_commas(std::int64_t number) {
   return text;
 }
 
-/// A number as it is printed: one that is none has no sign.
+/// Returns a number for printing: a NaN loses its sign.
 inline double plain(double value) {
   return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-/// The bytes of the UTF-8 character at the beginning of a text if terminals act on it, else 0: control
-/// characters of one or two bytes, and characters that break lines, turn the direction of a text or are
-/// invisible.
+/// Returns the size in bytes of the UTF-8 character at the start of a text if terminals act on it, else 0.
+/// Terminals act on control characters of one or two bytes, and on characters that break lines, change the
+/// text direction or are invisible.
 inline std::size_t control_bytes(std::string_view text) {
   auto const byte = [&](std::size_t at) {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
@@ -63,8 +63,8 @@ inline std::size_t control_bytes(std::string_view text) {
   return general || isolates || mark ? 3 : 0;
 }
 
-/// Returns a name that fits on one line: characters on which terminals act become \xNN a byte. Cuts the name
-/// between two characters after about `limit` bytes.
+/// Returns a name that fits on one line. Each byte of a character on which terminals act becomes \xNN. Cuts
+/// the name between two characters after about `limit` bytes.
 inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
@@ -86,7 +86,7 @@ inline std::string printable(std::string_view name, std::size_t limit = 200) {
   return name.size() > limit ? text + "..." : text;
 }
 
-/// A path for a message, whole.
+/// Returns a whole path in printable form, for messages.
 inline std::string path_text(std::string const& path) { return printable(path, path.size()); }
 
 /// An open file descriptor that closes itself.
@@ -114,7 +114,7 @@ class Descriptor {
   throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
 }
 
-/// Opens a regular file to read and says what it is. Throws Error(data) that names the path.
+/// Opens a regular file for reading and fills in its status. Throws Error(data) that names the path.
 inline Descriptor open_regular(std::string const& path, struct stat& status) {
   auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
@@ -129,7 +129,8 @@ inline Descriptor open_regular(std::string const& path, struct stat& status) {
   return file;
 }
 
-/// Reads `size` bytes at `offset`, through interruptions and short reads; gives how many there were.
+/// Reads up to `size` bytes at `offset`, and continues after interruptions and short reads. Returns the
+/// number of bytes read.
 inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t size,
                             std::string const& path) {
   std::size_t done = 0;
@@ -144,7 +145,8 @@ inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t
   return done;
 }
 
-/// Throws Error(data) for the few lines that Git LFS keeps in place of a file. `start` is all of it.
+/// Throws Error(data) for a Git LFS pointer, the few lines that Git LFS keeps in place of a file. `start` is
+/// the whole file.
 inline void refuse_pointer(std::string const& path, std::span<std::byte const> start) {
   constexpr std::string_view first = "version https://git-lfs.github.com/spec/";
   if (start.size() > 1024 || start.size() < first.size() ||
@@ -155,19 +157,17 @@ inline void refuse_pointer(std::string const& path, std::span<std::byte const> s
                ": is a pointer of Git LFS, not the file itself; run git lfs pull where it was cloned"});
 }
 
-/// Files of at most so many bytes are copied, so that a folder of many files takes few mappings and
-/// descriptors.
+/// Files up to this many bytes are copied, so that a folder of many files needs few mappings and descriptors.
 inline constexpr std::size_t copied_up_to = 64 * 1024;
 
-/// A file that is read piece by piece while a run goes on. Unlike a mapping, whose missing pages end the
-/// process, a read says that the file was cut short. Small files are copied. Several threads may read.
-/// Move-only.
+/// Reads a file piece by piece during a run. If the file has been cut short, a read throws, whereas a memory
+/// mapping would crash the process. Small files are copied. Several threads may read. Move-only.
 class FileReader {
  public:
-  /// Of no file.
+  /// An empty reader.
   FileReader() = default;
-  /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read. Without
-  /// `keep_open` each read of a file that was not copied opens it again.
+  /// Throws Error(data) that names the path if it is missing, not a regular file, or cannot be read. Without
+  /// `keep_open`, each read of a file that was not copied opens it again.
   FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
     struct stat status {};
     Descriptor file = open_regular(path_, status);
@@ -187,11 +187,11 @@ class FileReader {
 
   std::string const& path() const noexcept { return path_; }
   std::size_t size() const noexcept { return size_; }
-  /// Whether it takes a descriptor.
+  /// Whether it holds a descriptor.
   bool is_open() const noexcept { return static_cast<bool>(file_); }
 
-  /// Copies bytes offset..offset+size-1, which the file had when it was opened. Throws Error(data) that names
-  /// the file when it has them no longer.
+  /// Copies bytes offset..offset+size-1, which must be within the file's size at opening. Throws Error(data)
+  /// that names the file if it no longer has them.
   void read(std::size_t offset, void* out, std::size_t size) const {
     if (copied_) {
       if (size > 0) std::memcpy(out, copy_.data() + offset, size);
@@ -232,14 +232,14 @@ namespace detail {
 using namespace files;
 }  // namespace detail
 
-/// All bytes of a small file, such as an index. Move-only.
+/// Holds all bytes of a small file, such as an index. Move-only.
 class FileBytes {
  public:
   FileBytes() = default;
   FileBytes(FileBytes&&) noexcept = default;
   FileBytes& operator=(FileBytes&&) noexcept = default;
 
-  /// Throws Error(data) that names the path when it is missing, no regular file, or cannot be read.
+  /// Throws Error(data) that names the path if it is missing, not a regular file, or cannot be read.
   static FileBytes open(std::string const& path) {
     struct stat status {};
     files::Descriptor const file = files::open_regular(path, status);

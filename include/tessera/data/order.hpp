@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the data: which samples a step reads is a pure function of numbers, so no state is ever saved.
+// Defines the order of the data. The samples of a step are a pure function of numbers, so no state is ever
+// saved.
 #pragma once
 
 #include <bit>
@@ -12,10 +13,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How positions in the run become samples of the data.
+/// Maps positions in the run to samples of the data.
 ///
-/// `shuffled`: every epoch is its own permutation of all samples. `sequential`: in file order, from the start
-/// again at the end.
+/// `shuffled`: every epoch is a different permutation of all samples. `sequential`: file order, starting over
+/// at the end.
 enum class Order : std::uint8_t { shuffled, sequential };
 
 /// "shuffled" or "sequential".
@@ -29,14 +30,15 @@ constexpr char const* name_of(Order order) {
   return "?";
 }
 
-/// The samples of `sequence` tokens that `tokens` tokens hold. Sample i reads tokens [iT, iT+T]: inputs
-/// iT..iT+T-1 and, one further, their targets, so neighbours share one token. `sequence` is above 0.
+/// The number of samples of `sequence` tokens in `tokens` tokens. Sample i reads tokens [iT, iT+T]: the
+/// inputs iT..iT+T-1 and their targets, one further, so neighbours share one token. `sequence` must be above
+/// 0.
 constexpr std::int64_t samples_in(std::int64_t tokens, std::int64_t sequence) {
   return tokens > sequence ? (tokens - 1) / sequence : 0;
 }
 
-/// How a global batch G = W*A*B is cut: micro-batch m = a*W + r is rank r's at accumulation index a, so the
-/// same G is the same micro-batches for every world.
+/// Splits a global batch G = W*A*B into micro-batches. Micro-batch m = a*W + r belongs to rank r at
+/// accumulation index a, so the same G has the same micro-batches for every world size.
 struct BatchSplit {
   std::int64_t batch = 1;         ///< B, sequences in a micro-batch
   std::int64_t accumulation = 1;  ///< A, micro-batches of a rank in a step
@@ -51,11 +53,11 @@ struct BatchSplit {
   }
 };
 
-/// Maps positions of the run to samples: position p lies in epoch p / samples(), and each epoch holds every
+/// Maps positions in the run to samples. Position p is in epoch p / samples(), and each epoch holds every
 /// sample once. A shuffled epoch is a Feistel permutation of the next power of two above the sample count,
-/// keyed by seed and epoch with Philox as its round function, walked along until it lands inside (Black and
-/// Rogaway, "Ciphers with arbitrary finite domains", 2002). No table and no state: any position costs about a
-/// microsecond.
+/// keyed by seed and epoch with Philox as its round function, and applied again until the result is in range
+/// (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). Needs no table and no state. A
+/// position costs about a microsecond.
 class SampleOrder {
  public:
   /// Throws Error(usage) unless there are 1 to 2^62 samples.
@@ -75,7 +77,7 @@ class SampleOrder {
   std::int64_t samples() const noexcept { return samples_; }
   std::int64_t epoch(std::int64_t position) const noexcept { return position / samples_; }
 
-  /// The sample at a position of the run, 0 or above.
+  /// The sample at a position in the run, which must be 0 or above.
   std::int64_t operator()(std::int64_t position) const noexcept {
     std::int64_t const within = position % samples_;
     switch (order_) {
@@ -94,9 +96,9 @@ class SampleOrder {
 
  private:
   static constexpr std::uint64_t purpose =
-      0x6f72646572000000u;  // "order": apart from initial weights and dropout
+      0x6f72646572000000u;  // "order": keeps it independent of initial weights and dropout
   static constexpr std::int64_t maximum_samples = std::int64_t{1} << 62;
-  static constexpr int minimum_bits = 6;  // below, a Feistel network mixes too little
+  static constexpr int minimum_bits = 6;  // with fewer bits a Feistel network mixes too little
   static constexpr std::uint32_t rounds = 8;
 
   std::uint64_t permuted(std::uint64_t value, std::uint64_t epoch_number) const noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token files (`.bin`): llm.c's header or raw uint16 ids, told apart and checked before a token is read.
+// Recognizes and checks token files (`.bin`), with llm.c's header or raw uint16 ids, before a token is read.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline namespace v0 {
 
 static_assert(std::endian::native == std::endian::little, "tessera reads little-endian files in place");
 
-/// How the tokens of a source are stored.
+/// The storage format of a source's tokens.
 enum class TokenFormat : std::uint8_t {
   bytes,  ///< text: every byte is a token, 0 to 255
   u16,    ///< 16-bit ids: nanoGPT's raw files, llm.c's GPT-2 files
@@ -78,7 +78,7 @@ struct TokenLayout {
 
 namespace detail {
 
-/// What a file with one of llm.c's other magic numbers is, or null.
+/// Describes a file that has another of llm.c's magic numbers. Null for other numbers.
 constexpr char const* foreign_magic(std::int32_t magic) {
   switch (magic) {
     case 20240326:
@@ -200,8 +200,8 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
     return {"a GGUF file (weights)", way_out::weights};
   if (all.starts_with("%PDF-"sv) && byte(6) == '.' && (byte(8) == '\r' || byte(8) == '\n'))
     return {"a PDF document", way_out::other};
-  // safetensors: the length of a header that the file holds, in eight bytes, then the header, in braces as
-  // far as it is seen.
+  // safetensors: eight bytes with the length of a header that fits in the file, then the header, in braces as
+  // far as it was read.
   if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 && u64(0) <= std::min<std::uint64_t>(size - 8, 1 << 27)) {
     std::size_t const length = static_cast<std::size_t>(u64(0));
     std::size_t const last = all.substr(8, length).find_last_not_of(' ');
@@ -287,7 +287,7 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
 
 }  // namespace detail
 
-/// The number of bytes at the start of a text in which a NUL shows that it is none.
+/// The number of bytes at the start of a file that are searched for a NUL, which text does not contain.
 inline constexpr std::size_t text_probe_bytes = 4096;
 
 namespace detail {
@@ -302,7 +302,7 @@ inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
 
 }  // namespace detail
 
-/// Throws Error(data) if a file of `size` bytes that begins with these bytes is surely no text.
+/// Throws Error(data) if a file of `size` bytes that begins with these bytes is certainly not text.
 inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::string const& name) {
   if (detail::ForeignKind const kind = detail::foreign_to_text(bytes, size); kind.what != nullptr)
     throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
@@ -313,11 +313,11 @@ inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::s
 
 namespace detail {
 
-/// Whether these bytes are surely text and not raw ids: their first 4096 are printable ASCII and white space,
-/// of at least 8 kinds. Of the 65536 ids, 9604 are two such bytes (of GPT-2's 50257 less than one in five),
-/// so 32 ids, the fewest that are judged, are all of that kind once in 10^22 files; those of a text never,
-/// since its frequent tokens are small numbers, whose second byte is no printable one. The 8 kinds let a file
-/// of a few repeated ids pass.
+/// Checks whether these bytes are certainly text and not raw ids. The first 4096 must be printable ASCII and
+/// white space, with at least 8 different values. Of the 65536 ids, 9604 consist of two such bytes (of
+/// GPT-2's 50257, fewer than one in five). So 32 random ids, the fewest that are judged, all match once in
+/// 10^22 files. Ids of a text never do, since its frequent tokens are small numbers, whose second byte is not
+/// printable. The limit of 8 values accepts a file of a few repeated ids.
 inline bool is_plain_text(std::span<std::byte const> bytes) {
   if (bytes.size() < 64) return false;
   std::array<bool, 128> seen{};
@@ -358,8 +358,8 @@ inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
 /// The number of bytes at the start of a file that are enough to recognize its kind.
 inline constexpr std::size_t token_head_bytes = 64 * 1024;
 
-/// Reads the header of a `.bin` file of `file_size` bytes, of which it gets the first `token_head_bytes`, and
-/// checks it against that size; the magic number decides, a file without one is raw uint16. Throws
+/// Reads the header of a `.bin` file of `file_size` bytes, given its first `token_head_bytes`, and checks it
+/// against that size. The magic number decides the format; a file without one is raw uint16. Throws
 /// Error(data) that starts with `name`.
 inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
                                 std::string const& name) {
@@ -425,7 +425,7 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
 
 namespace detail {
 
-/// The index of the first value at or above `limit`, or -1. Reads at the speed of memory.
+/// Returns the index of the first value at or above `limit`, or -1. Reads at memory speed.
 template <class T>
 std::int64_t first_at_or_above(T const* values, std::int64_t count, std::int64_t limit) {
   if (limit > static_cast<std::int64_t>(std::numeric_limits<T>::max())) return -1;

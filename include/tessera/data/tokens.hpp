@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where training data comes from: text as bytes, folders of text, token files, tokens in memory.
+// Provides training data from text as bytes, folders of text, token files, and tokens in memory.
 #pragma once
 
 #include <algorithm>
@@ -29,15 +29,15 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What is read when no path is given: the texts of the package `fortunes`.
+/// The path that is read if none is given: the texts of the package `fortunes`.
 inline constexpr char const* default_data_path = "/usr/share/games/fortunes";
 
 struct TokenOptions {
-  /// Every token must be below it. 0 asks for `default_vocabulary` of what is found.
+  /// Every token must be below it. 0: the `default_vocabulary` of the format found.
   std::int64_t vocabulary = 0;
 };
 
-/// Tokens that are one sample: a line, a document.
+/// The tokens of one sample, such as a line or a document.
 struct Record {
   std::int64_t first = 0;
   std::int64_t tokens = 0;
@@ -87,7 +87,7 @@ class TokenSource {
   static TokenSource open(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write TokenOptions{...}, and the compiler names the field. See docs/trainer.md.
   // clang-format on
 
-  /// Tokens that the program made itself. `name` is what errors call them.
+  /// Creates a source of tokens that the program made itself. Errors call them `name`.
   static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},
                                  std::string name = "memory") {
     if (tokens.empty()) throw_error(ErrorKind::data, {name, ": there are no tokens"});
@@ -103,21 +103,21 @@ class TokenSource {
   TokenSource(TokenSource&&) = default;
   TokenSource& operator=(TokenSource&&) = default;
 
-  /// How many tokens there are.
+  /// The number of tokens.
   std::int64_t size() const noexcept { return size_; }
-  /// The vocabulary asked for, or the default of the format. Every token is below it.
+  /// The requested vocabulary, or the default of the format. Every token is below it.
   std::int64_t vocabulary() const noexcept { return vocabulary_; }
   TokenFormat format() const noexcept { return format_; }
   std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
-  /// Entries of folders that were passed over.
+  /// The number of folder entries that were skipped.
   std::int64_t skipped() const noexcept { return skipped_; }
-  /// A file's name, and the index of its first token; one behind the last file: of the end.
+  /// A file's name, and the index of its first token. `file_begin(files())` is the end.
   std::string const& file_name(std::int64_t file) const { return at(file).name; }
   std::int64_t file_begin(std::int64_t file) const { return file == files() ? size_ : at(file).first; }
 
-  /// Makes each record one sample of a Loader, in place of stretches of equal length. `left_out`: how many
-  /// were too short to be one. Throws Error(usage) unless there is a record, and each has two tokens or more,
-  /// of those that there are. No Loader may have been made of the source yet.
+  /// Makes each record one sample of a Loader, in place of stretches of equal length. `left_out`: the number
+  /// of records that were too short. Throws Error(data) if there is no record, and Error(usage) unless each
+  /// has at least two tokens, all within the source. Must be called before a Loader is made of the source.
   void divide(std::vector<Record> records, std::int64_t left_out = 0) {
     if (records.empty())
       throw_error(ErrorKind::data, {name(),
@@ -130,7 +130,7 @@ class TokenSource {
     records_ = std::move(records);
     left_out_ = left_out;
   }
-  /// The samples; empty where they are stretches of equal length.
+  /// The samples; empty if they are stretches of equal length.
   std::span<Record const> records() const noexcept { return records_; }
   /// The paths as they were given, for messages: "a.txt, b.txt".
   std::string name() const {
@@ -153,8 +153,8 @@ class TokenSource {
     return text;
   }
 
-  /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file when
-  /// it was cut short since it was opened.
+  /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file if it
+  /// was cut short after it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
       throw_error(ErrorKind::usage,
@@ -177,8 +177,8 @@ class TokenSource {
 
   struct Segment {
     std::string name;
-    files::FileReader file;  // of no file where the tokens are in memory_
-    std::size_t offset;      // of the first token in its file
+    files::FileReader file;  // empty if the tokens are in memory_
+    std::size_t offset;      // byte offset of the first token in its file
     std::int64_t first;      // the global index of its first token
     std::int64_t count;
   };
@@ -210,7 +210,7 @@ class TokenSource {
     }
   }
 
-  /// Tokens of a segment as they are stored.
+  /// Reads tokens of a segment in their stored format.
   template <class T>
   void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
     auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
@@ -285,8 +285,8 @@ class TokenSource {
                                     "themselves, not their folder"});
   }
 
-  /// Regular files below `folder` that are not hidden; links, hidden entries and devices count as skipped.
-  /// The system's own calls, since parsing <filesystem> takes longer than the rest of this header.
+  /// Collects regular files below `folder` that are not hidden, and counts links, hidden entries and devices
+  /// as skipped. Uses system calls because parsing <filesystem> takes longer than the rest of this header.
   void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
       throw_error(ErrorKind::data,
@@ -299,7 +299,7 @@ class TokenSource {
       }
     } const open{::opendir(folder.c_str())};
     if (!open.entries) fail(errno);
-    errno = 0;  // readdir leaves it alone at the end
+    errno = 0;  // readdir does not change it at the end
     for (dirent const* entry; (entry = ::readdir(open.entries)) != nullptr; errno = 0) {
       std::string_view const name = entry->d_name;
       if (name == "." || name == "..") continue;
@@ -318,7 +318,7 @@ class TokenSource {
     if (errno != 0) fail(errno);
   }
 
-  /// Settles the vocabulary and checks every token against it.
+  /// Sets the vocabulary and checks every token against it.
   void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
@@ -365,7 +365,7 @@ class TokenSource {
   std::int64_t vocabulary_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t left_out_ = 0;
-  std::int64_t open_ = 0;  // files that take a descriptor
+  std::int64_t open_ = 0;  // files that hold a descriptor
 };
 
 }  // namespace v0

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clocks and durations without the rest of <chrono>: calendars and their formatting take g++ 13 half a second
-// to parse. libstdc++ defines std::chrono's clocks and durations for <thread>, which the ranks need anyway.
+// Provides clocks and durations without the rest of <chrono>, whose calendars and formatting take g++ 13 half
+// a second to parse. libstdc++ defines the clocks and durations of std::chrono for <thread>, which the ranks
+// need anyway.
 #pragma once
 
 #include <version>

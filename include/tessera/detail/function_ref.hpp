@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function to call, without its type: what takes one is compiled once, and not for every lambda.
+// Defines a reference to any callable. A function that takes one is compiled once, not for every lambda.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace detail {
 template <class Signature>
 class FunctionRef;
 
-/// Refers to a function object that outlives it, or to none. Takes no memory.
+/// Refers to a function object that must outlive it, or to none. Allocates no memory.
 template <class R, class... Arguments>
 class FunctionRef<R(Arguments...)> {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory, and how much of a disk, this process may still take.
+// Reports how much memory and disk space this process can still take.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace tessera {
 inline namespace v0 {
 namespace host_memory {
 
-/// The first number of a file such as memory.max, or -1 when there is none ("max", no file). With a `name`,
-/// the first number that follows this word, as in memory.stat.
+/// Returns the first number in a file such as memory.max, or -1 if there is none ("max", no file). With a
+/// `name`, returns the first number after that word, as in memory.stat.
 inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
   struct Open {
     std::FILE* file;
@@ -35,15 +35,15 @@ inline std::int64_t number_in(std::string const& path, std::string_view name = {
   return std::fscanf(open.file, "%" SCNd64, &value) == 1 ? value : -1;
 }
 
-/// A line "Name:   123 kB" of /proc/meminfo in bytes, or -1.
+/// Returns the value of a line "Name:   123 kB" in /proc/meminfo in bytes, or -1.
 inline std::int64_t meminfo(std::string const& name) {
   std::int64_t const kilobytes = number_in("/proc/meminfo", name + ":");
   return kilobytes < 0 ? -1 : kilobytes * 1024;
 }
 
-/// Bytes that can be allocated without swapping: the kernel's own estimate, within the container's limit
-/// where there is one. What files left in the container's page cache unused does not count as taken. The
-/// largest number when nothing can be read. `cgroups`: where the container's files lie.
+/// Returns the bytes that can be allocated without swapping: the kernel's own estimate, or less if the
+/// container's limit is lower. The container's inactive page cache does not count as used. Returns the
+/// largest number if nothing can be read. `cgroups`: the folder of the container's control files.
 inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/cgroup") {
   std::int64_t available = meminfo("MemAvailable");
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();
@@ -60,7 +60,7 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   return available;
 }
 
-/// Bytes that new files of this process may take in `folder`; -1 where the system does not say.
+/// Returns the bytes that new files of this process can take in `folder`, or -1 if the system does not say.
 inline std::int64_t free_bytes(std::string const& folder) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting and searching that are no more than their loops: every program compiles them again, and an instance
-// of a standard algorithm costs it 10 ms and more.
+// Provides sorting and searching as plain loops. Every program compiles them again, and an instance of a
+// standard algorithm costs 10 ms or more of compile time.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Sorts indices by what they stand for: `before(a, b)` as in std::sort. Equal ones keep their order.
+/// Sorts indices by the elements they refer to. `before(a, b)` works as in std::sort. Equal elements keep
+/// their order.
 inline void sort_indices(std::vector<std::size_t>& indices,
                          FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::size_t const count = indices.size();
@@ -33,7 +34,7 @@ inline void sort_indices(std::vector<std::size_t>& indices,
     indices.swap(merged);
   }
 }
-/// 0 to count - 1 in such an order.
+/// Returns 0 to count - 1 in that order.
 inline std::vector<std::size_t> sorted_indices(std::size_t count,
                                                FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::vector<std::size_t> indices(count);
@@ -42,7 +43,7 @@ inline std::vector<std::size_t> sorted_indices(std::size_t count,
   return indices;
 }
 
-/// Whether one of the elements is equal to a value.
+/// Whether a list contains a value.
 template <class List, class Value>
 bool contains(List const& list, Value const& value) {
   for (auto const& element : list)

@@ -20,22 +20,22 @@
 namespace tessera {
 inline namespace v0 {
 
-/// An adapter to read. Which layers have one, and of what rank, say its tensors; their scales and the rest
-/// its adapter_config.json. F32, F16, BF16 and F64 are read.
+/// Reads an adapter in F32, F16, BF16 or F64. Its tensors and its adapter_config.json define which layers
+/// have one. That file also gives the ranks, which the tensors must match, the scales and the rest.
 class AdapterWeights {
  public:
-  /// Opens a folder and checks everything against the units of the model alone. Throws Error(data) with the
-  /// file and the key or the first three tensors that are missing, of another shape or of no such layer, and
-  /// the way out.
+  /// Opens a folder and checks everything against the units of the model without adapters. Throws Error(data)
+  /// with the remedy and with the file and the key, or the first three tensors that are missing, of another
+  /// shape or of no such layer.
   static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units);
 
   /// The path, for messages.
   std::string const& name() const;
-  /// Layer by layer, for TrainerOptions::lora.
+  /// The options of each layer, for TrainerOptions::lora.
   LoraOptions const& options() const;
-  /// What PEFT would apply while it trains, and nobody does here.
+  /// The dropout that PEFT would apply in training, which is not applied here.
   double dropout() const;
-  /// Elements of "h.0.attn.c_attn.lora_A.weight". May be called from several threads.
+  /// Reads elements of a parameter such as "h.0.attn.c_attn.lora_A.weight". Several threads may call it.
   void read(std::string const& parameter, std::int64_t offset, std::span<float> out) const;
 
  private:
@@ -44,8 +44,9 @@ class AdapterWeights {
   std::shared_ptr<State const> state_;
 };
 
-/// What fills a model with adapters: its own weights from `weights`, its adapters from a file, and what is
-/// given neither way from the seed, as a trainer starts. `units` are those with adapters.
+/// Returns a source for a model with adapters: its own weights come from `weights`, its adapters from a file.
+/// What has no source gets its initial values from the seed, as in a new trainer. `units` include the
+/// adapters.
 ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSource weights,
                                      std::optional<AdapterWeights> adapter, std::uint64_t seed);
 
@@ -54,8 +55,8 @@ ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSourc
 /// on rank 0. Throws Error(failed) with the path and the reason.
 class AdapterWriter {
  public:
-  /// `units` with their adapters. `prefix` stands before the names of layers in the model's own files,
-  /// "transformer."; `base` is the model that the adapter belongs to, a path or a name.
+  /// `units` include the adapters. `prefix` precedes the names of layers in the model's own files,
+  /// "transformer."; `base` is the path or the name of the model that the adapter belongs to.
   AdapterWriter(std::filesystem::path const& folder, std::vector<UnitSpec> const& units,
                 LoraOptions const& lora, std::string const& prefix, std::string const& base);
   AdapterWriter(AdapterWriter const&) = delete;
@@ -63,7 +64,7 @@ class AdapterWriter {
 
   ParameterSink sink();
   void commit();
-  /// Throws Error(failed) unless such a folder can be written there now. Creates nothing.
+  /// Throws Error(failed) unless the folder can be written now. Creates nothing.
   static void check(std::filesystem::path const& folder);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PEFT's adapter_config.json says of an adapter, and what of it is not built. Needs nlohmann-json.
+// Reads PEFT's adapter_config.json and rejects settings that are not supported. Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
   std::string why = text.size() > 1000 ? "has more than 1000 letters" : "";
   bool in_class = false;
   int repetitions = 0;
-  std::vector<bool> groups;  // of each open group: whether it has a choice or a repetition
+  std::vector<bool> groups;  // for each open group: whether it has a choice or a repetition
   bool was_choice = false;   // whether the group that has just ended has one
   for (std::size_t at = 0; at < text.size() && why.empty(); ++at) {
     std::string_view const rest = std::string_view(text).substr(at), next = rest.substr(1);
@@ -84,7 +84,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
                                    "layers instead");
 }
 
-/// An adapter_config.json, as far as it decides over what is computed.
+/// The settings of an adapter_config.json that affect what is computed.
 class AdapterConfig {
  public:
   using Json = nlohmann::ordered_json;
@@ -188,7 +188,7 @@ class AdapterConfig {
       if (std::regex_search(module, key, std::regex_constants::match_continuous)) return value;
     return std::nullopt;
   }
-  /// Reads a pattern of numbers. `most`: the largest whole number allowed; 0 allows any number above 0.
+  /// Reads numbers by layer pattern. `most`: the largest whole number allowed; 0 allows any number above 0.
   void read_pattern(Json const& json, char const* key, std::vector<Pattern>& into, int most) const {
     if (!json.contains(key) || neutral(json[key])) return;
     if (!json[key].is_object())
@@ -243,11 +243,11 @@ class AdapterConfig {
       layers_patterns_.push_back(
           python_pattern("(?:^|.*?\\.)" + name + "\\.(\\d+)\\.", name_ + ": layers_pattern"));
   }
-  /// A key that changes what is computed in a way that is not built, or may: what PEFT adds later is not
-  /// passed over.
+  /// Rejects a key that changes what is computed in an unsupported way, or may do so. This includes keys that
+  /// PEFT adds later.
   void refuse_unknown(std::string const& key, Json const& value) const {
     constexpr char const* plain[] = {"gaussian", "orthogonal",
-                                     "eva"};  // these leave the model's weights alone
+                                     "eva"};  // these do not change the model's weights
     if (neutral(value) || (key == "bias" && value == "none")) return;
     bool const initial = key == "init_lora_weights";
     if (initial && (value.is_boolean() || std::count(std::begin(plain), std::end(plain), value))) return;

@@ -95,9 +95,8 @@ struct AdapterWeights::State {
     return {json_lines::parse_object(text, shown), shown};
   }
 
-  /// "transformer.h.0.attn.c_attn" and A or B of
-  /// "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"; PEFT's own names may have that of the
-  /// adapter before "weight".
+  /// Splits "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight" into "transformer.h.0.attn.c_attn"
+  /// and 'A' or 'B'. PEFT's own names may have the name of the adapter before "weight".
   std::pair<std::string, char> parts_of(std::string const& tensor) const {
     std::string_view text = tensor;
     if (text.starts_with(detail::peft_prefix)) text.remove_prefix(detail::peft_prefix.size());
@@ -122,7 +121,7 @@ struct AdapterWeights::State {
         if (parameter.inputs >= 0 && parameter.name.ends_with(detail::weight_ending))
           linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] = &parameter;
     std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
-    std::map<std::string, std::string> names;  // of layers in the file
+    std::map<std::string, std::string> names;  // names in the file, by layer
     std::string prefix;                        // what precedes the layer's name in the file
     for (SafetensorsEntry const& entry : file->tensors()) {
       auto const parts = parts_of(entry.name);
@@ -194,7 +193,7 @@ struct AdapterWeights::State {
     fail(text + origin(config));
   }
 
-  /// The way out, where an adapter does not fit.
+  /// The advice to the user if an adapter does not fit.
   static std::string origin(detail::AdapterConfig const& config) {
     return (config.base.empty() ? std::string("choose")
                                 : "it was made for " + files::printable(config.base) + ", choose") +
@@ -258,7 +257,7 @@ TESSERA_INLINE ParameterSource source_with_adapters(std::vector<UnitSpec> units,
 
 namespace detail {
 
-/// The adapters' tensors in the order of their names, which begin with `prefix` in the file.
+/// Returns the adapters' tensors in the order of their names, which begin with `prefix` in the file.
 inline std::vector<SafetensorsSpec> adapter_tensors(std::vector<UnitSpec> const& units,
                                                     std::string const& prefix) {
   std::vector<SafetensorsSpec> all;
@@ -269,7 +268,7 @@ inline std::vector<SafetensorsSpec> adapter_tensors(std::vector<UnitSpec> const&
   std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
   return all;
 }
-/// The adapter_config.json of a model's adapters.
+/// Returns the adapter_config.json of a model's adapters.
 inline nlohmann::ordered_json adapter_config_json(std::vector<UnitSpec> const& units, LoraOptions const& lora,
                                                   std::string const& prefix, std::string const& base) {
   std::vector<LoraOptions::Layer> adapted;

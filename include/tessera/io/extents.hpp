@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Shape as the list of extents that files hold, which may have any number of dims.
+// Converts a Shape to the list of extents used in files, which may have any number of dims.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing files whole or not at all, and asking early whether a file can be written.
+// Writes files whole or not at all, and checks in advance whether a file can be written.
 #pragma once
 
 #include <cstddef>
@@ -24,29 +24,30 @@ namespace files {
 /// The folder that holds `path`.
 std::filesystem::path folder_of(std::filesystem::path const& path);
 
-/// Writes all bytes to a descriptor, through interruptions and short writes.
+/// Writes all bytes to a descriptor, and continues after interruptions and short writes.
 void write_all(int file, void const* data, std::size_t size, std::filesystem::path const& path);
 
 /// Locks an open file or folder against other runs until it is closed. Throws Error(failed) if another run
 /// holds the lock. Has no effect on a file system without locks.
 void lock_for_run(int file, std::filesystem::path const& path);
 
-/// Removes what processes that were killed while they wrote have left in `folder`. A temporary is locked as
-/// long as its process writes it, also in another container; what cannot be locked stays.
+/// Removes the temporaries in `folder` that killed processes left. A process locks its temporary while it
+/// writes, also in another container. A file that cannot be locked stays.
 void sweep_temporaries(std::filesystem::path const& folder);
 
-/// What a path to write to is at the moment.
+/// The current state of a path to write to.
 struct Destination {
-  std::filesystem::path path;  ///< with a link to a file replaced by that file
+  std::filesystem::path path;  ///< after following a link to a file
   bool exists = false;
-  bool stream = false;  ///< a device or a pipe: it cannot be replaced, bytes go straight in
+  bool stream = false;  ///< a device or a pipe: cannot be replaced, bytes are written directly
   ::mode_t mode = 0;
 };
 
 /// Inspects a path to write to. Throws Error(failed or usage) for a path that cannot be written.
 Destination inspect_destination(std::filesystem::path const& path);
 
-/// Opens a device or a pipe to write to, without waiting for a reader. errno holds the reason otherwise.
+/// Opens a device or a pipe for writing, without waiting for a reader. On failure the result is empty and
+/// errno holds the reason.
 Descriptor open_stream(std::filesystem::path const& path);
 
 }  // namespace files
@@ -56,31 +57,32 @@ Descriptor open_stream(std::filesystem::path const& path);
 /// another run. Leaves no file behind and creates no folder.
 void check_writable(std::filesystem::path const& path);
 
-/// Throws Error(failed) unless `folder` is a folder that takes new files, or can be created: then the nearest
-/// folder above it that exists is asked. Creates nothing.
+/// Throws Error(failed) unless `folder` is a folder that accepts new files, or can be created. If it does not
+/// exist, the nearest existing folder above it is checked. Creates nothing.
 void check_writable_folder(std::filesystem::path const& folder);
 
-/// A file that will be written, and its bytes.
+/// A file that will be written, and its size.
 struct PlannedFile {
   std::filesystem::path path;
   std::int64_t bytes = 0;
-  bool in_place = false;  ///< the old file's bytes become free first; an AtomicFile's stay until the end
+  bool in_place = false;  ///< frees the old file's bytes first; an AtomicFile keeps them until the end
   std::filesystem::path named = {};  ///< the path that messages show; empty: `path`
 };
 
-/// Throws Error(failed) with path, bytes needed and bytes free unless there is room for all of these files
-/// together. Devices and pipes need none; a file system that does not say what is free is believed.
+/// Throws Error(failed) with path, bytes needed and bytes free unless the disk space suffices for all of
+/// these files together. Devices and pipes need none. A file system that does not report its free space is
+/// assumed to have enough.
 void check_room(std::vector<PlannedFile> const& files);
 
-/// Creates a folder and those above it; nothing if it is there. Throws Error(failed) that names it.
+/// Creates a folder and the folders above it, unless it exists. Throws Error(failed) that names it.
 void make_folder(std::filesystem::path const& folder);
 
-/// A file that appears whole or not at all. Bytes go to a temporary name in the same folder; `commit()`
-/// syncs, renames over the old file and syncs the folder. Without a commit, by an exception or by
-/// destruction, the temporary is removed and the old file stays as it was. What a killed process left in that
-/// folder is removed by the next file there. A link to a file is followed, one
-/// to nothing refused; devices and /dev/stdout get their bytes directly; named pipes and sockets are refused.
-/// Errors are Error(failed) with path, operation and the system's reason. Not for several threads at once.
+/// A file that appears whole or not at all. Bytes go to a temporary file in the same folder. `commit()` syncs
+/// it, renames it over the old file and syncs the folder. Without a commit, an exception or the destructor
+/// removes the temporary and the old file stays as it was. The next file in that folder removes what a killed
+/// process left. A link to a file is followed. Devices and /dev/stdout get their bytes directly. Dangling
+/// links, named pipes and sockets are rejected. Errors are Error(failed) with path, operation and the
+/// system's reason. Not thread-safe.
 class AtomicFile {
  public:
   /// Throws when the folder does not exist or cannot be written.
@@ -96,7 +98,7 @@ class AtomicFile {
   void write(void const* data, std::size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
-  /// Makes the file appear under its name, on the disk when this returns. Nothing can be written afterwards.
+  /// Makes the file appear under its name. It is on disk when this returns. No writes are allowed afterwards.
   void commit();
 
  private:

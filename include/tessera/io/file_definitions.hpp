@@ -59,7 +59,7 @@ TESSERA_INLINE void lock_for_run(int file, std::filesystem::path const& path) {
                                        "give another name");
 }
 
-/// Whether a file is named as `create_temporary` does.
+/// Whether a name has the form that `create_temporary` uses.
 inline bool is_temporary_name(std::string_view name) {
   constexpr std::string_view start = ".tessera-", end = ".tmp";
   if (!name.starts_with(start) || !name.ends_with(end)) return false;
@@ -82,8 +82,8 @@ TESSERA_INLINE void sweep_temporaries(std::filesystem::path const& folder) {
   }
 }
 
-/// Creates and locks a file that did not exist in `folder`; gives its descriptor and name. errno holds the
-/// reason otherwise.
+/// Creates and locks a new file in `folder`. Returns its descriptor and name. On failure the descriptor is
+/// empty and errno holds the reason.
 inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesystem::path const& folder) {
   auto mix = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -95,7 +95,7 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file && errno == EEXIST) continue;
     if (!file) return {Descriptor(), std::move(path)};
-    // Another process may have swept it before the lock. A file system without locks is not swept.
+    // Another process may have swept it before the lock. Without file locks, nothing is swept.
     struct stat status {};
     bool const taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!taken && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
@@ -133,7 +133,7 @@ TESSERA_INLINE Destination inspect_destination(std::filesystem::path const& path
     if (S_ISDIR(status.st_mode)) refuse(": is a folder; give the name of a file in it");
     if (S_ISSOCK(status.st_mode))
       refuse(": is a socket, which is no place for a file; give the name of a file");
-    // A pipe that this process was given, such as /dev/stdout, has no path of its own.
+    // A pipe that this process inherited, such as /dev/stdout, has no path.
     if (S_ISFIFO(status.st_mode) && std::filesystem::exists(std::filesystem::canonical(path, code), code))
       refuse(": is a named pipe, which may never have a reader; give the name of a file");
     found.exists = true;
@@ -162,9 +162,9 @@ TESSERA_INLINE Destination inspect_destination(std::filesystem::path const& path
 TESSERA_INLINE Descriptor open_stream(std::filesystem::path const& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0 && is_standard_output(status))
-    return Descriptor(::fcntl(standard_stream_to(status), F_DUPFD_CLOEXEC, 3));  // shares its position
+    return Descriptor(::fcntl(standard_stream_to(status), F_DUPFD_CLOEXEC, 3));  // shares the file position
   Descriptor file(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-  if (file) ::fcntl(file.get(), F_SETFL, 0);  // a write may wait
+  if (file) ::fcntl(file.get(), F_SETFL, 0);  // writes may block
   return file;
 }
 
@@ -181,7 +181,7 @@ TESSERA_INLINE void check_writable(std::filesystem::path const& path) {
     if (old) files::lock_for_run(old.get(), path);
     return;
   }
-  // The name itself, which may be too long or illegal: created and removed again.
+  // Checks the name, which may be too long or illegal, by creating and removing the file.
   files::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (named)
     ::unlink(found.path.c_str());
@@ -301,7 +301,7 @@ TESSERA_INLINE void AtomicFile::commit() {
   if (::fsync(file_.get()) != 0) files::file_error(path_, "sync", errno);
   if (::rename(temporary_.c_str(), destination_.path.c_str()) != 0) files::file_error(path_, "rename", errno);
   temporary_.clear();
-  close();  // after the renaming, until when the lock must hold
+  close();  // after the rename, because the lock must be held until then
   std::filesystem::path const folder = files::folder_of(destination_.path);
   files::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some file systems cannot sync a folder; the file is whole either way.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A config.json of Hugging Face as families of models read it: values by key, those of an object within it
-// behind a point, "rope_parameters.rope_theta". Needs no JSON library; io/model_folder.hpp reads the file.
+// Provides the values of a Hugging Face config.json by key. A value in an inner object has a dotted key,
+// "rope_parameters.rope_theta". Needs no JSON library; io/model_folder.hpp reads the file.
 #pragma once
 
 #include <charconv>
@@ -18,13 +18,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One value of a config.json, kept as JSON spells it.
+/// One value of a config.json, kept as JSON text.
 struct HubValue {
   enum class Kind : std::uint8_t { null, boolean, number, text, other };  ///< other: an object or a list
 
   Kind kind = Kind::null;
   std::string json = "null";
-  double number = 0.0;  ///< of a number; of a boolean 0 or 1
+  double number = 0.0;  ///< the value of a number; 0 or 1 for a boolean
 
   HubValue() = default;
   HubValue(Kind what, std::string spelled, double value = 0.0)
@@ -49,22 +49,22 @@ struct HubValue {
 /// Values to write into a config.json.
 using HubEntries = std::vector<std::pair<std::string, HubValue>>;
 
-/// The values of a config.json, and what was found out while a family read them: features that it lacks, and
-/// what will not be applied. Values that cannot be are Error(data) with file and key.
+/// Holds the values of a config.json, and collects what reading it shows: unsupported features and settings
+/// that will not be applied. Throws Error(data) with file and key for an invalid value.
 class HubConfig {
  public:
   std::string name = "config.json";  ///< the path, for messages
-  std::string source = {};           ///< the file's text; what is not understood stays when it is written
+  std::string source = {};           ///< the file's text; unknown values are kept when it is written
   std::map<std::string, HubValue, std::less<>> values = {};
 
-  /// Null where there is none; a null of the file is a value.
+  /// Returns null if the key is missing. A null in the file is a value.
   HubValue const* find(std::string_view key) const;
-  /// There, and not null.
+  /// Whether the key exists and is not null.
   bool has(std::string_view key) const;
 
-  /// A number above 0.
+  /// Returns a number above 0.
   double real(std::string const& key) const;
-  /// A whole number from 1 to 2^31 - 1.
+  /// Returns a whole number from 1 to 2^31 - 1.
   double whole(std::string const& key) const;
   bool flag(std::string const& key, bool absent) const;
 
@@ -76,12 +76,12 @@ class HubConfig {
   /// default for a missing key. If that is false, null counts as false.
   void support(std::string const& key, std::vector<HubValue> const& supported);
   void lack(std::string feature);
-  /// Notes a number that is not as it is here and changes nothing but the training: a dropout.
+  /// Records a number that differs from `here` and affects only training, such as a dropout.
   void passed_over(std::string const& key, double here, double absent);
 
-  /// Throws Error(unsupported) with all features that are lacking.
+  /// Throws Error(unsupported) that lists all unsupported features, if there are any.
   void refuse_lacking(std::string const& title) const;
-  /// "resid_pdrop 0.1, attn_pdrop 0.1"; empty: nothing.
+  /// Returns "resid_pdrop 0.1, attn_pdrop 0.1", or an empty string if everything is applied.
   std::string not_applied() const;
 
   [[noreturn]] void fail(std::string const& key, HubValue const& value, std::string const& needed) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engines that carry out positioned reads and writes, several at once: threads, always there, and io_uring in
-// programs that link tessera::uring.
+// Provides engines that run several positioned reads and writes at once: threads, which are always available,
+// and io_uring in programs that link tessera::uring.
 #pragma once
 
 #include <atomic>
@@ -17,34 +17,34 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One positioned read or write, and what became of it.
+/// One positioned read or write, and its result.
 struct IoRequest {
   std::byte* address = nullptr;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
-  std::int64_t result = 0;  ///< bytes moved, which may be fewer, or -errno
+  std::int64_t result = 0;  ///< bytes transferred, possibly fewer than requested, or -errno
 };
 
-/// Carries out requests, several at once. One call of run() at a time.
+/// Runs several requests at once. Only one call of run() at a time is allowed.
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const noexcept = 0;
-  /// Fills in the result of every request; returns when all have one. No two touch the same bytes.
+  /// Fills in the result of every request, then returns. No two requests may touch the same bytes.
   virtual void run(int file, bool write, IoRequest* requests, std::int64_t count) noexcept = 0;
 };
 
-/// Opens an engine that keeps `depth` requests under way. Null and the reason where the system refuses.
+/// Opens an engine that keeps `depth` requests running. Returns null and the reason if the system refuses.
 using OpenIoEngine = std::unique_ptr<IoEngine> (*)(int depth, std::string& why_not);
 
-/// The engine that files prefer to threads: whoever links one registers it before the first file is made.
-/// Null: none.
+/// The engine that files prefer to threads; null: none. A program that links an engine registers it before
+/// the first file is made.
 inline std::atomic<OpenIoEngine> preferred_io_engine{nullptr};
 
-/// A thread for each request under way, with pread and pwrite.
+/// Runs each request on a thread, `depth` at once, with pread and pwrite.
 class IoThreads final : public IoEngine {
  public:
-  /// Throws Error(failed) when the system does not start that many threads.
+  /// Throws Error(failed) if the system does not start that many threads.
   explicit IoThreads(int depth) : pool_(depth) {}
   static std::unique_ptr<IoEngine> open(int depth, std::string&) {
     return std::make_unique<IoThreads>(depth);
@@ -65,8 +65,9 @@ class IoThreads final : public IoEngine {
   cpu::ThreadPool pool_;
 };
 
-/// What `open`, or without it the preferred engine, gives; else threads. With a description: the engine's
-/// name and, where another was wanted, why it is not that: "threads: io_uring: Operation not permitted".
+/// Opens an engine with `open`, or the preferred engine if `open` is null, and otherwise threads.
+/// `description` gets the engine's name and, if another was wanted, the reason why it is not used: "threads:
+/// io_uring: Operation not permitted".
 inline std::unique_ptr<IoEngine> open_io_engine(OpenIoEngine open, int depth, std::string& description) {
   if (open == nullptr) open = preferred_io_engine.load();
   std::string why_not = "io_uring is not linked";

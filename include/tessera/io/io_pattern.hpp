@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large requests to a disk are and how many are under way at once, found by trying.
+// Finds the size of disk requests and the number to run at once, by a trial.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How a call is carried out: bytes of each of its requests, and how many are under way at once.
+/// The bytes of each request, and the number of requests that run at once.
 struct IoPattern {
   std::int64_t request_bytes = 0;
   int depth = 0;
@@ -27,7 +27,7 @@ struct IoPattern {
 
 namespace detail {
 
-/// `given`, and what it leaves open from `other`.
+/// Returns `given`, with its open values taken from `other`.
 constexpr IoPattern completed(IoPattern given, IoPattern other) {
   return {given.request_bytes > 0 ? given.request_bytes : other.request_bytes,
           given.depth > 0 ? given.depth : other.depth};
@@ -36,7 +36,7 @@ constexpr IoPattern completed(IoPattern given, IoPattern other) {
 /// The pattern for files that are too small for a trial.
 inline constexpr IoPattern usual_pattern{std::int64_t{1} << 20, 8};
 
-/// Seconds that writing `bytes` and reading them again takes; endless where it fails.
+/// Returns the seconds that writing `bytes` and reading them again takes; 1e9 or more if it fails.
 inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::byte* buffer,
                             std::int64_t bytes) {
   std::vector<IoRequest> requests;
@@ -52,9 +52,9 @@ inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::
   return failed + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Writes zeros to the first 16 MiB of a file with each of a few patterns, for half a second, or as long as
-/// one such write takes on a disk that is slower than that. The usual pattern keeps its place unless another
-/// is 5% faster.
+/// Tries a few patterns on the first 16 MiB of a file, which it fills with zeros, and returns the fastest.
+/// Takes half a second, or as long as one write if the disk is slower than that. The usual pattern wins
+/// unless another is 5% faster.
 inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
   struct Free {
@@ -73,7 +73,7 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
     for (int round = least == 0 ? 0 : 1; round < 3; ++round) {
       double const seconds = round_seconds(*engine, file, pattern, buffer.get(), bytes);
       if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(500)) return best;
-      // In the first round of all, blocks are new to the file, which takes longer.
+      // The very first round allocates the file's blocks, which takes longer.
       if (round > 0 && (least == 0 || seconds < 0.95 * least)) {
         least = seconds;
         best = pattern;
@@ -83,8 +83,8 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   return best;
 }
 
-/// `given`, completed by a trial on the file, which has `bytes` and nothing of worth in them. Once in a
-/// process for each folder and engine; meanwhile others who ask wait.
+/// Returns `given`, completed by a trial on the file, which holds `bytes` bytes without useful contents. The
+/// trial runs once in a process for each folder, engine and `given`; other callers wait for it.
 inline IoPattern choose_pattern(std::string const& folder, int file, std::int64_t bytes, OpenIoEngine open,
                                 IoPattern given) {
   struct Known {

@@ -28,7 +28,7 @@ namespace json_lines {
 inline bool nests_too_deeply(std::string_view json) {
   constexpr int most_depth = 64;
   int depth = 0;
-  bool inside = false;  // of a string
+  bool inside = false;  // inside a string
   for (std::size_t at = 0; at < json.size(); ++at) {
     char const c = json[at];
     if (inside && c == '\\') ++at;
@@ -124,8 +124,8 @@ inline std::size_t huge_number(std::string_view text) {
   return whole ? size : 0;
 }
 
-/// Replaces NaN, Infinity and -Infinity by null, and with `huge` also numbers beyond those of double, which
-/// Python reads as Infinity. Python reads and writes these words, but they are not valid JSON.
+/// Replaces NaN, Infinity and -Infinity by null, and with `huge` also numbers beyond the range of double,
+/// which Python reads as Infinity. Python reads and writes these words, but they are not valid JSON.
 inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   std::string out;
   bool inside = false;  // inside a string
@@ -148,7 +148,7 @@ inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   return out;
 }
 
-/// Escapes of half a surrogate pair as \ufffd.
+/// Replaces escapes of half a surrogate pair by \ufffd.
 inline std::string with_whole_pairs(std::string_view line) {
   std::string out(line);
   for (std::size_t at = 0; (at = out.find('\\', at)) != out.npos && at + 1 < out.size();) {
@@ -197,8 +197,8 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
   return json;
 }
 
-/// Parses a line as Python does: NaN and numbers beyond those of double are read too. What it says of the
-/// line is in the reader that it returns.
+/// Parses a line as Python does, including NaN and numbers beyond the range of double. The returned reader
+/// holds the result.
 inline FieldReader read_line(std::string_view line, std::string const& field, bool& parsed) {
   auto const parse = [](std::string_view text, FieldReader& into) {
     return nlohmann::json::sax_parse(text.begin(), text.end(), &into);
@@ -211,7 +211,7 @@ inline FieldReader read_line(std::string_view line, std::string const& field, bo
   return parsed ? std::move(second) : std::move(first);
 }
 
-/// A line's bytes as valid UTF-8 whose escapes are whole characters; `storage` may hold them.
+/// Returns a line's bytes as valid UTF-8 whose escapes are whole characters; `storage` may hold them.
 inline std::string_view mended_line(std::string_view line, std::string (&storage)[2],
                                     std::int64_t& replaced) {
   line = utf8::repaired(line, storage[0], replaced);
@@ -235,10 +235,10 @@ namespace detail {
 using namespace json_lines;
 }  // namespace detail
 
-/// The string in `field` of the JSON object on a line, as valid UTF-8; of equal fields the last. A surrogate
-/// without its other half is U+FFFD, and so are invalid bytes, whose number is added to `replaced`. Throws
-/// Error(data) that starts with `where`; of a line that is no object it ends with `otherwise`, the way out
-/// that the caller knows.
+/// Returns the string in `field` of the JSON object on a line, as valid UTF-8. If the field occurs several
+/// times, the last counts. An unpaired surrogate becomes U+FFFD, and so do invalid bytes, whose number is
+/// added to `replaced`. Throws Error(data) that starts with `where`. If the line is not an object, the error
+/// ends with `otherwise`, the caller's advice.
 inline std::string field_of(std::string_view line, std::string const& field, std::string const& where,
                             std::string_view otherwise = {}, std::int64_t* replaced = nullptr) {
   std::string storage[2];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights as llm.c keeps them (gpt2_124M.bin): 256 whole numbers, then the tensors of GPT-2 one after
-// another.
+// Reads weights of llm.c (gpt2_124M.bin): 256 whole numbers, then the tensors of GPT-2 one after another.
 #pragma once
 
 #include <cstddef>
@@ -18,28 +17,28 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A file of llm.c, under Hugging Face's names and shapes: its rows beyond the vocabulary are left out, its
-/// (out,in) matrices turned, and layers taken apart. Opening checks the header and the size; every error is
-/// Error(data) that names the file. Several threads may read. Format: train_gpt2.py of karpathy/llm.c,
-/// versions 3 (fp32) and 5 (bf16).
+/// Presents a file of llm.c with Hugging Face's names and shapes: omits rows beyond the vocabulary,
+/// transposes its (out,in) matrices and splits tensors by layer. Opening checks the header and the size.
+/// Every error is Error(data) that names the file. Several threads may read. Format: train_gpt2.py of
+/// karpathy/llm.c, versions 3 (fp32) and 5 (bf16).
 class LlmcFile {
  public:
   static constexpr std::int32_t magic = 20240326;
 
   struct Sizes {
     std::int64_t positions = 0, vocabulary = 0, layers = 0, heads = 0, channels = 0;
-    std::int64_t rows = 0;  ///< of the token embedding: the vocabulary and its padding
+    std::int64_t rows = 0;  ///< rows of the token embedding: the vocabulary and its padding
   };
   struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;
-    bool turned = false;  ///< the file has (out,in), the shape is (in,out)
-    std::int64_t at = 0;  ///< its first element in the file, behind the header
+    bool turned = false;  ///< transposed: stored as (out,in), `shape` is (in,out)
+    std::int64_t at = 0;  ///< index of its first element after the header
 
     std::int64_t elements() const { return shape.size() == 2 ? shape[0] * shape[1] : shape[0]; }
   };
 
-  /// Whether a file begins as those of llm.c do, whatever they hold: weights, optimizer state, tokens ...
+  /// Whether a file begins like any file of llm.c: weights, optimizer state, tokens ...
   static bool is_one(std::span<std::byte const> start);
 
   static LlmcFile open(std::filesystem::path const& path);
@@ -47,12 +46,13 @@ class LlmcFile {
   /// The path, for messages.
   std::string const& name() const noexcept { return name_; }
   Sizes const& sizes() const noexcept { return sizes_; }
-  /// Its numbers are bfloat16; else floats.
+  /// Whether its numbers are bfloat16; otherwise they are floats.
   bool is_bf16() const noexcept { return bf16_; }
   std::vector<Tensor> const& tensors() const noexcept { return tensors_; }
   Tensor const& at(std::string_view tensor) const;
 
-  /// Elements first..first+out.size()-1 of a tensor. A matrix that is turned is in memory while it is read.
+  /// Reads elements first..first+out.size()-1 of a tensor. A transposed matrix is kept in memory while it is
+  /// read.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const;
 
  private:
@@ -67,15 +67,15 @@ class LlmcFile {
   void read_header();
   std::string text_of_sizes() const;
 
-  /// In the order of the file: each tensor of all layers together.
+  /// Lists tensors in file order, in which each tensor is stored for all layers together.
   void list_tensors();
 
   void read(std::int64_t first, std::span<float> out) const;
 
-  /// A matrix as it is wanted. Readers ask for one part after another: the last few stay.
+  /// Returns a transposed matrix. Readers request one part after another, so the last few matrices are kept.
   std::shared_ptr<std::vector<float> const> turned(Tensor const& of) const;
 
-  struct Kept;  // the matrices that were turned last
+  struct Kept;  // the matrices that were transposed last
 
   std::string name_;
   files::FileReader reader_;

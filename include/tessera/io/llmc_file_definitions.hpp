@@ -24,7 +24,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The matrices that were turned last.
+/// The matrices that were transposed last.
 struct LlmcFile::Kept {
   std::mutex mutex;
   std::list<std::pair<std::int64_t, std::shared_ptr<std::vector<float> const>>> matrices;

@@ -16,19 +16,19 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Parses the text of a config.json; `name` is its path, for messages. Throws Error(data) for what is no JSON
-/// object, and for a key that stands twice.
+/// Parses the text of a config.json; `name` is its path, for messages. Throws Error(data) if it is not a JSON
+/// object or has a key twice.
 HubConfig parse_hub_config(std::string text, std::string name);
 
 /// Reads the config.json of a folder.
 HubConfig read_hub_config(std::filesystem::path const& folder);
 
-/// The text of a config.json: that of `source` (empty: none) with these values instead of its own. A point in
+/// Returns the text of a config.json: `source` (may be empty), with these values replacing its own. A dot in
 /// a key leads into an object.
 std::string hub_config_text(std::string const& source, HubEntries const& values);
 
 /// Writes a folder that transformers and `--model` read: model.safetensors as WeightsWriter does, and
-/// config.json. The folder is made if it is not there; what else it holds stays. Each file appears whole or
+/// config.json. Creates the folder if it does not exist; other files in it stay. Each file appears whole or
 /// not at all, the weights first. Throws Error(failed) with path and reason.
 class ModelFolderWriter {
  public:
@@ -40,7 +40,7 @@ class ModelFolderWriter {
   ParameterSink sink();
   void commit();
 
-  /// Throws Error(failed) unless such a folder can be written there now. Creates nothing.
+  /// Throws Error(failed) unless the folder can be written now. Creates nothing.
   static void check(std::filesystem::path const& folder);
 
   static constexpr char weights_name[] = "model.safetensors", config_name[] = "config.json";

@@ -25,7 +25,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The values of an object. The name of a value in an inner object has a point: "outer.inner".
+/// Adds the values of an object. A value in an inner object has a dotted name: "outer.inner".
 inline void add_values(HubConfig& config, nlohmann::ordered_json const& object, std::string const& prefix) {
   using Kind = HubValue::Kind;
   for (auto const& [key, value] : object.items()) {

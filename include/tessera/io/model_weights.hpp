@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights of a model as Hugging Face keeps them: safetensors in, safetensors out. Parameters have the
-// file's names and shapes.
+// Reads and writes a model's weights in Hugging Face's safetensors files. Parameters have the file's names
+// and shapes.
 #pragma once
 
 #include <filesystem>
@@ -17,28 +17,27 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The files that ModelWeights::open reads of a path, as far as they can be told without checking them: the
-/// file, an index and its parts, or what a folder holds of these. Throws Error(data) for the pointer that Git
-/// LFS keeps in place of an index.
+/// Returns the files that ModelWeights::open reads for a path, without checking them: the file, an index and
+/// its parts, or whichever of these a folder holds. Throws Error(data) if an index is a Git LFS pointer.
 std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path);
 
-/// The weights of a model to read: a `.safetensors` file, a `model.safetensors.index.json` with its parts, or
-/// a folder that holds either; or a file of llm.c. F32, F16, BF16 and F64 are read. What else a file may
-/// hold, and a prefix of its names, say the family's WeightNames; `lm_head.weight` of a tied head must equal
+/// Reads a model's weights from a `.safetensors` file, a `model.safetensors.index.json` with its parts, a
+/// folder that holds either, or a file of llm.c. Reads F32, F16, BF16 and F64. The family's WeightNames
+/// defines what else a file may hold and a prefix of its names. For a tied head, `lm_head.weight` must equal
 /// the matrix that it is tied to bit by bit.
 class ModelWeights {
  public:
-  /// Opens and checks everything against a model's units: one pass over the file. Throws Error(data) with
-  /// the sizes of both models and the first three tensors that are missing, extra, of another shape or type,
-  /// and how many more; or names the first value that is not finite.
+  /// Opens the files and checks everything against a model's units in one pass. Throws Error(data) with the
+  /// sizes of both models, the first three tensors that are missing, extra, or of another shape or type, and
+  /// the number of others; or names the first value that is not finite.
   static ModelWeights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                            WeightNames const& names = {});
 
   /// The path, for messages.
   std::string const& name() const noexcept;
 
-  /// Hands out the weights to `fill` of a trainer whose model has the units that were given to `open`. Keeps
-  /// the files open; may be called from several threads.
+  /// Returns a source for `fill` of a trainer whose model has the units that were given to `open`. Keeps the
+  /// files open. Several threads may call it.
   ParameterSource source() const;
 
  private:

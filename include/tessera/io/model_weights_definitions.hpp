@@ -36,7 +36,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Parses an index of safetensors files as Python does, which reads NaN too; discarded if it is no JSON.
+/// Parses an index of safetensors files as Python does, which accepts NaN. Returns a discarded value if it is
+/// not JSON.
 inline nlohmann::json parse_index(std::filesystem::path const& path) {
   FileBytes const bytes = FileBytes::open(path);
   std::string const text =
@@ -76,7 +77,7 @@ struct ModelWeights::State {
   /// A tensor in one of the files.
   struct Location {
     SafetensorsFile const* file = nullptr;
-    LlmcFile const* llmc = nullptr;  // in its place
+    LlmcFile const* llmc = nullptr;  // used instead of `file` if not null
     std::string tensor;
 
     std::vector<std::int64_t> const& shape() const {
@@ -100,9 +101,9 @@ struct ModelWeights::State {
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::unique_ptr<LlmcFile> llmc;
   std::map<std::string, Location> tensors;       // by their names in the files
-  std::map<std::string, std::string> unnamed;    // of a part that holds them, but not of its index
+  std::map<std::string, std::string> unnamed;    // tensors that the index lacks, and their parts
   std::vector<std::vector<Location>> locations;  // by unit and parameter
-  std::string prefix, left_out;                  // what names in the files have before them, and lack
+  std::string prefix, left_out;  // the prefix that names in the files have, and the one they lack
 
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }
 
@@ -169,7 +170,7 @@ struct ModelWeights::State {
                ", which weight_map gives to another part; the parts are of different downloads");
   }
 
-  /// A parameter's name in the files, and back.
+  /// Converts between a parameter's name in the model and in the files.
   std::string name_in_file(std::string const& parameter) const {
     return prefix + (parameter.starts_with(left_out) ? parameter.substr(left_out.size()) : parameter);
   }
@@ -177,7 +178,7 @@ struct ModelWeights::State {
     if (tensor == head) return tensor;
     return left_out + (tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor);
   }
-  /// As the files have it, or by its own name; the end where they have neither.
+  /// Finds a parameter by its name in the files or by its own name. Returns the end if there is neither.
   auto find(std::string const& parameter) const {
     auto const found = tensors.find(name_in_file(parameter));
     return found == tensors.end() ? tensors.find(parameter) : found;
@@ -185,7 +186,7 @@ struct ModelWeights::State {
 
   using Extents = std::map<std::string, std::vector<std::int64_t>>;
 
-  /// "layers=2,channels=48,positions=1024 and vocabulary 301", as far as these tensors tell.
+  /// Returns "layers=2,channels=48,positions=1024 and vocabulary 301", as far as these tensors show it.
   std::string described(Extents const& shapes) const {
     std::set<std::string_view> layers;
     for (auto const& [tensor, shape] : shapes) {
@@ -204,7 +205,7 @@ struct ModelWeights::State {
     return text;
   }
 
-  /// The sizes of both models, where the names tell any.
+  /// Returns the sizes of both models, or an empty string if the family's names do not show any.
   std::string sizes_of_both(std::vector<UnitSpec> const& units) const {
     if (names.layers.empty()) return {};
     Extents file, model;
@@ -264,7 +265,7 @@ struct ModelWeights::State {
     fail(text + "choose the model and vocabulary of the file, or other weights");
   }
 
-  /// The head is tied: a head of its own in the file must be the token embedding again.
+  /// Checks a separate head in the file: with a tied head, it must equal the token embedding.
   void check_head() const {
     auto const own_head = tensors.find(head);
     auto const tokens = find(names.tied_to);
@@ -329,7 +330,7 @@ TESSERA_INLINE ParameterSource ModelWeights::source() const {
 
 namespace detail {
 
-/// The tensors of a model in the order of their names, as `collect` hands them out.
+/// Returns the tensors of a model in the order of their names, as `collect` delivers them.
 inline std::vector<SafetensorsSpec> tensors_of(std::vector<UnitSpec> const& units) {
   std::vector<SafetensorsSpec> all;
   for (UnitSpec const& unit : units)

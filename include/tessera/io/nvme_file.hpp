@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scratch file of one rank: state that lies on a disk and is read and written piece by piece.
+// Provides the scratch file of one rank, which keeps state on a disk and is accessed piece by piece.
 #pragma once
 
 #include <algorithm>
@@ -31,18 +31,17 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Where the file of a rank lies, and how it is read and written.
+/// The location of a rank's file, and the way it is read and written.
 struct NvmeOptions {
-  std::string directory{};  ///< an existing folder that accepts new files
-  std::int64_t request_bytes =
-      0;                          ///< of one read or write, a multiple of 4096; 0: what a short trial favours
-  int depth = 0;                  ///< requests under way at once; 0: likewise
-  OpenIoEngine engine = nullptr;  ///< null: the preferred one, else threads
+  std::string directory{};         ///< an existing folder that accepts new files
+  std::int64_t request_bytes = 0;  ///< bytes per read or write, a multiple of 4096; 0: found by a short trial
+  int depth = 0;                   ///< requests that run at once; 0: likewise
+  OpenIoEngine engine = nullptr;   ///< null: the preferred one, else threads
 };
 
 namespace detail {
 
-/// Whether a file is named as ScratchFile does: tessera-scratch-PID-RANK-NUMBER.bin.
+/// Whether a name has the form that ScratchFile uses: tessera-scratch-PID-RANK-NUMBER.bin.
 inline bool is_scratch_name(std::string_view name) {
   constexpr std::string_view start = "tessera-scratch-", end = ".bin";
   if (!name.starts_with(start) || !name.ends_with(end)) return false;
@@ -54,11 +53,12 @@ inline bool is_scratch_name(std::string_view name) {
   return dashes == 2;
 }
 
-/// A new file of so many bytes that has its room on the disk, and is removed with this object. Locked as long
-/// as it is open, so that no other process, also in another container, takes it for a dead one's.
+/// A new file of fixed size with reserved disk space. The file is removed with this object. It is locked
+/// while it is open, so that no other process, also in another container, takes it for the file of a dead
+/// process.
 class ScratchFile {
  public:
-  /// Throws Error(failed) that names folder or file, Error(out_of_memory) with the bytes needed and free.
+  /// Throws Error(failed) that names folder or file, or Error(out_of_memory) with the bytes needed and free.
   ScratchFile(std::string const& folder, int rank, std::int64_t bytes) : folder_(folder) {
     sweep(folder);
     create(rank);
@@ -78,8 +78,8 @@ class ScratchFile {
   std::string const& path() const noexcept { return path_; }
   bool direct() const noexcept { return direct_; }
 
-  /// Removes what killed processes have left in a folder. What cannot be locked is in use, or lies where
-  /// there are no locks.
+  /// Removes the files that killed processes left in a folder. A file that cannot be locked stays: it is in
+  /// use, or its file system has no locks.
   static void sweep(std::string const& folder) {
     ::DIR* const entries = ::opendir(folder.c_str());
     if (entries == nullptr) refuse(folder, "open the folder", errno);
@@ -95,7 +95,7 @@ class ScratchFile {
     ::closedir(entries);
   }
 
-  /// Throws Error(failed) when the file has not that size any more.
+  /// Throws Error(failed) if the file no longer has that size.
   void check_size(std::int64_t bytes) const {
     struct stat status {};
     if (::fstat(file_.get(), &status) == 0 && status.st_size == bytes) return;
@@ -124,7 +124,7 @@ class ScratchFile {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (!file_ && errno == EEXIST && number < 1000000) continue;
       if (!file_) refuse(folder_, "create a scratch file", errno);
-      // Another process may have swept it before the lock.
+      // Another process may have swept it before it was locked.
       struct stat status {};
       bool const taken = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (taken || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
@@ -135,7 +135,7 @@ class ScratchFile {
   }
 
   void reserve(std::int64_t bytes) const {
-    // Beyond this limit the system ends the process instead of giving an error.
+    // Beyond this limit the system kills the process instead of returning an error.
     ::rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
@@ -143,7 +143,7 @@ class ScratchFile {
                                          " bytes, and this process may write files of at most " +
                                          with_commas(static_cast<std::int64_t>(limit.rlim_cur)) +
                                          " bytes; raise ulimit -f");
-    // Asked first: some file systems take all that is free before they refuse.
+    // Checked first, because some file systems use up all free space before they refuse.
     std::int64_t const free = free_bytes(folder_);
     int code = free >= 0 && free < bytes ? ENOSPC : 0;
     if (code == 0 && bytes > 0) {
@@ -160,8 +160,8 @@ class ScratchFile {
                     "; free some space, name another folder for state on NVMe, or keep less state there");
   }
 
-  /// O_DIRECT, where a block can be written and read so. Some file systems take the flag and refuse the first
-  /// read.
+  /// Turns on O_DIRECT if a block can be written and read with it. Some file systems accept the flag and
+  /// refuse the first read.
   bool turn_direct() const {
     int const flags = ::fcntl(file_.get(), F_GETFL);
     if (::fcntl(file_.get(), F_SETFL, flags | O_DIRECT) != 0) return false;
@@ -175,7 +175,7 @@ class ScratchFile {
     return false;
   }
 
-  /// The name may be another file's by now, or gone.
+  /// Removes the file, unless its name is gone or belongs to another file by now.
   void remove() const noexcept {
     struct stat status {};
     if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
@@ -191,12 +191,12 @@ class ScratchFile {
 
 }  // namespace detail
 
-/// A scratch file of fixed size in NvmeOptions::directory, zero at first and removed with the object, not
-/// buffered by the system where the file system allows. Offsets, sizes and addresses are multiples of 4096.
-/// Calls from several threads wait for each other; a call returns when all of its bytes are in their place,
-/// and the engine works on its pieces side by side. Cost: `depth` threads a file, or a ring of io_uring.
-/// Errors are Error(failed) with path, bytes, offset and the system's reason; the constructor throws
-/// Error(out_of_memory) when the disk lacks room, with the bytes needed and free.
+/// A scratch file of fixed size in NvmeOptions::directory. It is zero at first and removed with the object.
+/// It bypasses the system's buffer if the file system allows that. Offsets, sizes and addresses are multiples
+/// of 4096. Calls from several threads wait for each other. A call returns when all of its bytes are
+/// transferred; the engine works on its pieces concurrently. Cost: `depth` threads per file, or an io_uring
+/// ring. Errors are Error(failed) with path, bytes, offset and the system's reason. If the disk has too
+/// little space, the constructor throws Error(out_of_memory) with the bytes needed and free.
 class NvmeFile final : public StateFile {
  public:
   NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
@@ -207,7 +207,7 @@ class NvmeFile final : public StateFile {
     options_.depth = pattern.depth;
     engine_ = open_io_engine(options_.engine, options_.depth, engine_name_);
   }
-  /// Removes the files that runs which were killed have left in a folder.
+  /// Removes the files that killed runs left in a folder.
   static void sweep(std::string const& folder) { detail::ScratchFile::sweep(folder); }
   NvmeFile(NvmeFile const&) = delete;
   NvmeFile& operator=(NvmeFile const&) = delete;
@@ -220,17 +220,17 @@ class NvmeFile final : public StateFile {
   }
 
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// Since construction.
+  /// Total bytes since construction.
   std::int64_t bytes_read() const noexcept override { return moved_[0].load(std::memory_order_relaxed); }
   std::int64_t bytes_written() const noexcept override { return moved_[1].load(std::memory_order_relaxed); }
   /// One past the last byte ever read or written.
   std::int64_t high_water() const noexcept override { return high_water_.load(std::memory_order_relaxed); }
-  /// The engine that runs and, where another was preferred, why not that: "io_uring" or
+  /// The engine in use and, if another was preferred, the reason why it is not used: "io_uring" or
   /// "threads: io_uring: Operation not permitted".
   std::string_view engine() const noexcept { return engine_name_; }
-  /// Whether the system's own buffer is passed by.
+  /// Whether the system's buffer is bypassed.
   bool direct() const noexcept { return scratch_.direct(); }
-  /// All of that in words, for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
+  /// Describes all of this for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
   std::string description() const override {
     return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
            std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
@@ -264,7 +264,7 @@ class NvmeFile final : public StateFile {
                                         " of a file of " + files::with_commas(bytes_) +
                                         "; all must be multiples of 4096 within the file");
     std::lock_guard const lock(mutex_);
-    scratch_.check_size(bytes_);  // a file that was cut would give zeros where state was
+    scratch_.check_size(bytes_);  // a truncated file would return zeros instead of state
     requests_.clear();
     for (std::int64_t done = 0; done < bytes; done += options_.request_bytes)
       requests_.push_back({address + done, offset + done, std::min(options_.request_bytes, bytes - done)});
@@ -281,7 +281,8 @@ class NvmeFile final : public StateFile {
     high_water_.store(std::max(high_water(), offset + bytes), std::memory_order_relaxed);
   }
 
-  /// What is left of a request: of an interrupted one all, of a short one what does not fill whole blocks.
+  /// Returns what is left of a request: all of an interrupted one, and everything after the whole blocks of a
+  /// short one.
   IoRequest rest_of(bool write, IoRequest request) const {
     if (request.result == -EINTR) return request;
     if (request.result < 0) fail(write, request, static_cast<int>(-request.result));

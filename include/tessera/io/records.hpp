@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples that are records: lines of text, objects of JSON Lines, documents of a token file. Needs
+// Makes samples of records: lines of text, objects of JSON Lines, documents of a token file. Needs
 // nlohmann-json.
 #pragma once
 
@@ -20,8 +20,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What a sample is: a stretch of the tokens, each as long as the next; a line of text; a JSON object on a
-/// line of its own, or in a token file a document.
+/// The kind of a sample. `tokens`: a stretch of tokens, all of the same length. `lines`: a line of text.
+/// `records`: a JSON object on one line, or a document of a token file.
 enum class SamplesAre : std::uint8_t { tokens, lines, records };
 
 /// Appends the tokens of a record's text.
@@ -29,12 +29,12 @@ using RecordEncoder = std::function<void(std::string_view text, std::vector<std:
 
 struct RecordOptions {
   std::int64_t vocabulary = 0;  ///< as in TokenOptions
-  std::string field = "text";   ///< of a JSON object: what is trained on
-  std::int64_t separator = -1;  ///< of a token file: ends a document; negative: that of the format
-  RecordEncoder encode = {};    ///< none: bytes are tokens
+  std::string field = "text";   ///< the field of a JSON object to train on
+  std::int64_t separator = -1;  ///< the token that ends a document; negative: the format's default
+  RecordEncoder encode = {};    ///< empty: bytes are tokens
 };
 
-/// The note about bytes that are not UTF-8, which follows the name of the text that holds them.
+/// Returns the note about invalid UTF-8 that follows the name of a text.
 inline std::string replaced_text(std::int64_t replaced) {
   return replaced == 0 ? std::string()
                        : sentence({" (", files::with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
@@ -42,14 +42,14 @@ inline std::string replaced_text(std::int64_t replaced) {
 
 namespace detail {
 
-/// Tokens first..first+tokens-1 of file `file`, on its line or in its document `number`, from 1.
+/// Tokens first..first+tokens-1 of file `file`: its line or document `number`, counted from 1.
 struct Stretch {
   std::int64_t file = 0, number = 0, first = 0, tokens = 0;
-  std::int32_t before_end = -1;  ///< the token before its end; of the last stretch of a file, -1
+  std::int32_t before_end = -1;  ///< the token before the end token; -1 in the last stretch of a file
 };
 
-/// Visits what ends with a token `end` (of which it holds the end or not), or with its file. Returns how many
-/// ends there were.
+/// Visits the stretches that end with a token `end` (included if `with_end`) or with their file. Returns the
+/// number of end tokens.
 template <class Visit>
 std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool with_end, Visit&& visit) {
   std::vector<std::int32_t> block(1 << 14);
@@ -79,7 +79,7 @@ std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool 
   return ends;
 }
 
-/// Collects records; those that leave nothing to predict are counted.
+/// Collects records. Counts records that are too short to predict anything.
 struct RecordList {
   std::vector<Record> records;
   std::int64_t left_out = 0;
@@ -92,7 +92,7 @@ struct RecordList {
   }
 };
 
-/// Every line's text, encoded, in memory.
+/// Encodes the text of every line and returns the tokens in memory.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
   RecordList list;
@@ -130,9 +130,9 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
 
 }  // namespace detail
 
-/// Text files and folders whose lines are the samples. Lines end with LF or CR LF, which are not part of
-/// them; bytes stay in their files unless there is an encoder. A line with fewer than two tokens is left out
-/// and counted. Throws Error(data or usage) that names the file.
+/// Opens text files and folders whose lines are the samples. Lines end with LF or CR LF, which are not part
+/// of them. Without an encoder, bytes stay in their files. A line with fewer than two tokens is left out and
+/// counted. Throws Error(data or usage) that names the file.
 inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions const& options = {}) {
   TokenSource source = TokenSource::open(paths, {.vocabulary = options.encode ? 0 : options.vocabulary});
   if (source.format() != TokenFormat::bytes)
@@ -148,10 +148,10 @@ inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions 
   return source;
 }
 
-/// Files whose records are the samples. Token files (`.bin`): a document ends behind each separator, which is
-/// its last token, and with its file. Other files are JSON Lines: one object a line, whose field
-/// `options.field` holds the text; blank lines are passed over. What has fewer than two tokens is left out
-/// and counted. Throws Error(data or usage) that names file and line.
+/// Opens files whose records are the samples. In token files (`.bin`), a document ends after each separator,
+/// which is its last token, and at the end of its file. Other files are JSON Lines: one object per line, with
+/// the text in the field `options.field`. Blank lines are skipped. Records with fewer than two tokens are
+/// left out and counted. Throws Error(data or usage) that names file and line.
 inline TokenSource open_records(std::span<std::string const> paths, RecordOptions const& options = {}) {
   bool const text = std::none_of(paths.begin(), paths.end(),
                                  [](std::string const& path) { return path.ends_with(".bin"); });
@@ -161,7 +161,7 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
     throw_error(
         ErrorKind::usage,
         {source.name(), ": holds tokens already, which no tokenizer reads; give text, or no tokenizer"});
-  // <|endoftext|> of GPT-2, <|begin_of_text|> of LLaMA 3.
+  // 50256 is GPT-2's <|endoftext|>, 128000 is LLaMA 3's <|begin_of_text|>.
   std::int64_t const separator = options.separator >= 0                ? options.separator
                                  : source.format() == TokenFormat::u16 ? 50256
                                                                        : 128000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights on disk in the safetensors format: a reader that reads what it is asked for, a writer that streams.
+// Reads and writes safetensors files. The reader loads only requested parts, the writer streams.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A safetensors file to read, held open. Opening checks the whole header against the file; every error is
-/// Error(data) and names file and tensor, that of a file that is cut short while it is read, too. Format: u64
-/// length, JSON, data (huggingface/safetensors). Several threads may read. Move-only.
+/// Reads a safetensors file. Opening checks the whole header against the file. Every error is Error(data)
+/// that names file and tensor, also if the file is cut short while it is read. Format: u64 length, JSON, data
+/// (huggingface/safetensors). Several threads may read. Move-only.
 class SafetensorsFile {
  public:
-  /// Without `keep_open` each read opens the file again, for who reads many of them.
+  /// Without `keep_open`, each read opens the file again, for callers that read many files.
   static SafetensorsFile open(std::filesystem::path const& path, bool keep_open = true);
 
   /// The path, for messages.
@@ -36,19 +36,19 @@ class SafetensorsFile {
   std::vector<SafetensorsEntry> const& tensors() const noexcept { return header_.entries; }
   std::map<std::string, std::string> const& metadata() const noexcept { return header_.metadata; }
 
-  /// The tensor of that name, or null.
+  /// Returns the tensor of that name, or null.
   SafetensorsEntry const* find(std::string_view tensor) const noexcept;
-  /// The tensor of that name; throws Error(data) when the file has none.
+  /// Returns the tensor of that name. Throws Error(data) if the file has none.
   SafetensorsEntry const& at(std::string_view tensor) const;
 
-  /// Elements first..first+out.size()-1 of a tensor as floats. F64 is rounded, F16 and BF16 are exact; other
-  /// types throw, and so does a range outside the tensor.
+  /// Reads elements first..first+out.size()-1 of a tensor as floats. F64 is rounded, F16 and BF16 are exact.
+  /// Throws for other types and for a range outside the tensor.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const;
   /// Same as read_as_float, for floats or doubles.
   void read_as(std::string_view tensor, std::int64_t first, std::span<float> out) const;
   void read_as(std::string_view tensor, std::int64_t first, std::span<double> out) const;
 
-  /// A whole tensor as floats; `out` must have exactly its elements.
+  /// Reads a whole tensor as floats; `out` must have exactly its size.
   void read_as_float(std::string_view tensor, std::span<float> out) const;
 
   /// Throws Error(data) with both shapes unless the tensor has the shape `wanted`.
@@ -72,43 +72,41 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// A tensor to write. `{"wte.weight", extents_of(shape)}`.
+/// A tensor to write. Example: `{"wte.weight", extents_of(shape)}`.
 struct SafetensorsSpec {
   std::string name{};
   std::vector<std::int64_t> shape{};
   DType type = DType::f32;
 };
 
-/// Where everything lies in a file that is going to be written: its length and header, then the tensors in
-/// their order.
+/// The layout of a file that will be written: its length and header, then the tensors in their order.
 struct SafetensorsLayout {
-  std::string start;                 ///< padded to a multiple of 8
-  std::vector<std::int64_t> begins;  ///< of each tensor, in bytes of the file
-  std::int64_t bytes = 0;            ///< of the file
+  std::string start;                 ///< length and header, padded to a multiple of 8
+  std::vector<std::int64_t> begins;  ///< byte offset of each tensor in the file
+  std::int64_t bytes = 0;            ///< size of the file
 };
 
-/// Lays tensors out; `metadata` gets "format": "pt", which other readers ask for. Throws Error(usage) that
+/// Lays out tensors. Adds "format": "pt" to `metadata`, which other readers require. Throws Error(usage) that
 /// names file and tensor for a name given twice or a negative extent.
 SafetensorsLayout safetensors_layout(std::filesystem::path const& path,
                                      std::vector<SafetensorsSpec> const& tensors,
                                      std::map<std::string, std::string> metadata = {});
 
-/// Writes fp32 tensors to a safetensors file, whole or not at all. Names and shapes are given first, then the
+/// Writes fp32 tensors to a safetensors file, whole or not at all. Names and shapes are given first. Then the
 /// values stream in that order, in pieces of any size, so no copy of the model is needed. `__metadata__`
-/// holds "format": "pt", which other readers ask for, and what is added. Two runs with the same tensors write
-/// the same bytes.
+/// holds "format": "pt", which other readers require, and the given entries. Two runs with the same tensors
+/// write the same bytes.
 class SafetensorsWriter {
  public:
-  /// Throws Error(usage) for a name given twice or a negative extent, Error(failed) when the path cannot be
+  /// Throws Error(usage) for a name given twice or a negative extent, and Error(failed) if the path cannot be
   /// written.
   SafetensorsWriter(std::filesystem::path const& path, std::vector<SafetensorsSpec> tensors,
                     std::map<std::string, std::string> metadata = {});
 
-  /// The next elements, which must belong to `tensor`: the first tensor in the order given that is not
-  /// complete.
+  /// Appends the next elements. `tensor` must be the first tensor in the given order that is not complete.
   void append(std::string_view tensor, std::span<float const> values);
 
-  /// Makes the file appear. Throws Error(usage) while elements are missing; then nothing appears.
+  /// Makes the file appear. Throws Error(usage) if elements are missing; then nothing appears.
   void commit();
 
  private:
@@ -120,7 +118,7 @@ class SafetensorsWriter {
   std::vector<SafetensorsSpec> tensors_;
   AtomicFile file_;
   std::size_t current_ = 0;   // the tensor being written
-  std::int64_t missing_ = 0;  // its elements to come
+  std::int64_t missing_ = 0;  // its elements not yet written
 };
 
 }  // namespace v0

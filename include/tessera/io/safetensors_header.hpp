@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file: its JSON, parsed without trust and checked to the byte.
+// Parses the header of a safetensors file, which is not trusted, and checks it to the byte.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The element types of safetensors by their names there, with the bits of one element.
+/// An element type of safetensors: its name in the format and the bits of one element.
 struct SafetensorsType {
   std::string_view name;
   std::int64_t bits;
@@ -30,11 +30,11 @@ inline constexpr std::array<SafetensorsType, 22> safetensors_types = {
      {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8},
      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},          {"C64", 64}}};
 
-/// A tensor of a safetensors file: its bytes lie in the file, little-endian, row-major, at any alignment.
+/// A tensor of a safetensors file. Its bytes are little-endian, row-major, at any alignment.
 struct SafetensorsEntry {
   std::string name;
   std::string_view type;            ///< one of `safetensors_types`
-  std::vector<std::int64_t> shape;  ///< outermost first; none for a scalar
+  std::vector<std::int64_t> shape;  ///< outermost first; empty for a scalar
   std::int64_t begin = 0;           ///< bytes from the start of the data, which follows the header
   std::int64_t end = 0;
 
@@ -46,7 +46,7 @@ struct SafetensorsEntry {
   }
 };
 
-/// What the header says: tensors in byte order of their names, and the `__metadata__` strings.
+/// The contents of the header: tensors in byte order of their names, and the `__metadata__` strings.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
@@ -57,7 +57,7 @@ namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
-/// The name of a format among `safetensors_types`.
+/// The name of a format in `safetensors_types`.
 constexpr char const* safetensors_name(DType type) {
   switch (type) {
     case DType::f64:
@@ -77,8 +77,8 @@ constexpr char const* safetensors_name(DType type) {
   return "F32";
 }
 
-/// "[2, 3]"; of more than 8 dims the first ones and their number, "[1, 2, 3, 4, 5, 6, 7, 8, ... 300,000
-/// dims]".
+/// Returns "[2, 3]". With more than 8 dims, shows the first 8 and the number of dims, "[1, 2, 3, 4, 5, 6, 7,
+/// 8, ... 300,000 dims]".
 std::string shape_text(std::span<std::int64_t const> shape);
 
 /// Appends a list of names for a message, "missing: a, b, c and 4 more; ", or nothing if there are none.
@@ -86,16 +86,16 @@ void append_names(std::string& text, char const* what, std::vector<std::string> 
 
 }  // namespace detail
 
-/// How many bytes at its start the length and header of a safetensors file take, by its first 8; 8 where that
-/// is beyond what the format allows.
+/// Returns the size in bytes of the length and header of a safetensors file, given its first 8 bytes. Returns
+/// 8 if the format does not allow that length.
 std::size_t safetensors_start(std::span<std::byte const> first);
 
-/// Reads and checks the header of a safetensors file of `size` bytes that begins with `bytes`, the header
-/// among them; `file` names it in errors. Throws Error(data).
+/// Reads and checks the header of a safetensors file of `size` bytes. `bytes` begin the file and include the
+/// header; `file` names it in errors. Throws Error(data).
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::size_t size,
                                     std::string const& file);
 
-/// The same of a whole file.
+/// The same for the bytes of a whole file.
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file);
 
 }  // namespace v0

@@ -43,10 +43,10 @@ TESSERA_INLINE void append_names(std::string& text, char const* what, std::vecto
   text += "; ";
 }
 
-/// Takes the events of the JSON parser. The only legal document is
+/// Handles the events of the JSON parser. The only legal document is
 /// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"k": "v",
-/// ...}}. Like the package safetensors, it passes over other fields of a tensor, takes the last of two
-/// tensors or metadata keys with one name, and null for no metadata.
+/// ...}}. Like the package safetensors, it ignores other fields of a tensor, keeps the last of two tensors or
+/// metadata keys with one name, and accepts null as no metadata.
 class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsEvents(SafetensorsHeader& header, std::string const& file) : header_(header), file_(file) {}
@@ -192,13 +192,13 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
   SafetensorsEntry entry_;
   std::vector<std::string> fields_;
-  std::map<std::string, std::size_t> places_;  // of the tensors among the entries
+  std::map<std::string, std::size_t> places_;  // index of each tensor in the entries
   std::vector<std::int64_t> numbers_;
   std::size_t ignored_depth_ = 0;
   bool has_metadata_ = false;
 };
 
-/// Checks shapes against bytes, and that the tensors tile the data without hole or overlap.
+/// Checks shapes against byte ranges, and that the tensors cover the data without gaps or overlaps.
 inline void check_safetensors_layout(SafetensorsHeader const& header, std::int64_t data_bytes,
                                      std::string const& file) {
   auto const fail = [&](SafetensorsEntry const& entry, std::string const& text) {
@@ -288,7 +288,7 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
   detail::SafetensorsEvents events(header, file);
   nlohmann::json::sax_parse(text, text + length, &events);
-  // The parser takes a NUL for the end.
+  // The parser treats a NUL as the end.
   if (json[json.find_last_not_of(white_space)] != '}' || json.find('\0') != json.npos)
     fail(
         "the header goes on after its JSON with something else than white space; the file is damaged, copy "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of a running training: one JSON object a line, readable while the run goes on. Needs nlohmann-json.
+// Writes the log of a training run: one JSON object per line, readable during the run. Needs nlohmann-json.
 #pragma once
 
 #include <cerrno>
@@ -27,11 +27,11 @@ struct StepRecord {
   double loss = 0;        ///< mean over the global batch, before the update
   double grad_norm = 0;   ///< before clipping
   double lr = 0;
-  double scale = 1;      ///< of the loss; 1 without loss scaling
+  double scale = 1;      ///< the loss scale; 1 without loss scaling
   bool skipped = false;  ///< gradients were not finite, so the weights stayed
   double tokens_per_sec = 0;
   double ms = 0;
-  std::optional<double> loss_with_padding = std::nullopt;  ///< none where every token counted
+  std::optional<double> loss_with_padding = std::nullopt;  ///< empty if every token counted
 };
 
 /// A JSON Lines log. Each line is one write to the file, so a reader never sees half a line and a crash loses
@@ -41,7 +41,7 @@ struct StepRecord {
 /// thread-safe. The file is locked against other runs while the log is open.
 class JsonlLog {
  public:
-  /// Starts the file anew, or goes on after its lines with `append`.
+  /// Starts an empty file, or with `append` continues after its lines.
   explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
     bool const stream = files::inspect_destination(path_).stream;
     int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -54,8 +54,8 @@ class JsonlLog {
 
   std::filesystem::path const& path() const noexcept { return path_; }
 
-  /// A line {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}, with
-  /// "loss_with_padding" where some tokens did not count.
+  /// Writes {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}, and
+  /// "loss_with_padding" if some tokens did not count.
   void write(StepRecord const& record) {
     nlohmann::ordered_json line = nlohmann::ordered_json::object();
     line["step"] = record.step;
@@ -70,7 +70,8 @@ class JsonlLog {
     put(line);
   }
 
-  /// A line of another kind: settings, a validation loss, an event. It is an object and has no field `step`.
+  /// Writes another kind of line, such as settings, a validation loss or an event: an object without a field
+  /// `step`.
   void note(nlohmann::ordered_json const& line) {
     if (!line.is_object() || line.contains("step"))
       throw Error(ErrorKind::usage, files::path_text(path_) +
@@ -78,7 +79,7 @@ class JsonlLog {
     put(line);
   }
 
-  /// Returns when every line is on the disk, of a file that is on one.
+  /// Waits until every line is on the disk, if the file is on one.
   void sync() {
     if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
       files::file_error(path_, "sync", errno);
@@ -93,7 +94,7 @@ class JsonlLog {
     try {
       files::write_all(file_.get(), text.data(), text.size(), path_);
     } catch (Error const&) {
-      // What a device or a pipe has taken cannot be taken back.
+      // Bytes written to a device or a pipe cannot be taken back.
       if (known) (void)!::ftruncate(file_.get(), before.st_size);
       throw;
     }

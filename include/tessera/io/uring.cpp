@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of tessera::uring: requests go through a ring of Linux's io_uring, with liburing. Linking the
-// target compiles this source into the program, and before main it is what files prefer.
+// Provides the engine of tessera::uring, which sends requests through a ring of Linux's io_uring with
+// liburing. Linking the target compiles this source into the program and makes it the preferred engine before
+// main.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -49,7 +50,8 @@ class Uring final : public tessera::IoEngine {
   void run(int file, bool write, tessera::IoRequest* requests, std::int64_t count) noexcept override {
     for (std::int64_t index = 0; index < count; ++index) requests[index].result = unknown;
     std::int64_t next = 0, under_way = 0;
-    // After a failure of the ring, what the kernel already has must still end: it writes to our memory.
+    // After the ring fails, the requests that the kernel already has must still finish, since they use our
+    // memory.
     while (under_way > 0 || (next < count && failure_ == 0)) {
       for (; failure_ == 0 && next < count && under_way + ready() < depth_; ++next)
         if (!fill(file, write, requests[next])) break;
@@ -74,13 +76,13 @@ class Uring final : public tessera::IoEngine {
   static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::min();
 
   Uring() = default;
-  /// A ring may be mapped where another one was, by liburing's own calls, in which a thread sanitizer sees no
-  /// order.
+  /// Serializes ring setup and teardown. liburing may map a ring where another one was, and a thread
+  /// sanitizer sees no order between these calls.
   static std::mutex& mapping() {
     static std::mutex mutex;
     return mutex;
   }
-  /// Entries that are filled in and not with the kernel.
+  /// Entries that are filled in but not yet submitted to the kernel.
   std::int64_t ready() const noexcept { return ::io_uring_sq_ready(&ring_); }
 
   bool fill(int file, bool write, tessera::IoRequest& request) noexcept {
@@ -99,7 +101,7 @@ class Uring final : public tessera::IoEngine {
   ::io_uring ring_{};
   bool open_ = false;
   std::int64_t depth_ = 0;
-  int failure_ = 0;  // of the ring, which is not used any more
+  int failure_ = 0;  // error of the ring, which is then no longer used
 };
 
 [[maybe_unused]] bool const registered = (tessera::preferred_io_engine.store(Uring::open), true);

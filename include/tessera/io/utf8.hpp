@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of any kind as UTF-8: what is no character becomes U+FFFD.
+// Converts any bytes to UTF-8: invalid bytes become U+FFFD.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace tessera {
 inline namespace v0 {
 namespace utf8 {
 
-/// How many bytes at `at` are a valid character (then `valid`), or the longest part of one, at least 1.
+/// Returns the number of bytes at `at` that form a valid character (then sets `valid`), or the longest part
+/// of one, at least 1.
 inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   unsigned char const first = byte(at);
@@ -20,7 +21,7 @@ inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid
   if (valid) return 1;
   if (first < 0xc2 || first > 0xf4) return 1;
   std::size_t const size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  // What the second byte may be keeps out long spellings, surrogates and what lies beyond U+10FFFF.
+  // The range of the second byte excludes overlong encodings, surrogates and values beyond U+10FFFF.
   unsigned char const low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   unsigned char const high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   for (std::size_t i = 1; i < size; ++i) {
@@ -41,8 +42,8 @@ inline std::size_t skip_ascii(std::string_view bytes, std::size_t at) {
   return at;
 }
 
-/// Where the first byte lies that is not part of a valid character, from `from` on; the size where there is
-/// none.
+/// Returns the index, from `from` on, of the first byte that is not part of a valid character, or the size if
+/// there is none.
 inline std::size_t first_invalid(std::string_view bytes, std::size_t from = 0) {
   for (std::size_t at = from;;) {
     at = skip_ascii(bytes, at);
@@ -54,9 +55,9 @@ inline std::size_t first_invalid(std::string_view bytes, std::size_t from = 0) {
   }
 }
 
-/// The bytes as valid UTF-8: each longest part of what could have become a character is U+FFFD, as Python's
-/// errors='replace' gives it; their number is added to `replaced`. The result is `bytes` itself where nothing
-/// is wrong, else it lies in `storage`.
+/// Returns the bytes as valid UTF-8. Each longest part of a possible character becomes U+FFFD, as with
+/// Python's errors='replace'. Their number is added to `replaced`. Returns `bytes` itself if nothing is
+/// wrong, otherwise a view of `storage`.
 inline std::string_view repaired(std::string_view bytes, std::string& storage, std::int64_t& replaced) {
   std::size_t at = first_invalid(bytes);
   if (at == bytes.size()) return bytes;

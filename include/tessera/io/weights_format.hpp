@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kind of file of weights a path is, by its first bytes; and what pickles are refused with.
+// Recognizes the format of a weights file by its first bytes, and rejects pickles.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace tessera {
 inline namespace v0 {
 
 enum class WeightsFormat : std::uint8_t {
-  safetensors,  ///< or what is none of the others: its reader says more
-  llmc,         ///< of llm.c, weights or not
-  pickle        ///< of PyTorch: never read
+  safetensors,  ///< or unknown: its reader gives the error
+  llmc,         ///< any file of llm.c, weights or not
+  pickle        ///< a PyTorch pickle: never read
 };
 
-/// The format of a file. Throws Error(data) for one that cannot be read, and for a pickle, which may run code
-/// when it is read, with the line of Python that converts it.
+/// Returns the format of a file. Throws Error(data) if it cannot be read, and for a pickle, which may run
+/// code when it is read, with the line of Python that converts it.
 WeightsFormat weights_format(std::filesystem::path const& path);
 
-/// Throws the same for the first pickle in a folder, by its name; nothing where there is none.
+/// Throws the same for the first pickle in a folder, by name. Does nothing if there is none.
 void refuse_pickles_in(std::filesystem::path const& folder);
 
 }  // namespace v0

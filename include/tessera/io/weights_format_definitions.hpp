@@ -21,7 +21,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The first bytes of a file, up to those that a pickle's first names lie in.
+/// Returns the first 64 KiB of a file, which include the first names in a pickle.
 inline std::string first_bytes(std::filesystem::path const& path) {
   FileReader const file(path, false);
   std::string start(std::min<std::size_t>(file.size(), std::size_t{1} << 16), '\0');
@@ -30,8 +30,8 @@ inline std::string first_bytes(std::filesystem::path const& path) {
 }
 
 inline WeightsFormat weights_format(std::string_view start) {
-  // The length of its header, at most 100 MB in eight bytes, then that header: a length may look like the
-  // others.
+  // safetensors: eight bytes with the header's length, at most 100 MB, then the header. Checked first,
+  // because a length may look like another format.
   if (start.size() > 8 && start[8] == '{' && start.substr(4, 4) == std::string_view("\0\0\0\0", 4))
     return WeightsFormat::safetensors;
   auto const* const bytes = reinterpret_cast<std::byte const*>(start.data());
@@ -42,7 +42,7 @@ inline WeightsFormat weights_format(std::string_view start) {
   return zipped || bare ? WeightsFormat::pickle : WeightsFormat::safetensors;
 }
 
-/// The line of Python that makes a pickle readable, by the names in it.
+/// Returns the line of Python that converts a pickle, chosen by the names in it.
 inline std::string conversion_of(std::filesystem::path const& path, std::string_view start) {
   std::string const name = path_text(path),
                     folder = path.has_parent_path() ? path_text(path.parent_path()) : ".";

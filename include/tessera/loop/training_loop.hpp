@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folder loop: the training loop. TrainingLoop feeds batches to a trainer, reads reports late, and ends on
-// all ranks after the same step.
+// Defines TrainingLoop, which feeds batches to a trainer, reads reports late, and ends on all ranks after the
+// same step.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Work between steps, such as validation or saving. Both functions get the number of steps done.
+/// Work between steps, such as validation or saving. Both functions get the number of completed steps.
 struct LoopTask {
   std::function<bool(std::int64_t done)> due;  ///< must give the same answer on all ranks
   std::function<void(std::int64_t done)> run = {};
@@ -47,7 +47,7 @@ struct LoneSteps {
 
 /// Each rank has its own functions. All may be empty, except `batch` and the `due` of a task.
 struct TrainingLoopOptions {
-  std::int64_t first_step = 0;  ///< the number of steps done before, as in a checkpoint
+  std::int64_t first_step = 0;  ///< the number of steps completed before, as in a checkpoint
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();  ///< the number of steps after which to end
   /// Returns this rank's batch of a step, counted from 0, as Loader::load does. With several ranks on GPUs it
   /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), the loop ends before that
@@ -62,13 +62,13 @@ struct TrainingLoopOptions {
   LoneSteps lone = {};
 };
 
-/// Trains until a number of steps is done, a rank asks to stop, or a rank's data ends. Reads each report
+/// Trains until a number of steps is done, a rank requests to stop, or a rank's data ends. Reads each report
 /// StepShape::max_steps_in_flight steps late, so that a device never waits for the host.
 ///
 /// All ranks end after the same step. If no step is in flight, ranks agree on the last step before they take
-/// the next one: one all_gather of 8 bytes in host memory. Otherwise a rank's wish to end is a part of the
-/// statistics that ranks exchange in the step. It costs no synchronisation, and at most max_steps_in_flight
-/// more steps follow until the ranks agree.
+/// the next one: one all_gather of 8 bytes in host memory. Otherwise the steps' statistics, which ranks
+/// exchange anyway, carry a rank's request to end. This costs no synchronisation, and at most
+/// max_steps_in_flight more steps follow until the ranks agree.
 class TrainingLoop {
  public:
   /// `trainer` must outlive the loop.
@@ -126,7 +126,7 @@ class TrainingLoop {
  private:
   Batch& batch_of(std::int64_t step) { return batches_[static_cast<std::size_t>(step) % batches_.size()]; }
 
-  /// Loads the batches of the steps that may follow before the ranks know of this rank's wish to end.
+  /// Loads the batches of the steps that may follow before other ranks know of this rank's request to end.
   void load() {
     auto const ahead = static_cast<std::int64_t>(batches_.size());
     try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Linear asks of the adapter beside its weight. The functions are behind a door of their own
-// (tessera/lora.hpp), so that programs without adapters do not compile them.
+// Declares the functions through which a Linear uses its adapter. They are defined behind tessera/lora.hpp,
+// so that programs without adapters do not compile them.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ inline namespace v0 {
 struct MicroBatch;
 struct UnitSpec;
 
-/// `with` is what the Linear would do without an adapter.
+/// `with` holds the options that the Linear would use without an adapter.
 template <class Place, class T>
 struct AdapterFunctions {
   using In = Tensor<T const, Place>;
@@ -24,7 +24,7 @@ struct AdapterFunctions {
 
   using Units = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
-  /// A model's units with their adapters.
+  /// Adds adapters to a model's units.
   Units (*add)(Units units, LoraOptions const& lora);
   void (*forward)(Pass<Place, T>& pass, nn::Adapter const& adapter, In x, Out y,
                   ops::LinearOptions<T, Place> const& with);

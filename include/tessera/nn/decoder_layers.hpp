@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of decoders after GPT-2: RMSNorm, attention with projections of its own for queries, keys and
-// values, which may share keys and turn by positions, and the gated MLP. Weights lie (out,in), as PyTorch
-// stores them.
+// Provides the layers of decoders after GPT-2: RMSNorm, attention with separate projections for queries, keys
+// and values, and the gated MLP. Attention supports shared keys and rotary positions. Weights are stored
+// (out,in), as in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// y = RMSNorm(x), kept as `name`.
+/// y = RMSNorm(x), saved as `name`.
 struct RmsNorm {
   double epsilon;
   Weight gamma;
@@ -42,7 +42,7 @@ struct RmsNorm {
     ops::rms_norm_forward(pass.context(), x, pass[gamma], epsilon, pass[y], pass[rstd]);
     return pass[y];
   }
-  /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
+  /// dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
   template <class P>
   void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
@@ -59,21 +59,21 @@ struct RmsNorm {
 struct AttentionSpec {
   std::int64_t channels = 0;
   std::int64_t heads = 0;
-  std::int64_t key_heads = 0;  ///< divides heads; 0: as many
-  std::int64_t head = 0;       ///< channels of one; 0: channels / heads
+  std::int64_t key_heads = 0;  ///< divides `heads`; 0: as many as `heads`
+  std::int64_t head = 0;       ///< channels per head; 0: channels / heads
   bool bias = false;
   Init init = Init::normal(0.02), residual_init = Init::normal(0.02);
-  double rotary_theta = 0.0;  ///< 0: positions turn nothing
+  double rotary_theta = 0.0;  ///< 0: no rotary positions
   std::optional<ops::Llama3Scaling> rotary_scaling{};
   std::string query = "q_proj", key = "k_proj", value = "v_proj", out = "o_proj";
 };
 
-/// y = causal attention of each head over x, projected, plus a residual. Queries and keys are turned in
-/// place: only what attention saw is kept.
+/// y = causal multi-head attention over x, projected, plus a residual. Queries and keys are rotated in place,
+/// so only the rotated values are kept.
 struct ProjectedAttention {
-  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
+  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
   int heads;
-  ops::RotaryFrequencies frequencies;  // without pairs: positions turn nothing
+  ops::RotaryFrequencies frequencies;  // without pairs: no rotary positions
   Linear query, key, value, proj;
   Saved queries, keys, values, mixed;  // (B,T,heads*D), (B,T,key_heads*D) twice, (B,T,heads*D)
   SavedStatistic logsumexp;
@@ -107,7 +107,7 @@ struct ProjectedAttention {
     key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
     value.backward_input(pass, pass[d_values], dx, {.residual = dx});
   }
-  /// `sums` as Linear's `partials`.
+  /// `sums` is passed on as Linear's `partials`.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -166,7 +166,7 @@ struct ProjectedAttention {
 /// y = (silu(x g) * (x u)) w, plus a residual; no biases.
 struct GatedMlp {
   Linear gate, up, down;
-  Saved gates, ups, post;  // (B,T,H); the last can be made from the others again
+  Saved gates, ups, post;  // (B,T,H); the last can be recomputed from the other two
   Backward d_gates, d_ups;
 
   GatedMlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Init const& init,
@@ -195,7 +195,7 @@ struct GatedMlp {
     ops::swiglu_forward(pass.context(), pass[gates], pass[ups], pass[post]);
   }
   void backward_input(auto& pass, auto dy, auto dx) const {
-    down.backward_input(pass, dy, pass[d_gates]);  // of what is gated; its own gradient takes the place
+    down.backward_input(pass, dy, pass[d_gates]);  // the gradient of `post`; swiglu_backward overwrites it
     ops::swiglu_backward(pass.context(), pass[gates], pass[ups], pass[d_gates], pass[d_gates], pass[d_ups]);
     gate.backward_input(pass, pass[d_gates], dx);
     up.backward_input(pass, pass[d_ups], dx, {.residual = dx});

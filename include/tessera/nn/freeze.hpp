@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters are trained, chosen by name.
+// Chooses by name which parameters are trained.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The units with every parameter frozen whose name `freeze` is true for, beside those that the model froze
-/// itself; an empty `freeze` names none. Throws Error(config) where it is true for no name, and where nothing
-/// is left to train.
+/// Freezes every parameter whose name satisfies `freeze`, in addition to the ones that the model froze
+/// itself. An empty `freeze` selects none. Throws Error(config) if no name satisfies it or if nothing is left
+/// to train.
 inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
                                     std::function<bool(std::string_view name)> const& freeze) {
   if (!freeze) return units;

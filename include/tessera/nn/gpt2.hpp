@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2: learned positions, pre-LayerNorm blocks, tanh GELU, a head tied to the token embedding.
+// Provides GPT-2: learned positions, pre-LayerNorm blocks, tanh GELU, a head tied to the token embedding.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Hugging Face's names and shapes; the four linear weights lie in x out (Conv1D).
+/// Names and shapes as in Hugging Face. The four linear weights are stored (in,out) (Conv1D).
 struct Gpt2Layers {
   using Options = Gpt2Options;
   using Norm = LayerNorm;
@@ -50,13 +50,13 @@ struct Gpt2Layers {
 
 }  // namespace nn
 
-/// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`. Throws Error(config) for sizes that cannot be.
+/// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`. Throws Error(config) for invalid sizes.
 class Gpt2 : public nn::Transformer<nn::Gpt2Layers> {
  public:
   using Transformer::Transformer;
   Gpt2() = default;
-  /// Catches arguments that are not a Gpt2Options. Otherwise compilers list every constructor. Each model
-  /// declares its own, since g++ shows less for an inherited one.
+  /// Catches arguments that are not a Gpt2Options. Without it, compilers list every constructor. Each model
+  /// declares its own, since g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Gpt2(...) = delete;  // tessera: a field is misspelt or has another type. Write Gpt2Options{...}, and the compiler names the field. See docs/models.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of a GPT-2, apart from its code, so that programs can name a model without compiling it.
+// Defines the sizes of a GPT-2, separately from its code, so that programs can name it without compiling it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial weights formed on a GPU, by the host's counters and formulas: the same bits.
+// Computes initial weights on a GPU, with the host's counters and formulas, so the bits are the same.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A thread for each four elements that share a draw.
+/// One thread for every four elements that share a draw.
 template <class U>
 __global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::InitialDraw draw, bool random,
                                                              float constant, std::int64_t first, U* to,

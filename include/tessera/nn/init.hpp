@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial weights: a pure function of the seed, the parameter and the element, so that they depend on no
-// world, stage, precision, thread or place.
+// Computes initial weights. They are a pure function of the seed, the parameter and the element, so they do
+// not depend on the world size, stage, precision, thread count or place.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ inline namespace v0 {
 namespace detail {
 
 /// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh;
-/// within 1e-6 of the true value. Explicit fma only, so it gives the same bits with every compiler and on a
-/// GPU.
+/// within 1e-6 of the true value. It uses explicit fma only, so it gives the same bits with every compiler
+/// and on a GPU.
 TESSERA_HOST_DEVICE inline float log_formula(float x) {
   std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, x);
   std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -35,7 +35,7 @@ TESSERA_HOST_DEVICE inline float log_formula(float x) {
 }
 
 /// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The
-/// tail 1 - |x| is formed from the integer, so no digits cancel.
+/// tail 1 - |x| is computed from the integer, so no digits cancel.
 TESSERA_HOST_DEVICE inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
   return ::fmaf(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
@@ -80,8 +80,8 @@ TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
   return q * x * 1.41421356f;
 }
 
-/// Where the random values of a parameter come from. The counter of an element is (element / 4, unit,
-/// parameter, purpose 1), the key the seed.
+/// The source of a parameter's random values. An element's counter is (element / 4, unit, parameter, purpose
+/// 1), and the key is the seed.
 struct InitialDraw {
   PhiloxKey key;
   std::uint32_t unit, parameter;
@@ -95,14 +95,14 @@ struct InitialDraw {
         uniform(init.kind == Init::Kind::uniform),
         deviation(static_cast<float>(init.deviation)) {}
 
-  /// The words of elements 4 group to 4 group + 3.
+  /// The random words of elements 4 * group to 4 * group + 3.
   TESSERA_HOST_DEVICE PhiloxCounter words(std::uint64_t group) const {
     constexpr std::uint32_t purpose = 1;
     return philox4x32({{static_cast<std::uint32_t>(group), unit,
                         parameter | static_cast<std::uint32_t>(group >> 32) << 16, purpose}},
                       key);
   }
-  /// The value of a word.
+  /// Converts a random word to an initial value.
   TESSERA_HOST_DEVICE float value(std::uint32_t word) const {
     float const x = quantile_x(word);
     if (uniform) return x * deviation;
@@ -115,8 +115,8 @@ struct InitialDraw {
 
 namespace backend {
 
-/// Initial values computed in the memory of the place. A place whose memory the host cannot address
-/// specialises it.
+/// Computes initial values in the memory of the place. Places whose memory the host cannot address specialise
+/// it.
 template <class Place>
 struct InitialValues {
   /// Writes elements [first, first + count) of a parameter, counted in its logical shape, and waits for them;
@@ -149,7 +149,7 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
   detail::InitialDraw const draw(seed, unit, parameter, init);
   float const deviation = draw.deviation;
   std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
-  constexpr std::int64_t chunk = 64;  // drawn together, in loops of fixed length that vectorise
+  constexpr std::int64_t chunk = 64;  // values computed together; loops of fixed length vectorise
   std::uint32_t words[chunk];
   float x[chunk], w[chunk], values[chunk];
   for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {

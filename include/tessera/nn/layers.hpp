@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers: each owns its parameters and what it keeps, listed in a unit by its constructor, and both its
-// passes. A layer's functions are templates over the Pass and only enqueue; those of the smallest layers are
-// called, since many layers have them.
+// Provides layers. A layer owns its parameters, its saved tensors and both of its passes. Its constructor
+// lists the tensors in a unit. A layer's functions are templates over the Pass and only enqueue. Functions of
+// the smallest layers are called, not inlined, since many layers use them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// y = LayerNorm(x), kept as `name`.
+/// y = LayerNorm(x), saved as `name`.
 struct LayerNorm {
   double epsilon;
   Weight gamma, beta;
@@ -50,7 +50,7 @@ struct LayerNorm {
                             pass[rstd]);
     return pass[y];
   }
-  /// dx = the gradient of x, plus residual_gradient unless that is empty; an empty dx is not computed.
+  /// dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
   template <class Place, class T>
   void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
@@ -64,19 +64,19 @@ struct LayerNorm {
   }
 };
 
-/// How the parameters of a Linear start, lie and may be split.
+/// The initial values, the storage order and the split of a Linear's parameters.
 struct LinearSpec {
   Init init = Init::normal(0.02);
   bool bias = true;
   bool transposed = false;  ///< (out,in), as PyTorch stores it, instead of (in,out)
-  Split split{};            ///< of the weight; where its columns (out) are split, the bias is too
+  Split split{};            ///< of the weight; if its columns (out) are split, the bias is too
 
   Split bias_split() const {
     return split.dim == (transposed ? 0 : 1) ? Split{split.kind, 0, split.sections, split.grain} : Split{};
   }
 };
 
-/// y = x w + b. Keeps nothing: its input and its output are its neighbours'.
+/// y = x w + b. Saves nothing: neighbouring layers save its input and its output.
 struct Linear {
   Weight weight, bias;
   bool transposed;
@@ -88,12 +88,12 @@ struct Linear {
                  ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
                  : Weight{}),
         transposed(with.transposed) {}
-  /// y = x w^T with a weight (out,in) that is listed as it lies, such as a table of tokens; no bias.
+  /// y = x w^T with a weight that is stored (out,in), such as a token table; no bias.
   Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
-  /// The same with a weight of another unit.
+  /// The same with a weight that another unit owns.
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
-  /// `with` says what else goes into y; an empty y, as in a recompute that wants none, is not written.
+  /// `with` adds further terms to y. An empty y, as in a recompute that does not need it, is not written.
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
                ops::LinearOptions<T, Place> with = {}) const {
@@ -112,7 +112,7 @@ struct Linear {
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
-  /// `partials` are what the backward_input that made or read dy left of its sums.
+  /// `partials` are sums of dy, left by the backward_input that wrote or read dy.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> partials = {}) const {
@@ -127,9 +127,9 @@ struct Linear {
   }
 };
 
-/// y = causal attention of each head over x, projected, plus a residual.
+/// y = causal multi-head attention over x, projected, plus a residual.
 struct CausalAttention {
-  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
+  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
   int heads;
   Linear qkv, proj;
   Saved packed, mixed;  // (B,T,3C), (B,T,C)
@@ -161,12 +161,12 @@ struct CausalAttention {
             },
             /*upper_bound=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
 
-  /// Along a dim that holds `sections` of `extent` elements of so many heads.
+  /// Splits by heads a dim that holds `sections` parts of `extent` elements, each of `count` heads.
   static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
     return {Split::Kind::heads, dim, sections, count > 0 ? extent / count : 0};
   }
 
-  /// Its input is kept in x for its own gradients alone.
+  /// Declares that x is saved only for the gradients of this layer's own weights.
   void reads(Unit& unit, Saved x) const { unit.needed_for(x, {qkv.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
@@ -179,7 +179,7 @@ struct CausalAttention {
                             pass[d_packed], pass[partials]);
     qkv.backward_input(pass, pass[d_packed], dx);
   }
-  /// `sums` as Linear's `partials`.
+  /// `sums` is passed on as Linear's `partials`.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -190,14 +190,14 @@ struct CausalAttention {
 
 /// y = activation(x w + b) w' + b', plus a residual.
 struct Mlp {
-  static constexpr bool takes_row_sums = true;  ///< of dy, which is that of `proj`, in backward_weight
+  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
   Activation activation;
   Linear fc, proj;
-  Saved pre, post;  // (B,T,H); the second can be made from the first again
+  Saved pre, post;  // (B,T,H); the second can be recomputed from the first
   Backward d_pre;
   BackwardStatistic partials;  // of d_pre
 
-  /// With the names of GPT-2.
+  /// Uses GPT-2's names.
   Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
       Init const& init, Init const& residual_init)
       : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
@@ -234,7 +234,7 @@ struct Mlp {
                         {.activation = activation, .pre = pass[pre], .partials = pass[partials]});
     fc.backward_input(pass, pass[d_pre], dx);
   }
-  /// `sums` as Linear's `partials`.
+  /// `sums` is passed on as Linear's `partials`.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -249,7 +249,7 @@ struct Embedding {
   Weight tokens, positions;
   BackwardStatistic sums;
 
-  /// A table that a later unit borrows finds that unit's gradient in its pass; another needs sums of its own.
+  /// A table that a later unit borrows gets that unit's gradient from the pass; another needs separate sums.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
             bool tied, ops::EmbeddingOptions const& with = {})
       : options(with),
@@ -276,11 +276,11 @@ struct Embedding {
   }
 };
 
-/// The end of the last unit: logits = x w (+ b), which become their gradient, and one loss a token.
+/// The end of the last unit: logits = x w (+ b), which their gradient overwrites, and one loss per token.
 struct Classifier {
   Linear projection;
   std::int64_t vocabulary;
-  Saved logits;  // (B,T,columns), of which the first `vocabulary` count
+  Saved logits;  // (B,T,columns); columns from `vocabulary` on are padding
 
   Classifier(Unit& unit, Linear const& linear, std::int64_t words, std::int64_t columns)
       : projection(linear),

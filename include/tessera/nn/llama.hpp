@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLaMA: rotary positions, pre-RMSNorm blocks, heads that share keys and values, SwiGLU, no biases, a head of
-// its own or the token embedding.
+// Provides LLaMA: rotary positions, pre-RMSNorm blocks, heads that share keys and values, SwiGLU, no biases,
+// and a head that is separate or tied to the token embedding.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Hugging Face's names and shapes.
+/// Names and shapes as in Hugging Face.
 struct LlamaLayers {
   using Options = LlamaOptions;
   using Norm = RmsNorm;
@@ -61,14 +61,13 @@ struct LlamaLayers {
 
 }  // namespace nn
 
-/// LLaMA as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for sizes that
-/// cannot be.
+/// LLaMA as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for invalid sizes.
 class Llama : public nn::Transformer<nn::LlamaLayers> {
  public:
   using Transformer::Transformer;
   Llama() = default;
-  /// Catches arguments that are not a LlamaOptions. Otherwise compilers list every constructor. Each model
-  /// declares its own, since g++ shows less for an inherited one.
+  /// Catches arguments that are not a LlamaOptions. Without it, compilers list every constructor. Each model
+  /// declares its own, since g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Llama(...) = delete;  // tessera: a field is misspelt or has another type. Write LlamaOptions{...}, and the compiler names the field. See docs/models.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of a LLaMA, apart from its code, so that programs can name a model without compiling it.
+// Defines the sizes of a LLaMA, separately from its code, so that programs can name it without compiling it.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ inline namespace v0 {
 struct LlamaOptions {
   std::int64_t layers = 32;
   std::int64_t heads = 32;
-  std::int64_t key_heads = 32;  ///< divides heads; that many of them share keys and values
+  std::int64_t key_heads = 32;  ///< heads of keys and values; divides heads, which share them equally
   std::int64_t channels = 4096;
   std::int64_t hidden = 11008;
   std::int64_t positions = 4096;  ///< the longest sequence; no parameter depends on it
   std::int64_t vocabulary = 32000;
-  bool tied = false;                ///< the head is the token embedding
-  std::int64_t padding_token = -1;  ///< gets no gradient from its lookups; negative: there is none
+  bool tied = false;                ///< the head uses the token embedding
+  std::int64_t padding_token = -1;  ///< gets no gradient from its lookups; negative: none
   double norm_epsilon = 1e-5;
   double rotary_theta = 10000.0;
-  /// The rope_scaling of Llama 3; a factor of 0: none.
+  /// The rope_scaling of Llama 3. A factor of 0 means none.
   double rotary_factor = 0.0, rotary_low_frequency = 1.0, rotary_high_frequency = 4.0,
          rotary_positions = 8192.0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoRA: units whose linear weights have adapters of low rank, and what those compute.
+// Provides LoRA: adds low-rank adapters to the linear weights of units, and computes them.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ namespace detail {
 
 inline constexpr std::string_view weight_ending = ".weight";
 
-/// "c_attn" of "h.0.attn.c_attn".
+/// Returns "c_attn" for "h.0.attn.c_attn".
 inline std::string_view last_name(std::string_view layer) { return layer.substr(layer.rfind('.') + 1); }
 
-/// Whether one of two names of layers is the other or, behind a point, its end.
+/// Checks whether two layer names are equal, or one of them is the end of the other after a dot.
 inline bool names_layer(std::string_view target, std::string_view layer) {
   if (target.size() > layer.size()) std::swap(target, layer);
   if (target.empty() || !layer.ends_with(target)) return false;
@@ -46,7 +46,7 @@ inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units
   return names;
 }
 
-/// Refuses a target that is no linear layer, with the nearest that is one.
+/// Refuses a target that is not a linear layer, and suggests the nearest one.
 [[noreturn]] inline void refuse_target(std::string_view target, std::vector<std::string> const& layers) {
   std::vector<std::string_view> known;
   for (std::string const& layer : layers) {
@@ -113,7 +113,7 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
       refuse_target(target, layers);
 }
 
-/// The adapter that a layer gets; rank 0: none.
+/// Returns the adapter of a layer; rank 0: none.
 inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& layer) {
   if (lora.layers) {
     for (LoraOptions::Layer const& own : *lora.layers)
@@ -127,10 +127,10 @@ inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& la
 
 }  // namespace detail
 
-/// The units with every parameter frozen and an adapter beside each linear weight that `lora` names: behind
-/// the unit's own parameters `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and
-/// `NAME.lora_B.weight` (out,rank), zero, so that training starts from the model as it is. Without adapters
-/// the units as they are. Throws Error(config) for a rank or a target that cannot be, with the nearest.
+/// Freezes every parameter and adds an adapter to each linear weight that `lora` names. Its parameters follow
+/// the unit's own: `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and `NAME.lora_B.weight`
+/// (out,rank), zero, so that training starts from the unchanged model. Without adapters, returns the units
+/// unchanged. Throws Error(config), which suggests the nearest name, for an invalid rank or target.
 inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions const& lora, MicroBatch shape) {
   if (!lora) return units;
   detail::check_lora(lora, detail::linear_layers(units));
@@ -159,7 +159,7 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
           add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
-      for (ActivationSpec& kept : unit.saved)  // what the weight's gradient read, that of a reads now
+      for (ActivationSpec& kept : unit.saved)  // the gradient of a reads what the weight's gradient read
         for (std::size_t at = 0, count = kept.needed_for.size(); at < count; ++at)
           if (!kept.needed_for[at].borrowed && kept.needed_for[at].index == adapter.weight.index)
             kept.needed_for.push_back(adapter.a);
@@ -175,7 +175,7 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
   return units;
 }
 
-/// The same for who lists units for any micro-batch.
+/// The same for a function that lists the units of any micro-batch.
 inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
     std::function<std::vector<UnitSpec>(MicroBatch)> units, LoraOptions const& lora) {
   return [units = std::move(units), lora](MicroBatch shape) { return adapted(units(shape), lora, shape); };
@@ -183,7 +183,7 @@ inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
 
 namespace detail {
 
-/// The product of the adapter comes first, so that the large one adds to it what it adds anyway.
+/// Computes the adapter's product first. The large product then adds it as its residual, at no extra cost.
 template <class Place, class T>
 struct LoraProducts {
   using In = Tensor<T const, Place>;
@@ -222,7 +222,7 @@ struct LoraProducts {
 
 }  // namespace detail
 
-/// What an engine of this place and type computes adapters with.
+/// The functions that an engine of this place and type uses to add and compute adapters.
 template <class Place, class T>
 inline constexpr AdapterFunctions<Place, T> lora_functions{adapting, detail::LoraProducts<Place, T>::forward,
                                                            detail::LoraProducts<Place, T>::backward_input,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is: a list of units, each with its parameters and activations, and four functions per unit.
+// Defines a model: a list of units, each with its parameters and activations, and four functions per unit.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +29,11 @@ struct MicroBatch {
   constexpr std::int64_t tokens() const { return batch * sequence; }
 };
 
-/// How a parameter starts. Random values are counter-based: they depend on the seed, the parameter and the
-/// logical index alone.
+/// The initial values of a parameter. Random values are counter-based: they depend only on the seed, the
+/// parameter and the logical index.
 struct Init {
   enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
-  double deviation = 0.0;  ///< of uniform values: the bound, on both sides of 0
+  double deviation = 0.0;  ///< for uniform values: the bound, on both sides of 0
 
   static constexpr Init zeros() { return {Kind::zeros, 0.0}; }
   static constexpr Init ones() { return {Kind::ones, 0.0}; }
@@ -41,28 +41,27 @@ struct Init {
   static constexpr Init uniform(double bound) { return {Kind::uniform, bound}; }
 };
 
-/// What tensor parallelism may share out of a tensor over ranks, along which dim: heads, the hidden width
-/// of an MLP, the vocabulary, experts, the positions of a sequence; or nothing. Shapes are those of the
-/// whole.
+/// The part of a tensor that tensor parallelism may split over ranks, and its dim: heads, the hidden width of
+/// an MLP, the vocabulary, experts, the positions of a sequence, or nothing. Shapes are of the whole tensor.
 struct Split {
   enum class Kind { none, heads, hidden, vocabulary, experts, sequence } kind = Kind::none;
   int dim = 0;
-  int sections = 1;        ///< of that dim, one after another, each shared out by itself: a packed qkv has 3
-  std::int64_t grain = 1;  ///< elements that stay together, as those of a head
+  int sections = 1;        ///< consecutive parts of the dim, each split by itself: a packed qkv has 3
+  std::int64_t grain = 1;  ///< elements that stay together, such as one head's
 };
 
-/// One parameter: its file name, logical shape, start, which updates it takes, and how it lies in memory.
+/// One parameter: its name in files, logical shape, initial values, updates and memory layout.
 struct ParameterSpec {
   std::string name{};
   Shape shape{};
   Init init = Init::zeros();
   bool decay = false;     ///< takes weight decay
-  bool trainable = true;  ///< false: frozen, weights alone: no gradient, no optimizer state, no update
+  bool trainable = true;  ///< false: frozen, with no gradient, no optimizer state, no update
   Split split = {};
-  /// Of a matrix: how many rows it takes in memory, 0 for those of its shape. Rows beyond the shape are zero
-  /// in the weights and in the gradient, and no file has them.
+  /// For a matrix: its number of rows in memory; 0: as in its shape. Rows beyond the shape are zero in the
+  /// weights and in the gradient, and are not in any file.
   std::int64_t padded_rows = 0;
-  int inputs = -1;  ///< of the weight of a Linear: the dim along which its inputs lie; of others: -1
+  int inputs = -1;  ///< for the weight of a Linear: the dim of its inputs; otherwise -1
 
   /// The shape in which a unit's functions see the parameter and its gradient.
   Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
@@ -82,20 +81,20 @@ struct ActivationSpec {
   Shape shape{};
   bool statistic = false;
   bool cheap_to_recompute = false;
-  bool upper_bound = false;  ///< some places fill a part of it alone
-  int segment = 0;           ///< the one that writes it
-  /// The parameters for whose gradients alone backward reads it, own or borrowed. Where all of them are
-  /// frozen backward has no room for it, and its views there are empty. None: it is always there.
+  bool upper_bound = false;  ///< some places fill only a part of it
+  int segment = 0;           ///< the segment that writes it
+  /// Backward reads the tensor only for the gradients of these parameters, own or borrowed. If all of them
+  /// are frozen, backward has no memory for it and its views are empty. An empty list: it is always kept.
   std::vector<nn::Weight> needed_for = {};
   Split split = {};
 };
 
-/// Where a unit's functions part: one segment ends and the next begins. The later one reads an activation
-/// that the earlier one saved, and leaves its gradient for it. How the two lie over the ranks that work on
-/// the same samples may differ on the two sides; the moves in between follow (moves_between).
+/// A cut between two segments of a unit's functions. The later segment reads an activation that the earlier
+/// one saved, and writes its gradient. Before and after the cut, the two may be distributed differently over
+/// the ranks that work on the same samples; moves_between derives the moves.
 struct Boundary {
-  /// A summand on each rank has a gradient that is whole on each; a value that is whole on each has one that
-  /// is whole, or, where each rank uses it for a part of its own, one summand on each.
+  /// If the value is one summand per rank, its gradient is whole on each rank. If the value is whole on each
+  /// rank, its gradient is whole too, or one summand per rank if each rank uses the value for its own part.
   struct Side {
     Sharding value{};  // replicated
     Sharding gradient{};
@@ -108,7 +107,7 @@ struct Boundary {
   constexpr bool moves() const { return before.value != after.value || before.gradient != after.gradient; }
 };
 
-/// One unit: what is gathered, freed, recomputed, streamed or placed on a pipeline stage as one.
+/// One unit: what is gathered, freed, recomputed, streamed or assigned to a pipeline stage together.
 struct UnitSpec {
   std::string name{};
   std::vector<ParameterSpec> parameters{};
@@ -121,18 +120,18 @@ struct UnitSpec {
   bool recomputable = true;                ///< Recompute<Block> and <Every> may rebuild its saved tensors
   std::vector<Boundary> boundaries{};      ///< between its segments, in order
   Split output_split = {};
-  std::vector<nn::Adapter> adapters{};  ///< beside its linear weights
+  std::vector<nn::Adapter> adapters{};  ///< of its linear weights
 
   int segments() const { return static_cast<int>(boundaries.size()) + 1; }
-  /// The one at the end of a segment.
+  /// The boundary at the end of a segment.
   Boundary const& boundary(int segment) const { return boundaries[static_cast<std::size_t>(segment)]; }
 };
 
 namespace detail {
 
-// What a model provides, member by member, and what is said of the one that does not fit: a class that does
-// not complete, as for policies (policy/pack.hpp). Written out, since compilers print the whole way through a
-// macro.
+// The members that a model must provide, and the message for a member that does not fit: a class that does
+// not complete, as for policies (policy/pack.hpp). This is not a macro, since compilers print every step
+// through one.
 
 template <class M>
 concept fits_units = requires(M const& model, MicroBatch shape) {
@@ -261,8 +260,8 @@ struct not_a_model {
       "docs/policies/README.md.");
 };
 
-/// The first fault of a model, as a type in std::type_identity; void for none. Copies are asked for last:
-/// of an incomplete type only the members can be asked.
+/// The first fault of a model, as a type in std::type_identity; void for none. Copying is checked last,
+/// since only the members of an incomplete type can be checked.
 template <class M>
 constexpr auto fault_of_model() {
   using std::type_identity;
@@ -290,15 +289,15 @@ constexpr auto fault_of_model() {
 
 }  // namespace detail
 
-/// What is wrong with a model, a class that does not complete and says so in one sentence; void if it has all
-/// that `Model` asks for.
+/// The fault of a model: a class that does not complete and reports it in one sentence; void if the model has
+/// all that `Model` requires.
 template <class M>
 using model_fault_t = typename decltype(detail::fault_of_model<M>())::type;
 
-/// What every model provides: the members that detail::fits_... above describe. `forward`, `recompute`,
-/// `backward_input` and `backward_weight` are templates over the place and the number format; they are
-/// written with `ops/` and only enqueue. They take the segment after the unit where a unit has several, and
-/// may where none has. The last unit writes one loss a token (see Pass::losses).
+/// The interface of every model: the members that detail::fits_... above describe. `forward`, `recompute`,
+/// `backward_input` and `backward_weight` are templates over the place and the number format. They use `ops/`
+/// and only enqueue. They take the segment after the unit; if the unit has one segment, they may omit it. The
+/// last unit writes one loss per token (see Pass::losses).
 template <class M>
 concept Model = std::is_void_v<model_fault_t<M>>;
 
@@ -333,7 +332,7 @@ inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
   return count;
 }
 
-/// Of those, the ones that are trained.
+/// The number of logical parameters that are trained.
 inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
   std::int64_t count = 0;
   for (UnitSpec const& unit : units)
@@ -344,7 +343,7 @@ inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
 
 namespace detail {
 
-// A unit's functions, called with the segment by those that take it.
+// Calls a unit's functions, with the segment if they take one.
 
 template <class M, class P>
 void forward(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
@@ -375,7 +374,7 @@ void backward_weight(M const& model, int unit, [[maybe_unused]] int segment, P& 
     model.backward_weight(unit, pass);
 }
 
-/// The first that does not, or null.
+/// The first of the functions that does not take a segment, or null.
 template <class M, class P>
 constexpr char const* member_without_segment() {
   return !segments_forward<M, P>           ? "forward"
@@ -387,7 +386,7 @@ constexpr char const* member_without_segment() {
 
 }  // namespace detail
 
-/// The four functions of a model, erased to plain pointers: one table per (model, place, type).
+/// The four functions of a model as plain function pointers: one table per (model, place, type).
 template <class Place, class T>
 struct UnitFunctions {
   using Function = void (*)(void const* model, int unit, int segment, Pass<Place, T>& pass);
@@ -396,7 +395,7 @@ struct UnitFunctions {
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
   char const* without_segment = nullptr;                 ///< the first of them that takes no segment
-  AdapterFunctions<Place, T> const* adapting = nullptr;  ///< what adapters are made and computed with
+  AdapterFunctions<Place, T> const* adapting = nullptr;  ///< the functions that create and compute adapters
 };
 
 template <class M, class Place, class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OPT: learned positions from the third row of their table on, pre-LayerNorm blocks, ReLU, biases, a head
-// tied to the token embedding.
+// Provides OPT: learned positions that start at the third row of their table, pre-LayerNorm blocks, ReLU,
+// biases, a head tied to the token embedding.
 #pragma once
 
 #include "tessera/nn/decoder_layers.hpp"
@@ -13,7 +13,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Hugging Face's names and shapes.
+/// Names and shapes as in Hugging Face.
 struct OptLayers {
   using Options = OptOptions;
   using Norm = LayerNorm;
@@ -23,7 +23,7 @@ struct OptLayers {
 
   Options sizes;
 
-  /// The padding token gets no gradient from its lookups, as PyTorch's padding index does, only from the
+  /// As with PyTorch's padding index, the padding token gets no gradient from its lookups, only from the
   /// head.
   Embedding embedding(Unit& unit) const {
     return {unit,
@@ -59,14 +59,13 @@ struct OptLayers {
 
 }  // namespace nn
 
-/// OPT as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for sizes that cannot
-/// be.
+/// OPT as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for invalid sizes.
 class Opt : public nn::Transformer<nn::OptLayers> {
  public:
   using Transformer::Transformer;
   Opt() = default;
-  /// Catches arguments that are not an OptOptions. Otherwise compilers list every constructor. Each model
-  /// declares its own, since g++ shows less for an inherited one.
+  /// Catches arguments that are not an OptOptions. Without it, compilers list every constructor. Each model
+  /// declares its own, since g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Opt(...) = delete;  // tessera: a field is misspelt or has another type. Write OptOptions{...}, and the compiler names the field. See docs/models.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of an OPT, apart from its code, so that programs can name a model without compiling it.
+// Defines the sizes of an OPT, separately from its code, so that programs can name it without compiling it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct OptOptions {
   std::int64_t hidden = 3072;
   std::int64_t positions = 2048;
   std::int64_t vocabulary = 50272;
-  std::int64_t padding_token = 1;  ///< gets no gradient from its lookups; negative: there is none
+  std::int64_t padding_token = 1;  ///< gets no gradient from its lookups; negative: none
 };
 
 }  // namespace v0

@@ -20,10 +20,10 @@ inline namespace v0 {
 
 namespace nn {
 
-/// What a layer keeps of what it listed in its unit (nn::Unit): a tensor's place in the lists of the
+/// A layer's handles to the tensors that it listed in its unit (nn::Unit): indices into the lists of the
 /// UnitSpec.
 struct Weight {
-  int index = -1;  ///< negative: there is none, and its views are empty
+  int index = -1;  ///< negative: no tensor, and its views are empty
   bool borrowed = false;
 };
 struct Saved {
@@ -39,7 +39,7 @@ struct BackwardStatistic {
   int index = -1;
 };
 
-/// What stands beside the weight of a Linear: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
+/// The adapter of a Linear's weight: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
 struct Adapter {
   Weight weight, a, b;
   Saved inner;       ///< scale x a^T
@@ -61,10 +61,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// The executor passes this to a unit's functions. Activations have logical shapes, parameters have the
-/// shapes of memory (ParameterSpec::in_memory). A view that the running verb may not use is empty: weights
-/// that are not gathered, gradients outside backward. It cannot be copied, since a copy would allocate in
-/// every step.
+/// The views that the executor passes to a unit's functions. Activations have logical shapes; parameters have
+/// their shapes in memory (ParameterSpec::in_memory). Views that the running verb may not use are empty:
+/// weights that are not gathered, gradients outside backward. A Pass cannot be copied, since a copy would
+/// allocate in every step.
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
@@ -78,20 +78,20 @@ struct Pass {
   Context<Place>* device = nullptr;
   Tensor<std::int32_t const, Place> tokens;   // (B,T)
   Tensor<std::int32_t const, Place> targets;  // (B,T), negative: masked
-  Tensor<T const, Place> input;               // the output of the unit before
+  Tensor<T const, Place> input;               // the output of the previous unit
   Tensor<T, Place> output;                    // UnitSpec::output; empty when a recompute does not need it
   Tensor<T const, Place> output_gradient;     // shape of output
-  Tensor<T, Place> input_gradient;            // shape of input; empty where nothing below is trained
+  Tensor<T, Place> input_gradient;            // shape of input; empty if no earlier unit is trained
 
-  /// The last unit: one loss a token, and the factor of every loss gradient (1 / (G T) times the loss scale).
+  /// For the last unit: one loss per token, and the factor of loss gradients (1 / (G T) x the loss scale).
   Tensor<Stat, Place> losses;
   Stat const* gradient_scale = nullptr;
-  /// False in evaluation and below all that is trained: nothing that only backward needs has to be written.
+  /// False in evaluation and before the first trained unit: tensors for backward may stay unwritten.
   bool training = true;
 
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
   std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
-  // Gradients: empty where a parameter is frozen, and then nothing is to be computed for it.
+  // Gradients. Empty for a frozen parameter, for which nothing must be computed.
   std::vector<Tensor<T, Place>> gradients;  // of owned parameters: overwritten, rounded once
   std::vector<Tensor<Stat, Place>>
       tied_gradients;  // of borrowed parameters: overwritten by this unit, which borrows them
@@ -102,10 +102,10 @@ struct Pass {
   std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
   std::vector<Tensor<Stat, Place>> backward_statistics;
   std::span<nn::Adapter const> adapters;                 // of the unit
-  AdapterFunctions<Place, T> const* adapting = nullptr;  // what computes them
+  AdapterFunctions<Place, T> const* adapting = nullptr;  // the functions that compute them
 
   Context<Place>& context() const { return *device; }
-  /// By index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
+  /// Access by index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
   Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
   Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
   Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }
@@ -119,7 +119,7 @@ struct Pass {
     return entry(backward_statistics, index, "backward statistic");
   }
 
-  /// By handle.
+  /// Access by handle.
   ConstValue operator[](nn::Weight of) const {
     if (of.index < 0) return {};
     return of.borrowed ? entry(borrowed, of.index, "borrowed weight") : weight(of.index);
@@ -130,7 +130,7 @@ struct Pass {
   Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const {
     return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
   }
-  /// Of an owned weight; of a borrowed one, for its owner; what borrowers left of an owned one's.
+  /// The gradient of an owned weight, of a borrowed one for its owner, and what borrowers left for an owner.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
   Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const {
     return entry(tied_gradients, of.index, "tied gradient");
@@ -138,7 +138,7 @@ struct Pass {
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
     return entry(tied_sums, of.index, "tied gradient");
   }
-  /// What stands beside a weight, or null.
+  /// The adapter of a weight, or null.
   nn::Adapter const* adapter(nn::Weight of) const {
     for (nn::Adapter const& one : adapters)
       if (one.weight.index == of.index && !of.borrowed) return &one;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decoder of pre-norm blocks: what GPT-2, OPT and LLaMA have in common. Each of them says which layers
-// under which names.
+// Provides a decoder of pre-norm blocks, which GPT-2, OPT and LLaMA have in common. Each of them defines its
+// layers and their names.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// A vocabulary of 50257 would send a GPU's products with the table to kernels several times slower: rows of
-/// 16-bit logits have to be multiples of 16 bytes.
+/// Pads a vocabulary. Rows of 16-bit logits must be multiples of 16 bytes: with 50257 words, a GPU would
+/// multiply by the table with kernels that are several times slower.
 constexpr std::int64_t padded_vocabulary(std::int64_t words) { return round_up(words, 8); }
 
-/// The table of a model's tokens, padded as its logits are.
+/// The token table of a model, padded like its logits.
 inline ParameterSpec token_table(std::string name, std::int64_t words, std::int64_t channels,
                                  Init const& init) {
   return {std::move(name),         {words, channels}, init, true, true, {Split::Kind::vocabulary, 0},
@@ -36,7 +36,7 @@ inline ParameterSpec token_table(std::string name, std::int64_t words, std::int6
 /// y = x + attention(norm(x)), then y + mlp(norm(y)).
 template <class Layers>
 struct TransformerBlock {
-  /// Whether norm_2 sums rows for both of the layers beside it.
+  /// Whether norm_2 computes row sums for both attention and mlp.
   static constexpr bool sums_rows = std::is_same_v<typename Layers::Norm, LayerNorm> && requires {
     Layers::Attention::takes_row_sums;
     Layers::Mlp::takes_row_sums;
@@ -47,8 +47,8 @@ struct TransformerBlock {
   typename Layers::Norm norm_2;
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
-  // Sums over rows of the gradients of the output and of `middle`, which norm_2's backward pass has at hand,
-  // for the biases of the layers that added to them.
+  // Row sums of the gradients of the output and of `middle`, for the biases of the layers that added to them.
+  // norm_2 computes them, since its backward pass reads both gradients.
   BackwardStatistic output_sums, middle_sums;
 
   TransformerBlock(Unit& unit, Layers const& layers)
@@ -85,7 +85,7 @@ struct TransformerBlock {
   }
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass) const {
-    ops::RowSumBatch<Place, T> const batch(pass.context());  // the layers write gradients alone
+    ops::RowSumBatch<Place, T> const batch(pass.context());  // the layers only write gradients
     if constexpr (sums_rows) {
       mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);
       attention.backward_weight(pass, pass[norm_1.y], pass[d_middle], pass[middle_sums]);
@@ -135,15 +135,16 @@ struct TransformerHead {
   }
 };
 
-/// A model of units `embedding`, blocks and `head`. `Layers` holds `sizes` and makes each layer: the types
-/// Options, Norm, Attention, Mlp, the functions embedding, norm_1, attention, norm_2, mlp, last_norm, head,
-/// and the names of its blocks ("h") and what stands before all names in a block ("model.", or nothing).
+/// A model of units `embedding`, blocks and `head`. `Layers` holds `sizes` and creates each layer. It
+/// provides the types Options, Norm, Attention and Mlp, the functions embedding, norm_1, attention, norm_2,
+/// mlp, last_norm and head, the name of its blocks ("h"), and the prefix of all names in a block ("model." or
+/// empty).
 template <class Layers>
 class Transformer {
  public:
   using Options = typename Layers::Options;
 
-  /// Throws Error(config) for sizes that cannot be.
+  /// Throws Error(config) for invalid sizes.
   explicit Transformer(Options options = {})
       : layers_{checked(std::move(options))},
         embedding_(layers_.embedding(units_->embedding)),
@@ -154,8 +155,8 @@ class Transformer {
   std::int64_t vocabulary() const { return layers_.sizes.vocabulary; }
   std::int64_t positions() const { return layers_.sizes.positions; }
 
-  /// Training FLOPs a token: 6N + 12 L C T, with N all parameters of products (PaLM, appendix B): the token
-  /// table once if the head is tied to it, else not at all.
+  /// Training FLOPs per token: 6N + 12 L C T (PaLM, appendix B). N is the number of parameters. It includes
+  /// the token table once if the head is tied to it, and otherwise not at all.
   double flops_per_token(std::int64_t sequence) const {
     Options const& sizes = layers_.sizes;
     std::int64_t const looked_up = embedding_.sums.index < 0 ? 0 : sizes.vocabulary * sizes.channels;
@@ -193,7 +194,7 @@ class Transformer {
 
  private:
   struct Units {
-    Unit embedding, block, head;  // every block is one unit under another name
+    Unit embedding, block, head;  // all blocks use one unit under different names
   };
 
   template <class F>
@@ -234,7 +235,7 @@ class Transformer {
   }
 
   Layers layers_;
-  std::shared_ptr<Units> units_ = std::make_shared<Units>();  // copies of a model share what none changes
+  std::shared_ptr<Units> units_ = std::make_shared<Units>();  // never changes, so copies of a model share it
   Embedding embedding_;
   TransformerBlock<Layers> block_;
   TransformerHead<Layers> head_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit while a model's constructor builds it: layers list what they own and keep handles to it.
+// Defines Unit, which a model's constructor fills: layers list their tensors in it and keep handles to them.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// The shape of a tensor for a micro-batch.
+/// The shape of a tensor as a function of the micro-batch.
 using ShapeOf = std::function<Shape(MicroBatch)>;
 
-/// (B,T,columns).
+/// The shape (B,T,columns).
 inline ShapeOf per_token(std::int64_t columns) {
   return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
 }
 
-/// What the layers of a unit own, in the order in which they were made. Each name is given once, where the
-/// tensor is used; a handle names it in every pass.
+/// The tensors of a unit's layers, in order of creation. Each name is given once, where the tensor is used; a
+/// handle refers to it in every pass.
 class Unit {
  public:
-  bool input_gradient = true;  // these three as in UnitSpec
+  bool input_gradient = true;  // these three are as in UnitSpec
   bool backward_reads_weights = true;
   bool recomputable = true;
   ShapeOf output;  ///< empty for the last unit
@@ -40,14 +40,14 @@ class Unit {
     parameters_.push_back(std::move(spec));
     return {static_cast<int>(parameters_.size()) - 1};
   }
-  /// A parameter that the unit at `owner` in the model's list owns.
+  /// A parameter of the unit with index `owner` in the model's list.
   Weight borrow(int owner, Weight parameter) {
     borrows_.push_back({owner, parameter.index});
     return {static_cast<int>(borrows_.size()) - 1, true};
   }
-  /// The parameter has no gradient, no optimizer state and is never updated.
+  /// Freezes a parameter: it has no gradient and no optimizer state, and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
-  /// What forward leaves for backward; `cheap_to_recompute` as in ActivationSpec.
+  /// A tensor that forward saves for backward; `cheap_to_recompute` as in ActivationSpec.
   Saved saved(std::string_view name, ShapeOf const& shape, bool cheap_to_recompute = false,
               Split const& split = {}) {
     return {saved_.add(name, shape, segment(), false, split, cheap_to_recompute)};
@@ -55,16 +55,17 @@ class Unit {
   SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {saved_.add(name, shape, segment(), true, split)};
   }
-  /// Backward reads it for the gradients of these parameters alone, and nothing cheap is rebuilt from it.
+  /// Declares that backward reads the tensor only for the gradients of these parameters, and that nothing
+  /// cheap is recomputed from it.
   void needed_for(Saved kept, std::initializer_list<Weight> parameters) {
     saved_.specs[static_cast<std::size_t>(kept.index)].needed_for = parameters;
   }
-  /// What backward_input leaves for backward_weight.
+  /// A tensor that backward_input leaves for backward_weight.
   Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {backward_.add(name, shape, segment(), false, split)};
   }
-  /// `upper_bound`: some places fill a part of it alone. `needed_for`: the parameters whose gradients alone
-  /// it is for; none: for all.
+  /// `upper_bound`: some places fill only a part of it. `needed_for`: it serves only the gradients of these
+  /// parameters; if empty, of all.
   BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool upper_bound = false,
                                        std::initializer_list<Weight> needed_for = {},
                                        Split const& split = {}) {
@@ -72,8 +73,9 @@ class Unit {
     backward_.specs.back().needed_for = needed_for;
     return {index};
   }
-  /// Ends a segment with what it saved: tensors listed from here on are the next one's. Returns the gradient
-  /// of `value`, which that one leaves. The sides as in Boundary.
+  /// Ends a segment at the tensor `value`, which it saved. Tensors listed from here on belong to the next
+  /// segment. Returns the gradient of `value`, which the next segment writes. `before` and `after` are as in
+  /// Boundary.
   Backward boundary(Saved value, Boundary::Side before = {}, Boundary::Side after = {}) {
     int const index = static_cast<int>(backward_.specs.size());
     boundaries_.push_back({value.index, index, before, after});
@@ -81,7 +83,7 @@ class Unit {
     return backward("d_" + saved_.specs[of].name, saved_.shapes[of], saved_.specs[of].split);
   }
 
-  /// The unit for a micro-batch; `prefix` stands before its parameters' names.
+  /// Returns the unit for a micro-batch. `prefix` precedes the names of its parameters.
   UnitSpec at(MicroBatch shape, std::string name, std::string const& prefix = "") const {
     UnitSpec spec{.name = std::move(name),
                   .parameters = parameters_,

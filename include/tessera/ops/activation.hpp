@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An activation alone, for recomputation.
+// Provides activation functions as separate operations, for recomputation.
 #pragma once
 
 #include "tessera/backend/cpu/elementwise.hpp"
@@ -9,7 +9,7 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = activation(pre), GELU in its tanh form: the same bits as linear's y. Any shape; y may be pre.
+/// y = activation(pre), with GELU in its tanh form; the same bits as linear's y. Any shape; y may be pre.
 template <class T, class P>
 void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
   detail::expect_known("activate", activation);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal multi-head attention on queries, keys and values anywhere in rows, by the implementation that the
-// recipe asks for (backend/math.hpp): `reference` keeps to plain arithmetic in compute_t<T>, `fused` takes
-// tensor cores where there are some; on the CPU both are one kernel, the oracle. `cudnn` is cuDNN's, on GPUs.
+// Provides causal multi-head attention; queries, keys and values may be any columns of a tensor's rows. The
+// recipe selects the implementation (backend/math.hpp): `reference` uses plain arithmetic in compute_t<T>,
+// `fused` uses tensor cores if there are any; on the CPU both are one kernel, the oracle. `cudnn` is cuDNN's,
+// on GPUs.
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
@@ -14,7 +15,7 @@ namespace ops {
 
 namespace detail {
 
-/// Throws for heads that no form can run.
+/// Throws for heads that no implementation can run.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
     throw_error(ErrorKind::unsupported,
@@ -25,7 +26,7 @@ inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int
                  "; the heads of keys are as wide, and their number divides that of the queries' heads"});
 }
 
-/// The sizes that the operands have; throws where they do not fit.
+/// Returns the sizes of the operands. Throws if they do not fit together.
 template <class T, class P>
 AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
                                 Shape const& logsumexp, std::int64_t first_query) {
@@ -48,7 +49,7 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
   return sizes;
 }
 
-/// What runs in a place for the attention that a recipe asks for.
+/// The implementation that a place runs for the requested attention.
 template <class P>
 AttentionKind attention_to_run(AttentionKind asked) {
   switch (asked) {
@@ -66,7 +67,7 @@ AttentionKind attention_to_run(AttentionKind asked) {
   throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
 }
 
-/// The products of what queries see: of a whole sequence half of the full square's.
+/// The FLOPs of products with visible keys only: for a whole sequence, half of the full square's.
 inline double attention_flops(AttentionSizes const& sizes, int products) {
   return static_cast<double>(products) * static_cast<double>(sizes.samples * sizes.queries) *
          static_cast<double>(2 * sizes.first + sizes.queries + 1) *
@@ -75,10 +76,11 @@ inline double attention_flops(AttentionSizes const& sizes, int products) {
 
 }  // namespace detail
 
-/// out = softmax(q k^T / sqrt(D), causal) v for each head. x is q, C = heads*D wide, and k and v, key_heads*D
-/// wide: heads / key_heads neighbours share a head of keys. out (B,T,C); logsumexp (B,heads,T) in
-/// compute_t<T> is what the backward pass needs of the softmax. No (T,T) buffer. The queries of a sample are
-/// at positions first_query + t, its keys at 0 and up, first_query + T of them or more.
+/// out = softmax(q k^T / sqrt(D), causal) v for each head. In x, q is C = heads*D wide; k and v are
+/// key_heads*D wide, and each key head is shared by heads / key_heads neighbouring heads. out is (B,T,C);
+/// logsumexp (B,heads,T) in compute_t<T> is kept for the backward pass. There is no (T,T) buffer. The queries
+/// of a sample are at positions first_query + t. Its keys, at least first_query + T, start at
+/// position 0.
 template <class T, class P>
 void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T const, P>> const& x, int heads,
                        Tensor<T, P> out, Out<compute_t<T>, P> logsumexp, std::int64_t first_query = 0) {
@@ -93,18 +95,18 @@ void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T c
   });
 }
 
-/// The same of one tensor qkv (B,T,3C) that holds q, k and v one after another.
+/// The same for one tensor qkv (B,T,3C) that holds q, k and v one after another.
 template <class T, class P>
 void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P> out,
                        Out<compute_t<T>, P> logsumexp) {
   attention_forward(context, HeadColumns<T const, P>(qkv), heads, out, logsumexp);
 }
 
-/// dx, the gradients of q, k and v, from dout (B,T,C) and what the forward pass read and wrote; those of a
-/// head of keys are summed over the heads that share it, in order. Probabilities are recomputed. `partials`
-/// (attention_partial_rows(B,T),3C), unless empty, become the sums of dx, which is then one tensor (B,T,3C),
-/// over blocks of rows as stored, for the bias of the layer whose dy it is; a place that sums them with that
-/// layer's weight gradient leaves them as they are.
+/// dx = the gradients of q, k and v, from dout (B,T,C) and the inputs and results of the forward pass. The
+/// gradients of a key head are summed in order over the heads that share it. Probabilities are recomputed. If
+/// `partials` (attention_partial_rows(B,T),3C) is not empty, dx must be one tensor (B,T,3C), and `partials`
+/// gets the sums of its stored values over blocks of rows, for the bias of the layer whose dy it is. Places
+/// that sum them with that layer's weight gradient leave `partials` unchanged.
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout,
                         std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,

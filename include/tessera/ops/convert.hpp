@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changing the number format, filling and copying.
+// Provides conversion between number formats, filling and copying.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// to = from in the other format, rounded to nearest even. Equal numbers of elements; in place only where
-/// both formats have the same size.
+/// to = from in the other format, rounded to nearest even. Both have equal numbers of elements. In place only
+/// if both formats have the same size.
 template <class S, class D, class P>
 void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   using V = std::remove_const_t<S>;
@@ -23,7 +23,7 @@ void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   context.enqueue(operation, [&] { backend::Elementwise<P>::convert(context, In<V, P>(from), to); });
 }
 
-/// Every element = value.
+/// Sets every element to value.
 template <class T, class P>
 void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T>> value) {
   Operation const operation{"fill", 0.0, detail::bytes_of(to)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classifier: loss and gradient of logits in one pass, and the sum of losses.
+// Provides the classifier's loss and gradient of logits in one pass, and the sum of losses.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V, of
-/// which the first V columns count and the others are padding; targets (M), losses (M). With `gradient`, the
-/// logits become (softmax - one hot) * *gradient_scale, read when the operation runs, and the padding 0;
-/// without, all stay and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
-/// One read of memory and one write.
+/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V: the
+/// first V columns count, the others are padding. targets (M), losses (M). With `gradient`, the logits become
+/// (softmax - one hot) * *gradient_scale, which is read when the operation runs, and the padding becomes 0.
+/// Without it, the logits stay and gradient_scale may be null. A negative target masks its row: loss 0,
+/// gradient 0. Reads and writes memory once.
 template <class T, class P>
 void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabulary,
                    In<std::int32_t, P> targets, Out<compute_t<T>, P> losses, bool gradient,
@@ -40,8 +40,8 @@ void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P>
   cross_entropy(context, logits, logits.shape().columns(), targets, losses, gradient, gradient_scale);
 }
 
-/// *loss = the sum of losses (M) in order, in double; *unmasked = how many targets (M) are not negative. Both
-/// pointers are to memory of the place.
+/// *loss = the sum of losses (M) in order, in double; *unmasked = the number of targets (M) that are not
+/// negative. Both pointers are to memory of the place.
 template <class S, class P>
 void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> targets, double* loss,
                 std::int64_t* unmasked) {

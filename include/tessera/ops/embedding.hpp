@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token and position embeddings.
+// Provides token and position embeddings.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace ops {
 
 namespace detail {
 
-/// Whether a table of positions, where there is one, has a row of so many channels for each of a sample.
+/// Checks that the position table, if any, has this width and a row for each position of a sample.
 inline bool has_positions(bool table, Shape const& shape, std::int64_t channels, std::int64_t sequence,
                           EmbeddingOptions const& with) {
   return !table || (shape.columns() == channels && with.first_position >= 0 &&
@@ -23,7 +23,7 @@ inline bool has_positions(bool table, Shape const& shape, std::int64_t channels,
 }  // namespace detail
 
 /// y[b,t] = wte[tokens[b,t]] + wpe[first + t], first = with.first_position. tokens (B,T), each in [0, V) (the
-/// reader of the data checks that), wte (V,C), wpe (P,C) with P >= first + T or empty, y (B,T,C).
+/// data reader checks that), wte (V,C), wpe (P,C) with P >= first + T or empty, y (B,T,C).
 template <class T, class P>
 void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> wte, In<T, P> wpe,
                        Tensor<T, P> y, EmbeddingOptions const& with = {}) {
@@ -40,10 +40,10 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
 
 /// dwte (V,C) = partial + the rows of dy (B,T,C) added at their tokens, in the order of the tokens, summed in
 /// compute_t<T> in `partial` (V,C) and rounded to T once. `partial` holds the gradient that another use of
-/// the parameter left there, or anything if `fresh`, which starts from zero; it may be dwte where the types
-/// are the same. The rows of with.padding_token are not added. dwpe (P,C) or empty is overwritten: the sum
-/// over samples in order, rows before first and from first + T on are zero. An empty dwte is not computed
-/// either, and needs no partial.
+/// the parameter left there; if `fresh`, it may hold anything, and the sum starts from zero. It may be dwte
+/// if the types are the same. Rows of with.padding_token are not added. dwpe (P,C), or empty, is overwritten
+/// with the sum over samples in order; rows before first and from first + T on become zero. An empty dwte is
+/// not computed and needs no partial.
 template <class T, class P>
 void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
                         Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe,

@@ -13,8 +13,8 @@ namespace ops {
 
 /// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
 /// in compute_t<T>. c_w starts at pieces + w*stride and has as many elements as the accumulator, which may be
-/// c_0 where the types are the same. `partials` (ceil(n/4096)), where given, become those that norm_partials
-/// finds in the sum, and `note` is used as there; on the CPU while the sum is in the cache.
+/// c_0 if the types are the same. If given, `partials` (ceil(n/4096)) gets the result of norm_partials on the
+/// sum, and `note` is used as there. The CPU does this while the sum is in the cache.
 template <class T, class P>
 void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
           std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation over the last dim.
+// Provides layer normalisation over the last dim.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
                   [&] { backend::LayerNorm<P>::forward(context, x, gamma, beta, epsilon, y, mean, rstd); });
 }
 
-/// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
-/// itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are what
-/// layer_norm_backward_weight makes the gradients of gamma and beta from: sums over blocks of rows. Of dx,
-/// partials and `sums`, one that is empty is not computed; those of an empty tensor have to be empty.
+/// dx = the gradient through the norm, plus residual_gradient (M,C) unless it is empty. residual_gradient may
+/// be dx itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are sums over
+/// blocks of rows, for layer_norm_backward_weight. Of dx, partials and `sums`, an empty one is not computed;
+/// the sums of an empty tensor must be empty.
 template <class T, class P>
 void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                                In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
@@ -64,8 +64,8 @@ void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<
   });
 }
 
-/// dgamma and dbeta (C): the partial sums of layer_norm_backward_input over its M rows, added in order. Of
-/// the two, one that is empty is not computed.
+/// dgamma and dbeta (C) = the partial sums of layer_norm_backward_input over its M rows, added in order. An
+/// empty one is not computed.
 template <class T, class P>
 void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                                 Tensor<T, P> dgamma, Out<T, P> dbeta) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A linear layer and its gradients, with the neighbours that share the product's pass over memory.
+// Provides a linear layer and its gradients, fused with neighbours that share the product's pass over memory.
 //
 // Matrices are row-major; leading dims are rows, so x (B,T,K) is x (M,K) with M = B*T. Storage is T, products
 // and epilogues are in compute_t<T>, and a result is rounded to T once. Each element is a sum over k in a
-// fixed order, so it depends on nothing but its row, its column and the shapes. Outputs are overwritten and
-// must not overlap inputs, except that `residual` may be what it is added to.
+// fixed order, so it depends only on its row, its column and the shapes. Outputs are overwritten and must not
+// overlap inputs, except that `residual` may be the tensor that it is added to.
 //
-// w is (K,N), or (N,K) with `transposed`. On a GPU 16-bit products run several times slower where an extent
-// of w is no multiple of 8.
+// w is (K,N), or (N,K) if `transposed`. On a GPU, 16-bit products are several times slower if an extent of w
+// is not a multiple of 8.
 #pragma once
 
 #include <type_traits>
@@ -27,19 +27,19 @@ namespace detail {
                                        " are not part of this build: give values of the type of x alone"});
 }
 
-/// What products cannot multiply with yet.
+/// Refuses operands that products cannot use yet.
 template <class T, class P>
 void expect_plain(char const* name, Operand<T, P> const& w) {
   if (w.format != dtype_of<T> || w.scales) refuse_format(name, w.format, bool(w.scales));
 }
 
-/// Sums over blocks of rows of a matrix, or nothing.
+/// Checks for sums over blocks of rows of a matrix, or an empty tensor.
 template <class S, class P>
 bool are_partials(Tensor<S, P> const& partials, Shape const& of) {
   return !partials || partials.shape().elements() == linear_partial_rows(of.rows()) * of.columns();
 }
 
-/// x (M,K), w (K,N) or transposed (N,K), y (M,N), and of `others` what they must be.
+/// Checks x (M,K), w (K,N) or transposed (N,K), y (M,N), and that `others`, the other checks, is true.
 template <class... Shapes>
 void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const& y, bool transposed,
                    bool others, Shapes const&... shapes) {
@@ -54,8 +54,8 @@ void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const
 
 }  // namespace detail
 
-/// y = scale x w + bias + residual, or that is pre and y = activation(pre) of `pre` as stored. 2MNK
-/// operations.
+/// y = scale x w + bias + residual. With an activation, that sum is stored in `pre`, and y is the activation
+/// of the stored value. 2MNK operations.
 template <class T, class P>
 void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>> const& w, Tensor<T, P> y,
             std::type_identity_t<LinearOptions<T, P>> const& with = {}) {
@@ -73,8 +73,8 @@ void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>>
   context.enqueue(operation, [&] { backend::Linear<P>::forward(context, x, w, y, with); });
 }
 
-/// dx = scale dy w^T + residual, times the derivative of the activation that x came out of. dy (M,N), dx
-/// (M,K); an empty dx is not computed. Sums over blocks of its rows are of its values as stored.
+/// dx = scale dy w^T + residual, times the derivative of the activation that produced x. dy (M,N), dx (M,K).
+/// An empty dx is not computed. Sums over blocks of its rows are of the stored values.
 template <class T, class P>
 void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_t<Operand<T, P>> const& w,
                            Tensor<T, P> dx, std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
@@ -94,9 +94,9 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
   context.enqueue(operation, [&] { backend::Linear<P>::backward_input(context, dy, w, dx, with); });
 }
 
-/// dw = x^T dy, like w, of T, or of compute_t<T> where another gradient is still to be added; dbias = the sum
-/// of dy over rows, from `partials` where the place leaves some. x (M,K), dy (M,N). Rows in order. Of the
-/// two, one that is empty is not computed; x is read for dw alone.
+/// dw = x^T dy, shaped like w, in T, or in compute_t<T> if another gradient is still to be added. dbias = the
+/// sum of dy over rows, from `partials` if the place leaves some. x (M,K), dy (M,N). Rows are added in order.
+/// An empty dw or dbias is not computed; x is read only for dw.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,

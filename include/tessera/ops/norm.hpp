@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of squares by block, and the search for a value that is not finite.
+// Provides sums of squares by block, and the search for a value that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in an order
-/// that no instruction set changes. partials (ceil(n/4096)). A value that is not finite makes its partial not
-/// finite; the first of them is noted as `note` says, or the first value of a partial that overflowed.
+/// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in the same
+/// order on every instruction set. partials (ceil(n/4096)). A value that is not finite makes its partial not
+/// finite. As `note` says, notes the first such value, or the first value of a partial that overflowed.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials,
                    BadNote const& note = {}) {
@@ -28,8 +28,8 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }
 
-/// Computes the partials of every row in one operation: values of T, partials of Q, one partial a block. Rows
-/// may be empty.
+/// Computes the partials of every row in one operation: values of T, partials of Q, one partial per block.
+/// Rows may be empty.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   double const n = static_cast<double>(rows.elements);
@@ -38,7 +38,7 @@ void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   context.enqueue(operation, [&] { backend::Elementwise<P>::template norm_partials<T, Q>(context, rows); });
 }
 
-/// *index = the first element that is infinite or not a number, or -1.
+/// *index = the first element that is infinite or NaN, or -1.
 template <class T, class P>
 void first_non_finite(Context<P>& context, Tensor<T, P> values, std::int64_t* index) {
   using V = std::remove_const_t<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every operation's header shares: operands that do not take part in deduction, and the check of shapes.
+// Provides what all operations share: operand types that do not take part in deduction, and shape checks.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ inline namespace v0 {
 namespace ops {
 
 /// An operand that is only read. T and the place are deduced from the result, so that constant, mutable and
-/// empty tensors may be passed alike.
+/// empty tensors can all be passed.
 template <class T, class P>
 using In = std::type_identity_t<Tensor<T const, P>>;
 
-/// A result beside the one that T and the place are deduced from.
+/// A further result. T and the place are deduced from another one.
 template <class T, class P>
 using Out = std::type_identity_t<Tensor<T, P>>;
 
@@ -36,7 +36,7 @@ inline void expect_known(char const* operation, Activation activation) {
                 {operation, " got the activation ", static_cast<int>(activation), ", which does not exist"});
 }
 
-/// Apart from the test, so that compilers write the sentence once and not for each operation.
+/// Separate from the test, so that compilers emit the sentence once and not for each operation.
 [[noreturn]] inline void misfit(char const* operation, char const* rule,
                                 std::initializer_list<Shape const*> shapes) {
   std::string got;
@@ -44,7 +44,7 @@ inline void expect_known(char const* operation, Activation activation) {
   throw_error(ErrorKind::usage, {operation, " got shapes", got, ", which do not fit: it takes ", rule});
 }
 
-/// Throws Error(usage) with the operation, its rule and the shapes it was given.
+/// Throws Error(usage) with the operation, its rule and the given shapes, unless `fits`.
 template <class... Shapes>
 void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
   if (!fits) misfit(operation, rule, {&shapes...});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMS normalisation over the last dim (arXiv 1910.07467).
+// Provides RMS normalisation over the last dim (arXiv 1910.07467).
 #pragma once
 
 #include <cstdint>
@@ -30,10 +30,9 @@ void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double ep
   });
 }
 
-/// dx = the gradient through the norm, plus residual_gradient (M,C) unless that is empty; it may be dx
-/// itself, and dx may be dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T> are what
-/// rms_norm_backward_weight makes the gradient of gamma from: sums over blocks of rows. Of dx and partials,
-/// one that is empty is not computed.
+/// dx = the gradient through the norm, plus residual_gradient (M,C) unless it is empty. residual_gradient may
+/// be dx itself, and dx may be dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T> are sums over
+/// blocks of rows, for rms_norm_backward_weight. Of dx and partials, an empty one is not computed.
 template <class T, class P>
 void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                              In<compute_t<T>, P> rstd, In<T, P> residual_gradient, Tensor<T, P> dx,
@@ -59,8 +58,8 @@ void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T,
   });
 }
 
-/// dgamma (C): the partial sums of rms_norm_backward_input over its M rows, added in order. An empty one is
-/// not computed.
+/// dgamma (C) = the partial sums of rms_norm_backward_input over its M rows, added in order. An empty dgamma
+/// is not computed.
 template <class T, class P>
 void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                               Tensor<T, P> dgamma) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of the sums over rows that complete the gradients of biases and norms.
+// Provides batches of the row sums that complete the gradients of biases and norms.
 #pragma once
 
 #include "tessera/backend/operations.hpp"
@@ -10,9 +10,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Open and close a batch of sums over rows with results of type T (RowSumBatch). Batches may nest; the sums
-/// are formed when the outermost one closes. These two are compiled with the engines, like other operations,
-/// because a model's own source does not see the code of GPUs.
+/// Open and close a batch of row sums with results of type T (RowSumBatch). Batches may nest; the sums are
+/// computed when the outermost one closes. These two are compiled with the engines, like other operations,
+/// because a model's source does not see GPU code.
 template <class T, class P>
 void begin_row_sums(Context<P>& context) {
   backend::RowSums<P>::begin(context);
@@ -22,9 +22,9 @@ void end_row_sums(Context<P>& context) {
   backend::RowSums<P>::end(context);
 }
 
-/// During its life a GPU collects the sums over rows that give gradients of biases and norms. It forms them
-/// in one launch when the batch ends. Until then no operation may read these gradients or overwrite the
-/// partial sums that they come from. The CPU forms each sum at once.
+/// While this exists, a GPU collects the row sums for gradients of biases and norms. It computes them in one
+/// launch when the batch ends. Until then no operation may read these gradients or overwrite the partial sums
+/// that they come from. The CPU computes each sum at once.
 template <class P, class T>
 class RowSumBatch {
  public:

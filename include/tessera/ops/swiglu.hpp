@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU: one product gated by the SiLU of another (arXiv 2002.05202).
+// Provides SwiGLU: one product gated by the SiLU of another (arXiv 2002.05202).
 #pragma once
 
 #include "tessera/backend/cpu/swiglu.hpp"
@@ -9,7 +9,7 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = silu(gate) * up with silu(x) = x / (1 + e^-x), rounded once. One shape for all; y may be gate or up.
+/// y = silu(gate) * up with silu(x) = x / (1 + e^-x), rounded once. All have one shape; y may be gate or up.
 template <class T, class P>
 void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P> y) {
   std::int64_t const n = y.shape().elements();
@@ -19,7 +19,7 @@ void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P
   context.enqueue(operation, [&] { backend::SwiGlu<P>::forward(context, gate, up, y); });
 }
 
-/// dgate = dy up silu'(gate) and dup = dy silu(gate). One shape for all; dgate or dup may be any operand.
+/// dgate = dy up silu'(gate) and dup = dy silu(gate). All have one shape; dgate or dup may be any operand.
 template <class T, class P>
 void swiglu_backward(Context<P>& context, In<T, P> gate, In<T, P> up, In<T, P> dy, Tensor<T, P> dgate,
                      Out<T, P> dup) {

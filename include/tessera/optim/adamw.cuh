@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW as an operation on the GPU. The formula is that of every other place, and so are the bits.
+// Implements AdamW on the GPU, with the formula of every other place and therefore the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The blocks that a multiprocessor should hold: the kernel waits for memory alone.
+/// The thread blocks that a multiprocessor should hold: the kernel waits only for memory.
 template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
 /// An array of the row that a thread block updates. The pointer is read from shared memory at each use:
-/// keeping all pointers in registers from the loads to the stores would leave room for fewer thread blocks on
-/// a multiprocessor.
+/// keeping all pointers in registers from the loads to the stores would let fewer thread blocks fit on a
+/// multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;
 }
 
-/// Updates N neighbouring elements, of which the first `count` exist. `Whole` is that of `load`.
+/// Updates N neighbouring elements, of which the first `count` exist. `Whole` is as in `load`.
 template <class G, class S, class T, int N, bool Whole>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
@@ -100,16 +100,16 @@ void run_adamw(cudaStream_t stream, ops::Rows<ops::UpdateRow> const& rows, ops::
       <<<static_cast<unsigned>(blocks), elementwise_threads, 0, stream>>>(rows, one, skip);
 }
 
-/// ops::adamw on the GPU.
+/// Implements ops::adamw on the GPU.
 struct AdamW {
-  /// One launch.
+  /// Uses one launch.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, ops::Rows<ops::UpdateRow> const& rows,
                      std::int64_t const* skip) {
     run_adamw<G, S, T>(context.stream(), rows, {}, skip);
   }
 
-  /// `weights` is null where the master is the weights.
+  /// `weights` is null if the master is the weights.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {

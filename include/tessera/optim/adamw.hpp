@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW as an operation.
+// Provides AdamW as an operation.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline namespace v0 {
 
 template <>
 struct backend::AdamW<Cpu> {
-  /// `weights` is null where the master is the weights.
+  /// `weights` is null if the master is the weights.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
@@ -40,7 +40,7 @@ struct backend::AdamW<Cpu> {
     });
   }
 
-  /// T is void where the master is the weights.
+  /// T is void if the master is the weights.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, ops::Rows<ops::UpdateRow> const& rows, std::int64_t const* skip) {
     using W = std::conditional_t<std::is_void_v<T>, S, T>;
@@ -56,10 +56,10 @@ struct backend::AdamW<Cpu> {
 
 namespace ops {
 
-/// One AdamW update of n elements: reads the gradient (type G), updates master and both moments (type S), and
-/// stores the new weights as `weights` (type T) when that is not the master itself. Moves 28 bytes an element
-/// in fp32, 30 with separate 16-bit weights. While `*skip` is not 0 it changes nothing: separate weights are
-/// stored from the master as it is, so that they are always valid. Factors are read when it runs.
+/// One AdamW update of n elements: reads the gradient (type G), updates the master and both moments (type S),
+/// and stores the new weights in `weights` (type T) if they are separate from the master. Moves 28 bytes per
+/// element in fp32, 30 with separate 16-bit weights. If `*skip` is not 0, nothing changes; separate weights
+/// are then stored from the unchanged master, so that they are always valid. Factors are read when it runs.
 template <class G, class S, class T, class P>
 void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* master, S* first, S* second,
            T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {

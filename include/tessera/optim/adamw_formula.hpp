@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW as a formula: the same bits on every place, instruction set and compiler.
+// Defines AdamW as a formula that gives the same bits on every place, instruction set and compiler.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The numbers of AdamW. `weight_decay` applies to parameters of two dims (matrices and embeddings).
+/// The settings of AdamW. `weight_decay` applies to parameters of two dims (matrices and embeddings).
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -18,7 +18,7 @@ struct AdamWOptions {
   bool decoupled = true;  ///< false: Adam, where the decay is added to the gradient (L2)
 };
 
-/// The factors of one step in the type S that the update computes in, formed once from doubles.
+/// The factors of one step in the type S in which the update computes, computed once from doubles.
 template <class S>
 struct AdamWFactors {
   S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
@@ -31,7 +31,7 @@ struct AdamWFactors {
   S minus_step;  ///< -learning rate / (1 - beta1^t)
 };
 
-/// beta1_power and beta2_power are beta^t of this update, t from 1.
+/// beta1_power and beta2_power are beta^t of this update; t counts from 1.
 template <class S>
 TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, double learning_rate,
                                                   double beta1_power, double beta2_power,
@@ -51,17 +51,17 @@ TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, d
 
 namespace detail {
 
-// The scalar forms of what cpu::Packet has; found by the formula below when V is float or double.
+// Scalar versions of cpu::Packet's functions. The formula below uses them when V is float or double.
 TESSERA_HOST_DEVICE inline float zero_below(float x, float bound) { return std::fabs(x) < bound ? 0.0f : x; }
 TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   return std::fabs(x) < bound ? 0.0 : x;
 }
 
-// Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, with PyTorch's order: decay first, then the step.
-// Adam's decay is a part of the gradient, after clipping; AdamW adds 0 x weight there, which changes no bit.
-// Every a*b + c is an explicit fma, so contraction by a compiler changes nothing; moments below 2^-100 become
-// 0, so that denormals neither cost time nor differ between devices. V is float, double or a packet of them.
-// The text is a macro because nvcc refuses one function for a GPU's scalars and a CPU's vector registers.
+// Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, in PyTorch's order: decay first, then the step. Adam
+// adds its decay to the gradient after clipping; AdamW adds 0 x weight there, which changes no bit. Every a*b
+// + c is an explicit fma, so a compiler's contraction changes nothing. Moments below 2^-100 become 0, so that
+// denormals neither cost time nor differ between devices. V is float, double or a packet of them. The text is
+// a macro because nvcc refuses one function for GPU scalars and CPU vector registers.
 #define TESSERA_ADAMW_FORMULA(V, S)                                        \
   using std::fma;                                                          \
   using std::sqrt;                                                         \
@@ -75,14 +75,14 @@ TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   V const kept = weight * V(by.keep);                                      \
   weight = fma(V(by.minus_step), first / bound, kept);
 
-/// One element, on any place.
+/// Updates one element, on any place.
 template <class S>
 TESSERA_HOST_DEVICE inline void adamw_formula(S gradient, S& weight, S& first, S& second,
                                               AdamWFactors<S> const& by) {
   TESSERA_ADAMW_FORMULA(S, S)
 }
 
-/// As many elements as a register of the CPU holds.
+/// Updates as many elements as a CPU register holds.
 template <class V, class S>
 inline void adamw_formula_of_packet(V gradient, V& weight, V& first, V& second, AdamWFactors<S> const& by) {
   TESSERA_ADAMW_FORMULA(V, S)

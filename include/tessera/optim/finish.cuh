@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a step on the GPU. The contracts are in optim/finish.hpp.
+// Implements the start and the end of a step on the GPU. The contracts are in optim/finish.hpp.
 #pragma once
 
 #include "tessera/backend/cuda/kernels/kernel.cuh"
@@ -21,7 +21,7 @@ __global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, d
 /// One block of norm_lanes threads.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
-  constexpr int most = v0::detail::norm_lanes;  // units; the ranges of more stay in memory
+  constexpr int most = v0::detail::norm_lanes;  // units; if there are more, their ranges stay in memory
   __shared__ double lanes[v0::detail::norm_lanes];
   __shared__ alignas(NormRange) unsigned char memory[most * sizeof(NormRange)];
   int const lane = static_cast<int>(threadIdx.x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a step as operations: the scalars that backward reads, and, from what all ranks found in
-// their part of the gradient, the scalars that the update reads.
+// Provides the start and the end of a step as operations. The start sets the scalars that backward reads. The
+// end combines what all ranks found in their part of the gradient into the scalars that the update reads.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Where the norm partials of one flat group lie in the shares of the ranks that count it, which hold equal
-/// parts of it one after another. Each block is of one of them, whoever else holds it.
+/// The position of one flat group's norm partials in the shares of the ranks that count it. These ranks count
+/// equal, consecutive parts of it. Each block is counted by one of them, even if others hold it too.
 struct NormRange {
   std::int64_t offset = 0;  ///< in partials
-  std::int64_t blocks = 0;  ///< of one rank
+  std::int64_t blocks = 0;  ///< per rank
   comm::Peers by{};
 };
 
@@ -40,19 +40,19 @@ struct LossSum {
 /// The notes that a rank sends to all ranks in a step, in addition to its sums.
 struct RankNotes {
   BadElement bad{};
-  std::int64_t stop = 0;  ///< 1: the rank asks all ranks to end the training
+  std::int64_t stop = 0;  ///< 1: the rank requests that all ranks end the training
 };
 
-/// What all ranks found, rank after rank: norm partials of their part of the gradient (float), one LossSum a
-/// micro-batch, one RankNotes. All addresses are of the place.
+/// The findings of all ranks, in rank order: norm partials of their part of the gradient (float), one LossSum
+/// per micro-batch, one RankNotes. All addresses are in the memory of the place.
 struct StepShares {
   std::byte* first = nullptr;  ///< the share of rank 0
   std::int64_t bytes = 0;      ///< of one share
-  std::int64_t sums = 0;       ///< where the LossSums of a share begin; a multiple of 8
+  std::int64_t sums = 0;       ///< offset of the LossSums in a share; a multiple of 8
   NormRange const* units = nullptr;
   int unit_count = 0;
   int ranks = 1;
-  comm::Peers losses_by{};  ///< the ranks whose losses count: of those with the same samples, one
+  comm::Peers losses_by{};  ///< the ranks whose losses count: one of each group with the same samples
   int accumulation = 1;
 
   TESSERA_HOST_DEVICE float* partials(int rank) const {
@@ -67,7 +67,7 @@ struct StepShares {
   TESSERA_HOST_DEVICE BadElement* bad(int rank) const { return &notes(rank)->bad; }
 };
 
-/// Bytes of one rank's share; `sums` is where its LossSums begin.
+/// The offset of the LossSums in a rank's share, and the bytes of the share.
 constexpr std::int64_t share_sums_offset(std::int64_t norm_blocks) { return (4 * norm_blocks + 7) / 8 * 8; }
 constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
   return share_sums_offset(norm_blocks) + static_cast<std::int64_t>(sizeof(LossSum)) * accumulation +
@@ -76,13 +76,13 @@ constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
 
 namespace detail {
 
-/// The squares are summed in double in this many lanes: block b of a unit belongs to lane b modulo lanes. A
-/// lane adds units, then blocks, in order; lanes are added pairwise. So the sum depends on no world.
+/// Squares are summed in double in this many lanes: block b of a unit belongs to lane b modulo lanes. A lane
+/// adds units, then blocks, in order; lanes are added pairwise. So the sum does not depend on the world.
 inline constexpr int norm_lanes = 256;
 
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
   static_assert((norm_lanes & (norm_lanes - 1)) == 0);
-  constexpr int at_once = 8;  // loads under way before the first is added
+  constexpr int at_once = 8;  // loads in flight before the first is added
   double sum = 0.0;
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
@@ -93,7 +93,7 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
         float values[at_once];
         for (int i = 0; i < at_once; ++i) {
           std::int64_t const at = block + i * norm_lanes;
-          values[i] = at < range.blocks ? partials[at] : 0.0f;  // which leaves a sum of squares as it is
+          values[i] = at < range.blocks ? partials[at] : 0.0f;  // which does not change a sum of squares
         }
         for (float const value : values) sum += static_cast<double>(value);
       }
@@ -103,7 +103,7 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
 }
 
 /// Adds the losses in the order of micro-batches, finds the bad element that backward met first, counts the
-/// ranks that ask to stop, and decides the update.
+/// ranks that request a stop, and decides the update.
 TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
                                             double square_sum) {
   double loss = 0.0;
@@ -151,8 +151,8 @@ struct backend::StepEnds<Cpu> {
 
 namespace ops {
 
-/// Sets the scalars of an attempt before its first micro-batch, and this rank's notes: no bad element, and
-/// whether the rank asks to stop. `state` and `own` are of the place.
+/// Sets the scalars of an attempt before its first micro-batch. Also sets this rank's notes: no bad element,
+/// and whether the rank requests a stop. `state` and `own` are in the memory of the place.
 template <class P>
 void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule const& rule,
                 double learning_rate, bool stop = false) {
@@ -161,8 +161,8 @@ void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule 
                   [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate, stop); });
 }
 
-/// Reads all shares and decides the update (v0::finish_step). Sums in double, in an order that depends on the
-/// units alone. Reads `ranks` shares.
+/// Reads all `ranks` shares and decides the update (v0::finish_step). Sums in double, in an order that
+/// depends only on the units.
 template <class P>
 void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
   Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss scale of fp16 and the end of a step's gradient: norm, clip factor, skip or apply.
+// Provides the loss scale of fp16 and the decisions at the end of a step: norm, clip factor, skip or apply.
 #pragma once
 
 #include <cmath>
@@ -14,28 +14,28 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The numbers of LossScale. All scales are powers of two, so that scaling changes no bit but the exponent.
-/// DeepSpeed's scaler is hysteresis 2 with growth_delay 1.
+/// The settings of LossScale. All scales are powers of two, so that scaling changes only the exponent.
+/// DeepSpeed's scaler has hysteresis 2 and growth_delay 1.
 struct LossScaleOptions {
-  double initial = 65536.0;             ///< the first scale of Dynamic, the only one of Static
+  double initial = 65536.0;             ///< the first scale of Dynamic, the only scale of Static
   std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
-  std::int64_t growth_delay = 0;  ///< good steps at the start and after an overflow that do not count for it
-  std::int64_t hysteresis = 1;  ///< the overflow that halves the scale; those before it only skip their step
+  std::int64_t growth_delay = 0;        ///< good steps at the start and after an overflow that growth ignores
+  std::int64_t hysteresis = 1;  ///< the overflow that halves the scale; earlier ones only skip their step
   bool consecutive_hysteresis = false;  ///< a good step forgives overflows; else only growth does
   double minimum = 1.0;  ///< Dynamic never goes below; overflow at the minimum is reported as such
   double maximum = 0x1p24;
 };
 
-/// What the end of a step needs to know besides its state.
+/// The settings that the end of a step needs, in addition to its state.
 struct StepRule {
   LossScaleKind loss_scale = LossScaleKind::none;
   LossScaleOptions scale;
   AdamWOptions adamw;
   RateSchedule rates;
   double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
-  /// Overflows in a row that a run survives; without a loss scale it survives none.
+  /// The number of consecutive overflows that a run survives; without a loss scale it survives none.
   std::int64_t skips_allowed = 50;
-  std::int64_t tokens = 0;  ///< G T, of the global batch, masked ones included
+  std::int64_t tokens = 0;  ///< G T: the tokens of the global batch, masked ones included
 };
 
 /// Checks whether overflows and successful steps change the scale.
@@ -50,8 +50,8 @@ TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
   return false;
 }
 
-/// Before the first micro-batch: fixes the factor that every loss gradient of this attempt carries.
-/// `learning_rate` is that of the attempt; a schedule over applied updates is asked here, where they are
+/// Runs before the first micro-batch. Sets the factor of every loss gradient of this attempt. `learning_rate`
+/// is the rate of the attempt. A schedule over applied updates is evaluated here, where their number is
 /// known.
 TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
   if (state.stopped_at > 0) return;
@@ -62,11 +62,11 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
 }
 
 /// Runs after the last accumulate. `square_sum` is the sum of squares of the accumulated gradient (scaled,
-/// over G T tokens), in double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply,
-/// and forms the factor that the update multiplies gradients with: exact token count, loss scale and clip
-/// coefficient min(1, clip / (norm + 1e-6)) in one. A step without a single unmasked token has nothing to
-/// learn from: it is skipped, and weights, moments and loss scale stay as they are. After `stopped_at` every
-/// step is skipped.
+/// over G T tokens), in double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply.
+/// Computes the factor by which the update multiplies gradients: exact token count, loss scale and clip
+/// coefficient min(1, clip / (norm + 1e-6)) in one. A step without unmasked tokens has nothing to learn from:
+/// it is skipped, and weights, moments and loss scale stay unchanged. After `stopped_at` every step is
+/// skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t unmasked) {
   ++state.attempted;
@@ -89,7 +89,7 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
     double const lower = state.loss_scale / 2.0;
     if (changes(rule.loss_scale) && ++state.forgiven >= rule.scale.hysteresis) {
       state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
-      state.forgiven = rule.scale.hysteresis - 1;  // the next one halves it too
+      state.forgiven = rule.scale.hysteresis - 1;  // the next overflow halves it too
     }
     return;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning rates over steps.
+// Defines learning rates over steps.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How the learning rate changes after the warm-up. The last three are schedules of DeepSpeed, to the step.
+/// The shape of the learning rate after the warm-up. The last three match DeepSpeed's schedules at every
+/// step.
 enum class RateShape : std::uint8_t {
   constant,
   linear,
@@ -36,14 +37,14 @@ constexpr bool needs_end(RateShape shape) {
   return false;
 }
 
-/// The learning rate as a pure function of the step. `warmup_steps` rise linearly from rate / warmup_steps to
-/// the rate; then constant, or linear or half a cosine down to `final_fraction` of it at `total_steps` (which
-/// linear and cosine need).
+/// The learning rate as a pure function of the step. During `warmup_steps` it rises linearly from rate /
+/// warmup_steps to the rate. Then it is constant, or falls linearly or by half a cosine to `final_fraction`
+/// of it at `total_steps` (which linear and cosine need).
 ///
 /// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2 steps, by
-/// the logarithm of the step unless `log_warmup` is false; then the rate stays, falls linearly to
-/// `first_rate` or by a cosine to `final_fraction` at `total_steps`. They count applied updates, one behind:
-/// the first two have the first rate (of WarmupCosineLR the first of all has 0).
+/// the logarithm of the step unless `log_warmup` is false. Then the rate stays, falls linearly to
+/// `first_rate`, or falls by a cosine to `final_fraction` at `total_steps`. They count applied updates with a
+/// lag of one: the first two updates have the first rate (in WarmupCosineLR the very first has 0).
 struct RateSchedule {
   double learning_rate = 3e-4;
   RateShape shape = RateShape::constant;
@@ -53,7 +54,7 @@ struct RateSchedule {
   double first_rate = 0.0;
   bool log_warmup = true;
 
-  /// Whether a step is an attempt; else it is an applied update.
+  /// Whether steps count attempts, skipped ones included. Otherwise they count applied updates.
   TESSERA_HOST_DEVICE bool counts_skipped() const {
     switch (shape) {
       case RateShape::constant:
@@ -68,7 +69,7 @@ struct RateSchedule {
     return false;
   }
 
-  /// The rate of a step, counted from 0.
+  /// The learning rate of a step. Steps count from 0.
   TESSERA_HOST_DEVICE double at(std::int64_t step) const {
     if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)
@@ -99,7 +100,7 @@ struct RateSchedule {
     return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
   }
 
-  /// As its scheduler has it after `last` + 1 of its own steps.
+  /// The rate of DeepSpeed's scheduler after its step has been called `last` + 1 times.
   TESSERA_HOST_DEVICE double of_deepspeed(std::int64_t last) const {
     bool const cosine = shape == RateShape::warmup_cosine_lr;
     if (last < 0) return cosine ? 0.0 : first_rate;

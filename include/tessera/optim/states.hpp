@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer keeps from step to step, as a list: buffers, clearing and reports go by it.
+// Lists what an optimizer keeps from step to step. Buffers, clearing and reports follow the list.
 #pragma once
 
 #include <array>
@@ -11,16 +11,16 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One value of an optimizer for each element of a trained flat group, or for each block of them, as the
-/// scale of quantized values is. It lies where the recipe's row `moments` says, in a buffer whose index is
-/// the state's place in the list, and starts at zero.
+/// One value of an optimizer for each element of a trained flat group, or for each block of elements, such as
+/// the scale of quantized values. It is stored where the recipe's row `moments` says, in a buffer with the
+/// state's index in the list, and starts at zero.
 struct OptimizerState {
   std::string_view name{};  ///< PyTorch's name for it
   DType type{};
   std::int64_t block = 1;  ///< elements that share a value; a shard holds whole blocks
 };
 
-/// Those of AdamW: the running means of the gradient and of its square, in the type in which it computes.
+/// AdamW's states: the running means of the gradient and of its square, in the type in which AdamW computes.
 constexpr std::array<OptimizerState, 2> adamw_states(DType computes) {
   return {{{"exp_avg", computes}, {"exp_avg_sq", computes}}};
 }

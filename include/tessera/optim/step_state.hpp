@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalars that change from step to step. They live beside the model's state, on its device, so that a
-// step can be recorded once and replayed.
+// Defines the scalars that change from step to step. They are stored with the model's state, on its device,
+// so that a step can be recorded once and replayed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct StepState {
   std::int64_t good_steps = 0;    ///< steps since the last overflow or growth
   std::int64_t forgiven = 0;      ///< overflows that left the scale as it was (LossScaleOptions::hysteresis)
   std::int64_t skips_in_row = 0;  ///< overflows since the last applied update
-  /// The attempt after which the run cannot go on: later ones, which may be enqueued already, change nothing
-  /// but `attempted`. 0: none.
+  /// The attempt after which the run cannot continue; 0: none. Later attempts, which may already be enqueued,
+  /// change only `attempted`.
   std::int64_t stopped_at = 0;
 
   // Results of the last step.
@@ -33,16 +33,16 @@ struct StepState {
   double norm = 0.0;           ///< of the whole gradient, unscaled
   std::int64_t unmasked = 0;   ///< tokens that counted, over all ranks
   std::int64_t skipped = 0;    ///< 1: the gradient was not finite, or no token counted; nothing was updated
-  std::int64_t bad_unit = -1;  ///< where the first value that is not finite lies: unit ...
-  std::int64_t bad_element = -1;  ///< ... and element of its flat buffer
-  std::int64_t stop_votes = 0;    ///< the number of ranks that asked in this step to end the training
+  std::int64_t bad_unit = -1;  ///< the first value that is not finite: its unit ...
+  std::int64_t bad_element = -1;  ///< ... and its element in the unit's flat buffer
+  std::int64_t stop_votes = 0;    ///< the number of ranks that requested in this step to end the training
   double used_scale = 1.0;        ///< the loss scale that this step's gradients carry
 
-  // What the update reads, formed once so that every rank and device uses the same bits.
+  // Inputs of the update, computed once so that every rank and device uses the same bits.
   float backward_scale = 1.0f;  ///< loss scale / (G T): the factor of every loss gradient
   double backward_scale_double = 1.0;
   double gradient_factor = 1.0;         ///< G T / unmasked / loss scale x clip coefficient
-  AdamWFactors<float> factors[2] = {};  ///< of parameters that decay, and of the others
+  AdamWFactors<float> factors[2] = {};  ///< for parameters that decay, and for the others
   AdamWFactors<double> factors_double[2] = {};
 };
 

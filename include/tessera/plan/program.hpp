@@ -201,7 +201,7 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    // Summands, and values that an owner will broadcast, need room for the full flat group.
+    // Summands, and values that an owner will broadcast, need space for the full flat group.
     Placement after = hop.after;
     bool const onwards = !last && after.tier == Tier::device;
     if (after.over == Sharding::partial || (after.over == Sharding::owned && onwards))

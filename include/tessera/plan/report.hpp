@@ -137,7 +137,7 @@ struct MemoryLimit {
 /// The bytes that all ranks of one process plan in each kind of memory.
 struct Footprint {
   std::int64_t device = 0;  ///< the largest rank, on its device
-  std::int64_t host = 0;    ///< all ranks together; includes devices without memory of their own
+  std::int64_t host = 0;    ///< all ranks together; includes devices that use host memory
   std::int64_t nvme = 0;    ///< all ranks together, in files
   std::int64_t total = 0;   ///< all ranks together, on devices and on the host
 

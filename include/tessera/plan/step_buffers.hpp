@@ -125,7 +125,7 @@ class StepBuffers {
     return unit < 0 ? -1 : tied(unit, borrow);
   }
   /// The buffer to which a borrower writes its gradient: `tied_sum` for the borrower whose backward runs
-  /// first, and a buffer of its own for each other one.
+  /// first, and a separate buffer for each other one.
   int tied_gradient(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return -1;

@@ -61,7 +61,7 @@ struct Buffer {
   Tier tier = Tier::device;
   bool persistent = false;  ///< lives from construction on; others live from their first to their last use
   DType type = DType::f32;  ///< the format of the elements
-  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks for which it has room
+  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks that fits in it
   Range range{};                         ///< for state: the elements of this rank's part
   std::int64_t block = 1;                ///< for optimizer state: the number of elements that share a value
   int pieces = 1;            ///< the number of ranks whose values of `range` it holds, in rank order
@@ -148,7 +148,7 @@ struct StepPlan {
   std::vector<OptimizerState> optimizer;  ///< the states that the optimizer keeps of each trained parameter
   Program train;
   Program evaluate;
-  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: room for either program
+  std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: enough for either program
 
   /// Lays out the units for `shape`, and numbers their flat groups.
   void lay_out() {

@@ -41,7 +41,7 @@ struct StepTable {
   StepRow working_master{};
   StepRow working_moments{};
   StepRow updated_weights{};  ///< the weights as the optimizer writes them, in their own format
-  /// Gradients accumulate in a buffer of their own. If false, the micro-batch gradient is the gradient.
+  /// Gradients accumulate in a separate buffer. If false, the micro-batch gradient is the gradient.
   bool accumulates = false;
   /// The last accumulate completes gradients on the host, and also computes their norms.
   bool norm_in_sum = false;

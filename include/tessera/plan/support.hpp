@@ -46,8 +46,8 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   return std::nullopt;
 }
 
-/// A recipe that breaks no rule and that the engines can run. Its constructor is the only check, so code that
-/// takes one asks nothing again.
+/// A recipe that breaks no rule and that the engines can run. The constructor checks it, so code that takes
+/// one needs no further check.
 class CheckedRecipe {
  public:
   /// Returns why a build cannot run a legal recipe; nullopt if it can.

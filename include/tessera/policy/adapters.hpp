@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot adapters: whether the model's own weights are trained, or small matrices beside them.
+// Defines the slot `adapters`: whether to train the model's own weights or small added matrices.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -27,8 +27,8 @@ struct Adapters {
   static constexpr void describe(RecipeTable& recipe) { recipe.adapters = AdapterKind::none; }
 };
 
-/// Lora freezes the model's weights and trains a pair of matrices of low rank beside each linear weight that
-/// TrainerOptions::lora names, which also has their rank and scale. Include <tessera/lora.hpp>. Default:
+/// Lora freezes the model's weights and trains a pair of low-rank matrices for each linear weight that
+/// TrainerOptions::lora names, which also sets their rank and scale. Include <tessera/lora.hpp>. Default:
 /// Adapters<None>.
 struct Lora {
   using policy_slot = slot::adapters;

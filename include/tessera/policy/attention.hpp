@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot attention: which implementation computes softmax(QK^T)V.
+// Defines the slot `attention`: the implementation that computes softmax(QK^T)V.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -16,10 +16,10 @@ struct Reference;
 struct Fused;
 struct Cudnn;
 
-/// Attention<Reference> is the plain form that runs everywhere, without tensor cores; <Fused> is our kernel
-/// that never stores the T*T scores and is deterministic (on the CPU both are one kernel); <Cudnn> is
-/// cuDNN's, 16-bit and CUDA only; <Auto> takes the best one that the recipe, the build and the device allow,
-/// and every result row says which. Default: Attention<Auto>.
+/// Attention<Reference> is the plain form that runs everywhere, without tensor cores. <Fused> is our kernel,
+/// which never stores the T*T scores and is deterministic (on the CPU both are one kernel). <Cudnn> is
+/// cuDNN's, 16-bit and CUDA only. <Auto> takes the best one that the recipe, the build and the device allow;
+/// every result row says which. Default: Attention<Auto>.
 template <class How>
 struct Attention {
   using policy_slot = slot::attention;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot capture: whether the step is launched operation by operation or as one CUDA graph.
+// Defines the slot `capture`: whether a step is launched operation by operation or as one CUDA graph.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -14,9 +14,9 @@ struct capture;
 struct Eager;
 struct Graph;
 
-/// Capture<Graph> records the whole step, host tasks and collectives included, and replays it with one
-/// launch; Capture<Eager> enqueues each operation. Same bits either way. Default: Graph on CUDA, Eager on the
-/// CPU.
+/// Capture<Graph> records the whole step, including host tasks and collectives, and replays it with one
+/// launch. Capture<Eager> enqueues each operation. Both give the same bits. Default: Graph on CUDA, Eager on
+/// the CPU.
 template <class How>
 struct Capture {
   using policy_slot = slot::capture;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot communication: how buckets travel between ranks, never what is in them.
+// Defines the slot `communication`: how buckets are exchanged between ranks, whatever they contain.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -14,7 +14,7 @@ struct communication;
 struct Tuned;
 
 /// Communication<Tuned> groups units into buckets, overlaps their exchange with the backward pass and leaves
-/// the algorithm to the communicator. Bucket bytes are a value. Default: Communication<Tuned>.
+/// the algorithm to the communicator. The bucket size is a run-time value. Default: Communication<Tuned>.
 template <class How>
 struct Communication {
   using policy_slot = slot::communication;

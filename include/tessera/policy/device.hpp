@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot device: where the model computes.
+// Defines the slot `device`: where the model computes.
 #pragma once
 
 #include "tessera/core/place.hpp"
@@ -12,8 +12,8 @@ namespace slot {
 struct device;
 }
 
-/// On<Cpu> computes with threads and Eigen and runs anywhere; On<Cuda> gives each rank one CUDA device.
-/// Default: On<Cpu>, also where a GPU is installed, so that one type means one thing on every machine.
+/// On<Cpu> computes with threads and Eigen and runs anywhere. On<Cuda> gives each rank one CUDA device.
+/// Default: On<Cpu>, even if a GPU is installed, so that a type means the same on every machine.
 template <class Place>
 struct On {
   using policy_slot = slot::device;

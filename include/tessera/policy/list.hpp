@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one list of slots. A default may depend on slots above it, never on slots below.
+// Defines the list of all slots. A default may depend on slots above it, never on slots below.
 #pragma once
 
 #include "tessera/policy/adapters.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot loss scale: what keeps small gradients above the smallest half.
+// Defines the slot `loss scale`: how small gradients are kept above the smallest half.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -14,9 +14,9 @@ struct loss_scale;
 struct Dynamic;
 struct Static;
 
-/// LossScale<Dynamic> doubles the scale while gradients stay finite, halves it and skips the update when one
-/// does not; LossScale<Static> keeps one scale; LossScale<None> has none. Scales are powers of two, so they
-/// never change a finite result. Default: Dynamic for Precision<half>, None for all others.
+/// LossScale<Dynamic> doubles the scale while gradients stay finite; if one does not, it halves the scale and
+/// skips the update. <Static> keeps one scale; <None> has none. Scales are powers of two, so they never
+/// change a finite result. Default: Dynamic for Precision<half>, None for all others.
 template <class How>
 struct LossScale {
   using policy_slot = slot::loss_scale;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot offload: which state leaves the device, and for which memory.
+// Defines the slot `offload`: which state leaves the device, and for which memory.
 #pragma once
 
 #include "tessera/core/place.hpp"
@@ -12,11 +12,11 @@ namespace slot {
 struct offload;
 }
 
-/// Master weights and moments live on Place.
+/// Master weights and moments are stored on Place.
 template <class Place>
 struct Optimizer;
-/// Parameters live on Place and stream in unit by unit; the accumulator lives with them, but never on a disk,
-/// to which every micro-batch would write it: there it stays in host memory.
+/// Parameters are stored on Place and stream in unit by unit. The accumulator is stored with them, but never
+/// on a disk, which every micro-batch would write: then it stays in host memory.
 template <class Place>
 struct Parameters;
 /// Optimizer and parameters together: Offload<Cpu, AllState>.
@@ -41,7 +41,7 @@ template <class Place>
 requires requires { Place::offload_tier; }
 inline constexpr Tier offload_tier<Place> = Place::offload_tier;
 
-/// What the arguments of Offload mean, for the spellings that mean something.
+/// The meaning of Offload's arguments, for valid spellings.
 template <class... Parts>
 struct offload_parts {
   static constexpr bool valid = false;
@@ -78,9 +78,9 @@ struct offload_parts<P, AllState> : offload_parts<Optimizer<P>, Parameters<P>> {
 }  // namespace detail
 
 /// Offload<None>; Offload<Optimizer<P>>; Offload<Optimizer<P>, Parameters<Q>>, with P and Q Cpu or Nvme.
-/// Short: Offload<P> is Offload<Optimizer<P>>, and Offload<P, AllState> puts both on P. Values never change,
-/// only where they live: each step pays the transfers. Under On<Cpu>, Cpu is an arena of its own. Default:
-/// Offload<None>.
+/// Short forms: Offload<P> is Offload<Optimizer<P>>, and Offload<P, AllState> puts both on P. Values never
+/// change, only where they are stored; each step pays for the transfers. Under On<Cpu>, Cpu is a separate
+/// arena. Default: Offload<None>.
 template <class... Parts>
 struct Offload {
   using policy_slot = slot::offload;
@@ -114,7 +114,7 @@ struct slot::offload {
                    Offload<Optimizer<Nvme>>, Offload<Optimizer<Nvme>, Parameters<Nvme>>,
                    Offload<Optimizer<Nvme>, Parameters<Cpu>>, Offload<Optimizer<Cpu>, Parameters<Nvme>>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
-  /// As DeepSpeed's configurations spell it.
+  /// Accepts the spelling of DeepSpeed's configurations.
   static constexpr std::string_view spelled(std::string_view text) {
     return text == "cpu" ? "cpu_optimizer" : text;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From any policies in any order to one Config. Nothing here asserts: a wrong pack becomes Refused<Mistake>,
-// and the mistake speaks once, when `rules` (rules.hpp) is a base class of a trainer that is completed.
+// Resolves policies in any order to one Config. Nothing here asserts: a wrong pack becomes Refused<Mistake>.
+// The mistake is reported once, when a trainer with the base class `rules` (rules.hpp) is completed.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What Resolved gives for a pack with a mistake. It acts as the default recipe, so that nothing else fails.
+/// The result of Resolved for a pack with a mistake. It acts as the default recipe, so that nothing else
+/// fails.
 template <class Mistake>
 struct Refused {
   using config = Refused;
@@ -21,7 +22,7 @@ struct Refused {
 
 namespace detail {
 
-// The mistakes. Each is a class that does not complete, with the sentence as its reason.
+// The mistakes. Each is a class that does not complete; the sentence is the reason.
 
 template <class Offender>
 struct not_a_policy {
@@ -90,7 +91,7 @@ concept Complete = requires(RecipeTable& recipe) {
   std::string_view(P::name);
   P::describe(recipe);
 }
-&&requires {  // both are asked while compiling
+&&requires {  // both are evaluated at compile time
   typename std::bool_constant<std::string_view(P::name).size() != 0>;
   typename std::bool_constant<described_by<P>()>;
 };
@@ -98,7 +99,7 @@ template <class P>
 concept Forgetful = requires {
   P::describe(RecipeTable{});
 }
-&&!requires {  // a template that takes what it is given serves both
+&&!requires {  // a template that accepts any argument accepts both
   static_cast<void (*)(RecipeTable&)>(&P::describe);
 };
 template <class P>
@@ -144,7 +145,7 @@ template <class... Choices>
 inline constexpr std::array<std::string_view, sizeof...(Choices)> choice_names<list<Choices...>>{
     Choices::name...};
 
-/// Where a name stands among the choices of a slot; their number, if it is none of them.
+/// The index of a name among the choices of a slot, or their number if it is not one of them.
 template <class Slot>
 constexpr std::size_t choice_index(std::string_view name) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -153,7 +154,7 @@ constexpr std::size_t choice_index(std::string_view name) {
   return index;
 }
 
-/// The default of a slot below the policies Above.
+/// The default of a slot, given the policies Above.
 template <class Slot, class... Above>
 using standard_t = typename type_at<choice_index<Slot>(Slot::standard(describe_all<Above...>())),
                                     typename Slot::choices>::type;
@@ -168,7 +169,7 @@ struct pick<Slot, Default, P, Ps...> : pick<Slot, Default, Ps...> {};
 template <class Slot, class Default, PolicyOf<Slot> P, class... Ps>
 struct pick<Slot, Default, P, Ps...> : canonical<P> {};
 
-/// Fills slot after slot: the given policy or the default. The pack is known to be right.
+/// Fills the slots in order, each with the given policy or the default. The pack must be valid.
 template <class Filled, class Open, class... Ps>
 struct fill;
 template <class... Filled, class... Ps>
@@ -180,14 +181,14 @@ struct fill<list<Filled...>, list<Slot, Open...>, Ps...>
     : fill<list<Filled..., typename pick<Slot, standard_t<Slot, Filled...>, Ps...>::type>, list<Open...>,
            Ps...> {};
 
-/// A policy that can stand in a recipe.
+/// A policy that a recipe can contain.
 template <class P>
 concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forgetful<P>;
-/// An acceptable policy whose slot has its answer already.
+/// An acceptable policy whose slot already has an answer.
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
 
-/// What a policy says that is not acceptable. This names its sentence, which is not printed yet.
+/// The error of a policy that is not acceptable. This only names its sentence, which is not printed yet.
 template <class P>
 struct fault_of : Refused<incomplete_policy<P>> {};
 template <Unlisted P>
@@ -228,12 +229,12 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 
 }  // namespace detail
 
-/// `Resolved<Ps...>::config` is the Config that these policies mean, in any order and with defaults left out
-/// or spelled out, or Refused<Mistake>. Never an error in itself.
+/// `Resolved<Ps...>::config` is the Config that these policies mean, in any order and with defaults omitted
+/// or spelled out, or Refused<Mistake>. It is never an error by itself.
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
-/// Resolved<Ps...> for a trainer whose model has this fault, void for none: a model's fault speaks first.
+/// Resolved<Ps...> for a trainer whose model has this fault (void: none). The model's fault takes precedence.
 template <class Fault, class... Ps>
 struct ResolvedFor : Refused<Fault> {};
 template <class... Ps>
@@ -242,11 +243,11 @@ struct ResolvedFor<void, Ps...> : Resolved<Ps...> {};
 /// The recipe of a trainer without policies.
 using DefaultConfig = Resolved<>::config;
 
-/// The Config itself; the default one for Refused<Mistake>.
+/// The Config of a recipe; the default one for Refused<Mistake>.
 template <class Recipe>
 using effective_t = typename detail::effective<Recipe>::type;
 
-/// The policy that answers Slot in a recipe. Only the code that implements a slot asks for this.
+/// The policy that answers Slot in a recipe. Only the code that implements a slot uses this.
 template <class Recipe, class Slot>
 using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
 
@@ -254,7 +255,7 @@ using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
 template <class Recipe>
 using device_t = typename policy_t<Recipe, slot::device>::place;
 
-/// The type in which a recipe computes: one of those that Precision takes.
+/// The type in which a recipe computes: one of the types that Precision accepts.
 template <class Recipe>
 using precision_t = typename policy_t<Recipe, slot::precision>::type;
 

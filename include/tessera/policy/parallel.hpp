@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot parallel: the axes of the mesh of ranks.
+// Defines the slot `parallel`: the axes of the mesh of ranks.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -11,7 +11,7 @@ namespace slot {
 struct parallel;
 }
 
-/// The axes of a mesh: replicas with different samples, splits of each matrix, groups of blocks.
+/// The axes of a mesh: replicas with different samples, splits of each matrix, and groups of blocks.
 namespace axis {
 struct Data;
 struct Tensor;
@@ -51,8 +51,8 @@ struct mesh<true, true> {
 
 }  // namespace detail
 
-/// Parallel<axis::Data, axis::Tensor, axis::Pipeline> names axes in any order; their sizes are values. The
-/// data axis is always there, named or not. Default: Parallel<axis::Data>.
+/// Parallel<axis::Data, axis::Tensor, axis::Pipeline> names axes in any order; their sizes are run-time
+/// values. The data axis always exists, named or not. Default: Parallel<axis::Data>.
 template <class... Named>
 struct Parallel {
   using policy_slot = slot::parallel;

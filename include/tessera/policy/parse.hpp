@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recipes as text: from the names of a command line to a table, and back to one line for logs.
+// Converts recipes to and from text: from names on a command line to a table, and back to one line for logs.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The names that can be chosen for a slot, in the order of its choices: choice_names<slot::recompute>() is
-/// none, gelu, block, every.
+/// The names of a slot's choices, in order: choice_names<slot::recompute>() is none, gelu, block, every.
 template <class Slot>
 constexpr auto const& choice_names() {
   return detail::choice_names<typename Slot::choices>;
@@ -54,15 +53,15 @@ constexpr void visit_each(Visit&& visit, list<All...>) {
 
 }  // namespace detail
 
-/// The number of slots, and the place of one among them.
+/// The number of slots, and the index of one of them.
 inline constexpr std::size_t slot_count = detail::count_of(Slots{});
 template <class Slot>
 constexpr std::size_t slot_place() {
   return detail::place_among<Slot>(Slots{});
 }
 
-/// Calls visit(slot) with a value of each slot's type, in the order of the list. What loops over slots by
-/// this misses none: for_each_slot([]<class Slot>(Slot) { use(choice_names<Slot>()); }).
+/// Calls visit(slot) with a value of each slot's type, in the order of the list. A loop that uses this misses
+/// no slot: for_each_slot([]<class Slot>(Slot) { use(choice_names<Slot>()); }).
 template <class Visit>
 constexpr void for_each_slot(Visit&& visit) {
   detail::visit_each(visit, Slots{});
@@ -101,8 +100,8 @@ namespace detail {
               {title, " '", text, "' is not known, nearest is '", nearest, "': choose one of ", all});
 }
 
-/// The choice of Slot that a text names, by position. Throws ErrorKind::usage with the nearest and all legal
-/// names.
+/// Returns the index of the choice of Slot that a text names. Throws ErrorKind::usage with the nearest and
+/// all legal names.
 template <class Slot>
 std::size_t parse_choice(std::string_view text) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -119,7 +118,7 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
    ...);
 }
 
-/// Answers one slot of a recipe anew with a choice that is surely one.
+/// Sets one slot of a recipe to a choice that is known to be valid.
 template <class Slot>
 void describe_known(RecipeTable& recipe, std::string_view name) {
   describe_choice<Slot>(recipe, choice_index<Slot>(name), typename Slot::choices{});
@@ -127,10 +126,9 @@ void describe_known(RecipeTable& recipe, std::string_view name) {
 
 }  // namespace detail
 
-/// The recipe that these names mean; an empty name means the slot's default. Gives the same table as the same
-/// policies give at compile time. The recipe may break a rule: ask broken_rule (rules.hpp). Throws
-/// ErrorKind::usage for a name that is no choice of its slot, naming slot, value, the nearest and all
-/// choices.
+/// Returns the recipe of these names; an empty name means the slot's default. The table equals the one of the
+/// same policies at compile time. The recipe may break a rule: check with broken_rule (rules.hpp). Throws
+/// ErrorKind::usage for an unknown name, with the slot, the value, the nearest and all choices.
 inline RecipeTable parse_recipe(SlotNames const& text) {
   RecipeTable recipe;
   for_each_slot([&]<class Slot>(Slot) {
@@ -144,14 +142,14 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
 /// Returns the device with this name. Throws as parse_recipe does.
 inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
 
-/// Answers one slot of a recipe anew, with the choice that a text names. What other slots' policies wrote
-/// stays, user-written ones among them. Throws as parse_recipe does.
+/// Sets one slot of a recipe to the choice that a text names. Keeps what the policies of other slots wrote,
+/// including user-written ones. Throws as parse_recipe does.
 template <class Slot>
 void choose(RecipeTable& recipe, std::string_view text) {
   detail::describe_choice<Slot>(recipe, detail::parse_choice<Slot>(text), typename Slot::choices{});
 }
 
-/// One line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
+/// Returns one line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
 inline std::string to_string(RecipeTable const& recipe) {
   std::string line;
   for_each_slot([&]<class Slot>(Slot) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot precision: the number formats of parameters, activations, gradients, wires, sums and master weights.
+// Defines the slot `precision`: the formats of parameters, activations, gradients, wire, sums and masters.
 #pragma once
 
 #include "tessera/core/dtype.hpp"
@@ -13,9 +13,9 @@ struct precision;
 }
 
 /// Precision<T> resolves to six formats. float: all fp32. half and bfloat16: parameters, activations,
-/// micro-batch gradients and wire in 16 bits, sums and master weights in fp32. tf32, bf16x6 and bf16x3:
-/// stored as fp32, products on tensor cores, CUDA only. double: all fp64, for gradient checks. Default:
-/// Precision<float>.
+/// micro-batch gradients and transfers between ranks in 16 bits; sums and master weights in fp32. tf32,
+/// bf16x6 and bf16x3: stored as fp32, products on tensor cores, CUDA only. double: all fp64, for gradient
+/// checks. Default: Precision<float>.
 template <class T>
 struct Precision {
   using policy_slot = slot::precision;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot recompute: which activations the backward pass computes again instead of keeping them.
+// Defines the slot `recompute`: which activations the backward pass recomputes instead of keeping them.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -15,9 +15,10 @@ struct Gelu;
 struct Block;
 struct Every;
 
-/// Recompute<None> keeps all activations; <Gelu> drops the activation's output, a cheap pass; <Block> keeps
-/// only each block's input, about a third more computation; <Every> keeps the input of every K-th block, K
-/// being a value. A recomputed activation has the same bits. Default: Recompute<None>.
+/// Recompute<None> keeps all activations. <Gelu> drops the output of the activation function, which is cheap
+/// to recompute. <Block> keeps only each block's input, for about a third more computation. <Every> keeps the
+/// input of every K-th block; K is a run-time value. A recomputed activation has the same bits. Default:
+/// Recompute<None>.
 template <class What>
 struct Recompute {
   using policy_slot = slot::recompute;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slot reduction: whether every floating-point sum of the step has a fixed order.
+// Defines the slot `reduction`: whether every floating-point sum of the step has a fixed order.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -14,9 +14,9 @@ struct reduction;
 struct Fast;
 struct Ordered;
 
-/// Under Reduction<Ordered> weights, moments, losses and loss scales do not depend, bit for bit, on stage,
-/// world, accumulation, buckets, overlap, capture, offload or threads, at the price of exchanging every
-/// micro-batch. Reduction<Fast> lets libraries sum as they like. Default: Ordered on the CPU, Fast on CUDA.
+/// Under Reduction<Ordered>, weights, moments, losses and loss scales do not depend, bit for bit, on stage,
+/// world, accumulation, buckets, overlap, capture, offload or threads. The cost is an exchange for every
+/// micro-batch. Reduction<Fast> lets libraries sum in any order. Default: Ordered on the CPU, Fast on CUDA.
 template <class How>
 struct Reduction {
   using policy_slot = slot::reduction;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule between slots, in one list. What none of these forbids is legal.
+// Defines every rule between slots, in one list. A recipe that breaks none of them is legal.
 //
-// A rule reads the table of a recipe, so the same rule and the same sentence serve the compiler (`rules`, a
-// base class of every trainer) and the command line (`broken_rule`). Of several broken rules only the first
-// one speaks.
+// A rule reads the table of a recipe, so the compiler (`rules`, a base class of every trainer) and the
+// command line (`broken_rule`) use the same rule and the same sentence. If several rules are broken, only the
+// first one is reported.
 #pragma once
 
 #include <cstddef>
@@ -116,7 +116,7 @@ struct none {
 
 }  // namespace rule
 
-/// All rules, in the order in which they speak.
+/// All rules, in the order in which they are reported.
 using Rules = list<rule::graph_needs_cuda,                            //
                    rule::tensor_cores_need_cuda,                      //
                    rule::cudnn_needs_cuda,                            //
@@ -148,15 +148,15 @@ struct rule_at;
 template <std::size_t Position, class... All>
 struct rule_at<Position, list<All...>> : type_at<Position, list<All..., rule::none>> {};
 
-/// What the first broken rule says of a recipe. Its assert is on a plain bool, so that no compiler prints the
-/// types before the sentence.
+/// The verdict of the first broken rule on a recipe. Its assert is on a plain bool, so that no compiler
+/// prints the types before the sentence.
 template <class Recipe, std::size_t Position = first_broken(recipe_table<Recipe>, Rules{})>
 using verdict_t = typename rule_at<Position, Rules>::type::template Verdict<Recipe, false>;
 
 }  // namespace detail
 
-/// The sentence of the first rule that a recipe breaks, the same that the compiler prints after "tessera: ";
-/// nothing for a legal recipe.
+/// The sentence of the first rule that a recipe breaks, as the compiler prints it after "tessera: "; nothing
+/// for a legal recipe.
 constexpr std::optional<std::string_view> broken_rule(RecipeTable const& recipe) {
   return detail::sentence_of_first_broken(recipe, detail::Rules{});
 }
@@ -181,8 +181,8 @@ struct checked_rules<Refused<Mistake>> {
 }  // namespace detail
 
 /// The empty base class of a trainer. Completing it with a recipe that breaks a rule, or with
-/// Refused<Mistake>, is one error with one sentence; the trainer stays usable, so nothing else fails. An
-/// alias, because each class between the trainer and the assert would cost lines of compiler output.
+/// Refused<Mistake>, is one error with one sentence. The trainer stays usable, so nothing else fails. It is
+/// an alias, because each class between the trainer and the assert would add lines of compiler output.
 template <class Recipe>
 using rules = typename detail::checked_rules<Recipe>::type;
 

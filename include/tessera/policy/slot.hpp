@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a slot and a policy are. A slot is a question with one answer; a policy is a type that answers one.
+// Defines slots and policies. A slot is a question with one answer; a policy is a type that answers one.
 //
 // A policy has
 //   using policy_slot = slot::capture;                     which question it answers
@@ -9,14 +9,13 @@
 //   static constexpr bool valid = ...;                     whether these are right
 //   template <bool Ok> struct refusal { static_assert(Ok, "tessera: what is wrong, why, the way out."); };
 // and, where several spellings mean the same,
-//   using canonical = ...;                                 the one that stands in a Config
+//   using canonical = ...;                                 the spelling that a Config uses
 //
-// A slot, defined beside its policies, has
+// A slot, defined next to its policies, has
 //   title                    its name
-//   field                    where its answer's name stands in SlotNames
+//   field                    the member of SlotNames that holds its answer's name
 //   choices                  the policies that can be chosen by name
-//   standard(above)          the name of its default; `above` holds the decisions of the slots above it, no
-//   others
+//   standard(above)          the name of its default; `above` holds only the decisions of the slots above it
 #pragma once
 
 #include <concepts>
@@ -28,7 +27,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// "Nothing of that": Offload<None>, Recompute<None>, LossScale<None>.
+/// The choice "nothing": Offload<None>, Recompute<None>, LossScale<None>.
 struct None;
 
 /// A type that names the slot it answers.

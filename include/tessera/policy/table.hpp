@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recipe as data: what every slot decided, in one small table that is passed by value. Who plans a step and
-// who reports it read this table and never ask for a policy's type; who carries it out reads entries.
+// Defines a recipe as data: every slot's decision in one small table that is passed by value. The code that
+// plans or reports a step reads this table and never uses a policy's type; the code that executes it reads
+// entries.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,17 @@
 namespace tessera {
 inline namespace v0 {
 
-/// How values lie over the ranks: whole on each, a shard on each, each flat group whole on the one rank that
-/// owns it, or as one summand on each. Only a micro-batch gradient is partial; no state is kept so.
+/// The distribution of values over ranks: whole on each, a shard on each, each flat group whole on the rank
+/// that owns it, or one summand on each. Only a micro-batch gradient is partial; stored state never is.
 enum class Sharding : std::uint8_t { replicated, sharded, owned, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
-/// What the backward pass computes again instead of keeping it.
+/// The activations that the backward pass recomputes instead of keeping them.
 enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
 enum class ReductionKind : std::uint8_t { fast, ordered };
 enum class CommunicationKind : std::uint8_t { tuned };
 enum class CaptureKind : std::uint8_t { eager, graph };
 enum class AttentionKind : std::uint8_t { automatic, reference, fused, cudnn };
-/// What is trained beside a model's weights, instead of them.
+/// The parameters that are trained instead of a model's weights.
 enum class AdapterKind : std::uint8_t { none, lora };
 
 constexpr std::string_view name_of(Sharding sharding) {
@@ -108,9 +109,8 @@ constexpr std::string_view name_of(AttentionKind kind) {
   return "?";
 }
 
-/// Whether this attention gives the same bits for the same inputs on every run. `automatic` picks a
-/// deterministic one whenever the recipe is ordered; cuDNN's plans are its own choice and its backward may
-/// sum atomically.
+/// Checks whether this attention gives the same bits for the same inputs on every run. `automatic` picks a
+/// deterministic one if the recipe is ordered. cuDNN chooses its plans, and its backward may sum atomically.
 constexpr bool is_deterministic(AttentionKind kind) {
   switch (kind) {
     case AttentionKind::automatic:
@@ -123,8 +123,8 @@ constexpr bool is_deterministic(AttentionKind kind) {
   return false;
 }
 
-/// The six formats of a recipe. `micro_gradient` is a unit's finished gradient, `wire` what travels between
-/// ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.
+/// The six formats of a recipe. `micro_gradient` is for a unit's finished gradient, `wire` for transfers
+/// between ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.
 struct DTypes {
   DType parameter = DType::f32;
   DType activation = DType::f32;
@@ -136,7 +136,7 @@ struct DTypes {
   friend constexpr bool operator==(DTypes const&, DTypes const&) = default;
 };
 
-/// How one state lies: over the ranks, and in which kind of memory.
+/// The placement of one state: its distribution over the ranks, and its kind of memory.
 struct Placement {
   Sharding over = Sharding::replicated;
   Tier tier = Tier::device;
@@ -144,17 +144,17 @@ struct Placement {
   friend constexpr bool operator==(Placement const&, Placement const&) = default;
 };
 
-/// A row for each state. `gradients` are the accumulated ones of a step, `moments` the optimizer's; an update
-/// runs where the moments lie. The defaults are stage 0 without offload. Which data moves where in a step
-/// follows from these rows (plan/moves.hpp), so any table trains.
+/// One row per state. `gradients` are the accumulated gradients of a step, `moments` the optimizer's; an
+/// update runs where the moments are stored. The defaults are stage 0 without offload. The data movement of a
+/// step follows from these rows (plan/moves.hpp), so any table trains.
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
-  /// How many ranks own flat groups, 0: all. They take turns, group by group; one owner is rank 0.
+  /// The number of ranks that own flat groups; 0: all. They take turns, group by group; one owner is rank 0.
   int owners = 1;
 
   friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
 
-  /// Whether any state is kept so.
+  /// Whether any state has this distribution.
   constexpr bool uses(Sharding over) const {
     return parameters.over == over || gradients.over == over || master.over == over || moments.over == over;
   }
@@ -163,8 +163,8 @@ struct PlacementTable {
   }
 };
 
-/// The placement that a world of this size really has, with state in so many shards (0: one a rank): one
-/// rank shards nothing, so every stage equals stage 0, and one shard is the whole.
+/// The effective placement in a world of this size, with state in so many shards (0: one per rank). One rank
+/// shards nothing, so every stage equals stage 0; with one shard, each rank holds the whole.
 constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
   placement.owners = placement.owners < 1 || placement.owners > world ? world : placement.owners;
   for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
@@ -172,10 +172,10 @@ constexpr PlacementTable at_world(PlacementTable placement, int world, int shard
   return placement;
 }
 
-/// Whether any state lies in a file.
+/// Whether any state is stored in a file.
 constexpr bool uses_files(PlacementTable const& placement) { return placement.uses(Tier::nvme); }
 
-/// The axes of the mesh that a recipe names; their sizes are values. The data axis is always there.
+/// The axes of the mesh that a recipe names; their sizes are run-time values. The data axis always exists.
 struct Axes {
   bool tensor = false;
   bool pipeline = false;
@@ -204,8 +204,8 @@ struct SlotNames {
 /// Everything that a recipe decides. Trivially copyable; all text is static.
 struct RecipeTable {
   Device device = Device::cpu;
-  int stage = -1;                ///< the ZeRO stage; -1: none, rows have the name of the sharding
-  DType precision = DType::f32;  ///< how products are computed; the only field where tf32 and pieces appear
+  int stage = -1;                ///< the ZeRO stage; -1: none, and rows are named after the sharding
+  DType precision = DType::f32;  ///< how products are computed; only this can be tf32, bf16x6 or bf16x3
   DTypes types{};
   PlacementTable placement{};
   LossScaleKind loss_scale = LossScaleKind::none;
@@ -223,8 +223,8 @@ struct RecipeTable {
 
 static_assert(std::is_trivially_copyable_v<RecipeTable>);
 
-/// Whether the optimizer keeps master weights apart from the parameters: in another format or another place,
-/// or where a rank has more of them than of the parameters.
+/// Whether the optimizer keeps master weights separate from the parameters: in another format or memory, or
+/// because a rank holds more of them than of the parameters.
 constexpr bool has_separate_master(RecipeTable const& recipe) {
   Placement const &master = recipe.placement.master, &parameters = recipe.placement.parameters;
   return recipe.types.master != recipe.types.parameter || master.tier != parameters.tier ||
@@ -233,7 +233,7 @@ constexpr bool has_separate_master(RecipeTable const& recipe) {
 
 namespace detail {
 
-/// The recipe table after applying these policies in order. The policies are valid and in slot order.
+/// The recipe table after applying these policies in order. The policies must be valid and in slot order.
 template <class... Policies>
 constexpr RecipeTable describe_all() {
   RecipeTable recipe;
@@ -243,8 +243,8 @@ constexpr RecipeTable describe_all() {
 
 }  // namespace detail
 
-/// A resolved recipe: one policy for every slot, in the order of the list of slots, defaults spelled out. Two
-/// sets of policies that mean the same are the same Config. Made by `Resolved` only.
+/// A resolved recipe: one policy for every slot, in slot order, with defaults spelled out. Sets of policies
+/// with the same meaning are the same Config. Only `Resolved` makes it.
 template <class... Policies>
 struct Config {};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library offers on GPUs.
+// Provides the library's functions for GPUs.
 #include "tessera/backend/cuda/products/measured_plans.cuh"
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/devices.hpp"
@@ -49,7 +49,7 @@ DeviceFacts facts_of_gpus() {
   return facts;
 }
 
-/// Chosen from as long as it lives.
+/// Makes measured plans available while it lives.
 class InstalledPlans final : public ProductPlans {
  public:
   explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { plans_.install(); }

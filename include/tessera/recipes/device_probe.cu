@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured of GPUs themselves.
+// Measures GPUs for train/device_probe.hpp.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -17,7 +17,7 @@ inline namespace v0 {
 namespace detail {
 namespace {
 
-/// FLOP/s of y = x w with n x n matrices of T; nothing where there is no room for them.
+/// The rate of y = x w with n x n matrices of T, in FLOP/s; nullopt if they do not fit in memory.
 template <class T>
 std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   struct Current {
@@ -32,7 +32,7 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   for (cuda::Spare const* spare : {&x, &w, &y, &workspace})
     if (!spare->get()) return std::nullopt;
   Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), room}, nullptr, math);
-  // Zeros would cost less power, and so run at higher clocks than what a model multiplies.
+  // Zeros would draw less power than a model's values, and so run at higher clocks.
   auto const fill = [&](cuda::Spare const& to, std::uint32_t seed) {
     cuda::fill_operand<<<static_cast<unsigned>((n * n + 255) / 256), 256, 0, context.stream()>>>(
         cuda::data_type<T>, n * n, seed, to.get());
@@ -61,7 +61,7 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   return least > 0.0 ? std::optional(2.0 * size * size * size / (least * 1e-3)) : std::nullopt;
 }
 
-/// Large enough to fill any GPU, and milliseconds on most.
+/// Uses sizes that fill any GPU and take only milliseconds on most.
 std::optional<double> measured_product_rate(RecipeTable const& recipe) {
   Math const math = Math::of(recipe);
   switch (recipe.types.activation) {
@@ -93,7 +93,7 @@ std::optional<double> product_rate(RecipeTable const& recipe) {
   std::optional<double>& rate = known[std::string(recipe.names.precision)];
   try {
     if (!rate) rate = detail::measured_product_rate(recipe);
-  } catch (Error const&) {  // a figure beside others: runs say themselves what is wrong
+  } catch (Error const&) {  // only a figure for reports; runs report their own errors
   }
   return rate;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sources of tessera::recipes know of each other: what the library offers of each device.
+// Declares what the library offers for each device, for the sources of tessera::recipes.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// A trainer by the engine of one place and type; each is a source of its own (engine.hpp).
+/// Makes a trainer with the engine of one place and type. Each engine has its own source (engine.hpp).
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options);
 
-/// Reports a training step without memory for it, and returns its plan.
+/// Reports a training step without allocating its memory, and returns its plan.
 template <class Place, class T>
 StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                        StepShape const& shape, Recorder& recorder, StepObserver const& observer);
@@ -50,7 +50,7 @@ auto in_type_of(RecipeTable const& recipe, F&& by) {
               "no engine computes in " + std::string(name_of(recipe.types.activation)));
 }
 
-/// The engine for the format that a recipe computes in.
+/// Makes a trainer with the engine for the format in which a recipe computes.
 template <class Place>
 std::unique_ptr<AnyTrainer> make_engine_on(AnyModel const& model, CheckedRecipe const& recipe,
                                            comm::Comm comm, TrainerOptions const& options) {
@@ -70,11 +70,11 @@ struct DeviceRecipes {
                                       TrainerOptions const& options);
   StepPlan (*record)(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                      StepShape const& shape, Recorder& recorder, StepObserver const& observer);
-  int (*devices)();  ///< of this machine
-  void (*need)();    ///< throws where none of them can be used
+  int (*devices)();  ///< number of devices in this machine
+  void (*need)();    ///< throws if none can be used
   std::vector<int> (*default_ranks)();
   DeviceFacts (*facts)();
-  MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< with a device there
+  MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< needs a device
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
   std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
 };
@@ -84,7 +84,7 @@ void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptio
 /// NCCL's version, empty in a library that was built without it.
 std::string nccl_version();
 
-/// The GPU's, or null in a library that was built without CUDA.
+/// The recipes of GPUs, or null in a library that was built without CUDA.
 DeviceRecipes const* cuda_recipes();
 
 }  // namespace detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a source of tessera::recipes compiles: the engine of one place and type, and the operations that every
-// model calls (compiled_model.hpp).
+// Defines what each engine source of tessera::recipes compiles: the engine of one place and type, and the
+// operations that every model calls (compiled_model.hpp).
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// The functions of a model for a place, with adapters. Throws Error(unsupported) where it has none.
+/// The functions of a model for a place, with adapters. Throws Error(unsupported) if the model has none.
 template <class Place, class T>
 ErasedModel<Place, T> erased(AnyModel const& model) {
   UnitFunctions<Place, T> functions = model.functions<Place, T>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine in double on a GPU, and what models call there.
+// Compiles the engine in double on a GPU, and the operations that models call there.
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/engine.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine in float on the CPU, and what models call there.
+// Compiles the engine in float on the CPU, and the operations that models call there.
 #include "tessera/recipes/engine.hpp"
 
 namespace tessera {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2's functions for every engine, and its entry in the list of families.
+// Compiles GPT-2's functions for every engine, and defines its entry in the list of families.
 #include "tessera/nn/gpt2.hpp"
 
 #include "tessera/recipes/model_functions.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLaMA's functions for every engine, and its entry in the list of families.
+// Compiles LLaMA's functions for every engine, and defines its entry in the list of families.
 #include "tessera/nn/llama.hpp"
 
 #include <string>
@@ -14,8 +14,8 @@ TESSERA_LIBRARY_FUNCTIONS(Llama)
 
 namespace {
 
-/// Newer files have an object rope_parameters; older ones rope_theta, and a rope_scaling, which counts first
-/// unless it is empty.
+/// Newer files have an object rope_parameters. Older ones have rope_theta and rope_scaling. A rope_scaling
+/// that is not empty takes precedence.
 void read_rotary(HubConfig& config, ModelSpec& sizes) {
   bool const older = config.has("rope_scaling") && config.find("rope_scaling")->json != "{}";
   std::string const in = older ? "rope_scaling" : "rope_parameters";
@@ -34,7 +34,7 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
   sizes.set("rope_factor", config.real(in + ".factor"));
   sizes.set("rope_low_frequency", config.real(in + ".low_freq_factor"));
   sizes.set("rope_high_frequency", config.real(in + ".high_freq_factor"));
-  std::string const beside = "original_max_position_embeddings";  // counts before the one within
+  std::string const beside = "original_max_position_embeddings";  // takes precedence over the object's own
   std::string const original = config.has(beside) ? beside : in + "." + beside;
   sizes.set("rope_positions",
             config.has(original) ? config.whole(original) : static_cast<double>(sizes.positions));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lists of registered recipes and of model families, and the way from a table to the engine that runs it.
+// Lists the registered recipes and the model families, and finds the engine that runs a recipe's table.
 #include <algorithm>
 #include <cctype>
 #include <deque>
@@ -28,7 +28,7 @@ std::vector<RecipeTable> const& registered_recipes() {
               parse_recipe({.sharding = sharding, .precision = precision, .offload = offload});
           if (broken_rule(table) || unsupported_reason(table) || uses_files(table.placement)) continue;
           if (table.precision != DType::f64)
-            tables.push_back(table);  // it checks gradients, and races nobody
+            tables.push_back(table);  // fp64 serves to check gradients, not to compare
         }
     return tables;
   }();
@@ -53,7 +53,7 @@ class FamilyRegistry {
     for (ModelFamily const& family : families_) found.push_back(&family);
     return found;
   }
-  /// Adds the family after `check` has compared it with each family that is there. `check` throws to refuse.
+  /// Adds the family after `check` has compared it with each known family. `check` throws to refuse.
   template <class Check>
   void add(ModelFamily family, Check&& check) {
     std::lock_guard const lock(mutex_);
@@ -174,7 +174,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
              : real                   ? HubValue(sizes.number(number))
                                       : sizes.whole(number));
   }
-  // What is written is fp32, by the names that older and newer readers look for.
+  // Weights are written in fp32. Older readers look for the first key, newer ones for the second.
   add("torch_dtype", "float32");
   add("dtype", "float32");
   if (sizes_alone) return entries;
@@ -300,7 +300,7 @@ MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
   StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
   shape.own_memory = info_of(recipe.device).own_memory;
-  if (recipe.device == Device::cuda)  // in a library without its backend too
+  if (recipe.device == Device::cuda)  // also in a library without its backend
     shape.workspace_bytes =
         static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
   shape.max_steps_in_flight = info_of(recipe.device).max_steps_in_flight;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands for cuda.cu and device_probe.cu in a library that was built without CUDA.
+// Replaces cuda.cu and device_probe.cu in a library that is built without CUDA.
 #include "tessera/fwd.hpp"
 #include "tessera/train/device_probe.hpp"
 
@@ -8,7 +8,7 @@ inline namespace v0 {
 namespace detail {
 
 struct DeviceRecipes;
-DeviceRecipes const* cuda_recipes();  // as devices.hpp declares it, which is not needed here
+DeviceRecipes const* cuda_recipes();  // declared in devices.hpp, which is not needed here
 DeviceRecipes const* cuda_recipes() { return nullptr; }
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands for gpus.cu in a library that was built without NCCL.
+// Replaces gpus.cu in a library that is built without NCCL.
 #include "tessera/recipes/devices.hpp"
 
 namespace tessera {

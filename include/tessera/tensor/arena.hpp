@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One range of memory per tier and rank, sized by the plan before step 1 and never grown.
+// Provides arenas: one memory range per tier and rank, sized by the plan before step 1 and never grown.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ inline namespace v0 {
 
 /// Every buffer of an arena starts at a multiple of this, in bytes.
 inline constexpr std::int64_t arena_alignment = 256;
-/// What is read from a disk or written there starts at a multiple of this, in the file and in memory, and so
-/// do its bytes.
+/// Disk reads and writes start at a multiple of this, in the file and in memory. Their sizes are multiples
+/// too.
 inline constexpr std::int64_t disk_block = 4096;
 
 /// `value` rounded up to a multiple of `step`.
@@ -30,9 +30,9 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-/// Owns one zeroed range of memory of a kind. `view` hands out parts at planned offsets and remembers the
-/// highest byte handed out, so that a plan can be held against what was really used. `Memory` maps bytes and
-/// gives them back; its `map` throws Error(out_of_memory).
+/// Owns one zeroed memory range of one kind. `view` returns parts at planned offsets and records the highest
+/// byte in use, so that the plan can be compared with the actual use. `Memory` maps and unmaps bytes; its
+/// `map` throws Error(out_of_memory).
 template <class Memory>
 class Arena {
  public:
@@ -49,15 +49,16 @@ class Arena {
     if (base_) Memory::unmap(base_, bytes_);
   }
 
-  /// Bytes that an arena may take now.
+  /// The bytes available for an arena now.
   static std::int64_t available() { return Memory::available(); }
 
   std::int64_t bytes() const { return bytes_; }
-  /// The end of the highest part handed out so far, as the plan counts it.
+  /// The end of the highest part returned so far, rounded up as in the plan.
   std::int64_t high_water() const { return high_water_; }
   std::byte* base() const { return base_; }
 
-  /// The part [offset, offset + bytes). Asking beyond the end is a defect of the plan and throws.
+  /// Returns the part [offset, offset + bytes). Throws Error(failed) beyond the end, which means a bug in the
+  /// plan.
   std::byte* view(std::int64_t offset, std::int64_t bytes) {
     if (offset < 0 || bytes < 0 || round_up(offset + bytes, arena_alignment) > bytes_)
       throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset, " to ",
@@ -78,7 +79,7 @@ class Arena {
   std::int64_t high_water_ = 0;
 };
 
-/// Host memory whose pages are touched on first use, in huge pages where the system offers them.
+/// Host memory whose pages are allocated on first use, as huge pages if the system offers them.
 struct HostMemory {
   static constexpr std::int64_t granularity = 4096;
 
@@ -98,7 +99,7 @@ struct HostMemory {
 };
 using HostArena = Arena<HostMemory>;
 
-/// Addresses without memory: what they point at must not be touched.
+/// Reserves addresses without memory. They must not be dereferenced.
 struct AddressSpace {
   static constexpr std::int64_t granularity = 4096;
 
@@ -124,12 +125,12 @@ struct memory_of<Cpu> {
   using device = HostMemory;
   using host = HostMemory;
 };
-/// Whether a device's memory is another than the host's.
+/// Whether a device has memory other than the host's.
 template <class Place>
 inline constexpr bool has_own_memory = !std::is_same_v<typename memory_of<Place>::device, HostMemory>;
 }  // namespace detail
 
-/// The arena of a device's own memory, and that of the host memory which a step on that device offloads to.
+/// The arena for a device's own memory, and the arena for host memory that a step on that device offloads to.
 template <class Place>
 using DeviceArena = Arena<typename detail::memory_of<Place>::device>;
 template <class Place>

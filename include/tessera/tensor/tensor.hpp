@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A view: a pointer, a shape and, in its type, the place. Memory belongs to arenas.
+// Defines Tensor, a view: a pointer, a shape and, in its type, the place. Arenas own the memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tessera {
 inline namespace v0 {
 
 /// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An
-/// empty tensor has no data and stands for "not given".
+/// empty tensor has no data and means "not given".
 template <class T, class Place = Cpu>
 class Tensor {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the gradients of a model: every parameter against central differences of the loss, and a step in
-// which memory holds poison before each unit writes it. For tests; the door does not include it.
+// Checks a model's gradients: compares every parameter with central differences of the loss, and runs a step
+// in which memory holds poison before each unit writes it. For tests; tessera.hpp does not include it.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace tessera {
 inline namespace v0 {
 namespace testing {
 
-/// One parameter's gradient where it agrees worst with the loss: what it foretells of the loss when the
-/// parameter changes a little, and what the loss really does.
+/// The worst error of one parameter's gradient: the change of the loss that the gradient predicts for a small
+/// change of the parameter, and the change that is measured.
 struct GradientDifference {
   std::string parameter;
   std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
@@ -34,16 +34,16 @@ struct GradientDifference {
   double measured = 0.0;
   double error = -1.0;  ///< |foretold - measured| / (|foretold| + 1e-6)
 
-  /// Central differences in double agree to 1e-9 or so; a gradient that is wrong anywhere does not.
+  /// Central differences in double agree to about 1e-9; with a wrong gradient they do not.
   bool right() const { return error < 1e-6; }
 };
 
 /// What check_gradients found.
 struct GradientReport {
   std::vector<GradientDifference> differences;  ///< every trained parameter's worst, in the model's order
-  std::vector<std::string> faults;              ///< what no unit wrote, what was computed from such memory
+  std::vector<std::string> faults;              ///< values not written, or computed from unwritten memory
   double norm = 0.0;                            ///< of all gradients as the units wrote them
-  StepReport step;                              ///< of the trainer that took them: its loss and norm
+  StepReport step;                              ///< of the trainer that computed them: its loss and norm
 
   bool right() const {
     return faults.empty() && std::all_of(differences.begin(), differences.end(),
@@ -67,15 +67,15 @@ inline std::ostream& operator<<(std::ostream& out, GradientReport const& report)
 
 namespace detail {
 
-/// What a Probed model was told to do, and what it saw.
+/// The mode of a Probed model, and what it found.
 struct GradientProbe {
-  /// What tensors hold before the unit that is to write them runs; NaN also marks what is computed from it.
+  /// What a tensor holds before its unit writes it. NaN also marks values that are computed from it.
   enum class Mode { none, not_a_number, number, lost_partials } mode = Mode::none;
-  /// A tensor in which poison was left.
+  /// A tensor that still holds poison.
   struct Finding {
     std::string where, what, reads;
     std::int64_t first = 0, count = 0, elements = 0;
-    bool written = false;  ///< it is no longer the poison, but was computed from poison
+    bool written = false;  ///< the poison is overwritten, but by values computed from poison
 
     bool same_place(Finding const& other) const { return where == other.where && what == other.what; }
   };
@@ -115,13 +115,13 @@ struct GradientProbe {
     return mode == Mode::number ? value == static_cast<Value>(poison())
                                 : std::isnan(static_cast<double>(value));
   }
-  /// Once for all micro-batches.
+  /// Records a finding once for all micro-batches.
   void note(Finding const& finding) {
     bool const known = std::any_of(findings.begin(), findings.end(),
                                    [&](Finding const& earlier) { return earlier.same_place(finding); });
     if (!known) findings.push_back(finding);
   }
-  /// Notes the poison in the first `elements` of a tensor and takes it out, so that one mistake is one
+  /// Records the poison in the first `elements` of a tensor and removes it, so that one mistake gives one
   /// finding.
   template <class View, class Counts>
   void inspect(View const& view, std::int64_t elements, std::string const& where, std::string const& what,
@@ -137,8 +137,8 @@ struct GradientProbe {
   }
 };
 
-/// A model that does what M does, and spoils and inspects the tensors of each unit. On the CPU, where an
-/// operation is done when its call returns.
+/// Runs M, and spoils and inspects the tensors of each unit. CPU only: an operation is done when its call
+/// returns.
 template <class M>
 class Probed {
  public:
@@ -225,7 +225,7 @@ class Probed {
   bool trained(int unit, int parameter) const {
     return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
   }
-  /// What this segment is to write.
+  /// Spoils the tensors that this segment must write.
   void spoil_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
                  auto const& statistics) const {
     for (std::size_t index = 0; index < specs.size(); ++index) {
@@ -234,7 +234,8 @@ class Probed {
       probe_->spoil(statistics[index]);
     }
   }
-  /// Where the first of the two backward verbs has them. What borrowers left may lie in a gradient already.
+  /// Spoils the gradients in the first backward function that gets them. Skips borrowed parameters, because
+  /// borrowers may already have written there.
   template <class Place, class T>
   void spoil_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {
@@ -248,7 +249,7 @@ class Probed {
                std::string const& reads) const {
     probe_->inspect(view, view.elements(), where, what, reads, [](std::int64_t) { return true; });
   }
-  /// The tensors of a unit that still hold poison: what is computed from them is poison too.
+  /// Names the unit's tensors that still hold poison. Values computed from them are poison, too.
   template <class Place, class T>
   std::string spoilt_tensors(int unit, Pass<Place, T> const& pass) const {
     std::string names;
@@ -267,7 +268,7 @@ class Probed {
     list(probe_->unit(unit).backward, pass.backward_values, pass.backward_statistics, "backward");
     return names;
   }
-  /// Where borrowers left NaN, the whole gradient of the owner is NaN, or the owner did not add it.
+  /// Checks that the owner adds the gradients of borrowers. If they are NaN, its whole gradient must be NaN.
   template <class View>
   void demand_partials(View const& gradient, std::int64_t elements, std::string const& where,
                        std::string const& name) const {
@@ -283,7 +284,8 @@ class Probed {
   std::shared_ptr<GradientProbe> probe_;
 };
 
-/// Weights that are no model's initial ones: norms near 1, everything else up to 0.3, biases included.
+/// Test weights that are unlike a model's initial ones: norms near 1, all others within 0.3 of 0, biases
+/// included.
 inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, std::int64_t element) {
   auto const word = philox4x32({{static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(unit),
                                  static_cast<std::uint32_t>(parameter), 3u}},
@@ -293,7 +295,7 @@ inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, st
   return (spec.init.kind == Init::Kind::ones ? 1.0f : 0.0f) + 0.3f * uniform;
 }
 
-/// A small change of one parameter: of one element, or of all.
+/// A small change of one element of a parameter, or of all elements.
 struct Perturbation {
   int unit = -1, parameter = -1;
   std::int64_t element = -1;  ///< -1: all elements, each with its own sign
@@ -306,7 +308,7 @@ struct Perturbation {
   }
 };
 
-/// Two micro-batches of tokens without meaning; one target in four is masked.
+/// Two micro-batches of random tokens. One target in four is masked.
 inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   Batch batch;
   batch.accumulation = 2;
@@ -321,7 +323,7 @@ inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   return batch;
 }
 
-/// One sentence for a finding.
+/// Describes a finding in one sentence.
 inline std::string sentence_of(GradientProbe::Finding const& finding) {
   std::string const some = std::to_string(finding.count) + " of the " + std::to_string(finding.elements) +
                            " elements, the first being " + std::to_string(finding.first) + ", of ";
@@ -336,19 +338,20 @@ inline std::string sentence_of(GradientProbe::Finding const& finding) {
 
 namespace testing {
 
-/// Trains nothing. Takes the gradients of one step of `Trainer<M, Precision<double>>` over two micro-batches
-/// of this shape, at weights of its own, and compares every trained parameter with central differences of
-/// `evaluate`: along a direction that touches all its elements, and at three elements alone. Then the step
-/// runs again with NaN in every output, gradient, tied gradient, saved and backward tensor before its unit
-/// runs: what is NaN afterwards was not written, or came from what was not. Evaluates the loss eight times a
-/// parameter: for the smallest sizes that a model has.
+/// Checks the gradients of a model without training it. Takes the gradients of one step over two
+/// micro-batches of this shape, by `Trainer<M, Precision<double>>` at fixed test weights. Compares every
+/// trained parameter with central differences of `evaluate`: along a direction that touches all its elements,
+/// and at three single elements. Then runs the step again with NaN in every output, gradient, tied gradient,
+/// saved and backward tensor before its unit runs. A value that is NaN afterwards was not written, or was
+/// computed from unwritten memory. Evaluates the loss eight times per parameter, so use the smallest sizes
+/// that the model allows.
 template <Model M>
 GradientReport check_gradients(M const& model, MicroBatch shape) {
   using Mode = detail::GradientProbe::Mode;
   auto const probe = std::make_shared<detail::GradientProbe>(model.units(shape));
   detail::check_segments(probe->units, detail::member_without_segment<M, Pass<Cpu, double>>());
   Batch const batch = detail::probe_batch(shape, static_cast<std::int64_t>(model.vocabulary()));
-  TrainerOptions options;  // a step that leaves the weights alone
+  TrainerOptions options;  // a step that does not change the weights
   options.learning_rate = options.weight_decay = 0.0;
   options.batch = batch.batch;
   options.sequence = batch.sequence;
@@ -380,7 +383,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
       }
   report.norm = std::sqrt(report.norm);
 
-  // In NaN everything that comes from it shows; a number tells what was not written from what was computed.
+  // NaN spreads to everything computed from it. A number tells unwritten values from computed ones.
   probe->start(Mode::not_a_number);
   (void)trainer.step(batch).get();
   auto findings = std::move(probe->findings);
@@ -418,7 +421,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
       for (std::int64_t const element : {std::int64_t{-1}, std::int64_t{0}, size / 2, size - 1}) {
         detail::Perturbation const up{unit, index, element, 0x1p-16f}, down{unit, index, element, -0x1p-16f};
         GradientDifference one{spec.name, element};
-        for (std::int64_t i = 0; i < size; ++i) {  // with the change that fp32 weights really make
+        for (std::int64_t i = 0; i < size; ++i) {  // uses the actual change of fp32 weights
           float const at = detail::probe_weight(spec, unit, index, i);
           one.foretold +=
               gradient[static_cast<std::size_t>(i)] * (static_cast<double>(at + up.of(unit, index, i)) -

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model whose type is chosen at run time: what trainers, plans and programs ask of it, and its functions
-// for every engine of tessera::recipes.
+// Defines AnyModel, a model whose type is chosen at run time. It holds what trainers, plans and programs need
+// of the model, and the model's functions for every engine of tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// A model's functions for every place and type that engines are compiled for; null where it has none.
+/// A model's functions for every place and type that engines are compiled for; null where the model has none.
 using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, double>,    //
                                   UnitFunctions<Cpu, half>, UnitFunctions<Cpu, bfloat16>,   //
                                   UnitFunctions<Cuda, float>, UnitFunctions<Cuda, double>,  //
@@ -27,11 +27,11 @@ using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, 
 
 }  // namespace detail
 
-/// A model without its type, made by any_model (compiled_model.hpp) or by a family. Cheap to copy: copies
-/// share what never changes.
+/// Wraps a model and hides its type. Made by any_model (compiled_model.hpp) or by a family. Copies are cheap,
+/// because they share content that never changes.
 class AnyModel {
  public:
-  /// No model; it can only be asked whether it is one.
+  /// Holds no model. Only the conversion to bool may be called.
   AnyModel() = default;
   template <Model M>
   AnyModel(M model, detail::ModelFunctions const& functions) : AnyModel() {
@@ -55,10 +55,10 @@ class AnyModel {
   std::int64_t vocabulary() const { return content_->vocabulary; }
   std::int64_t positions() const { return content_->positions; }
   std::int64_t parameters() const { return parameter_count(units({1, 1})); }
-  /// Of training, for utilisation: what the model's member of this name says, else six a parameter.
+  /// Training FLOPs per token, for utilisation: the model's member of this name, else 6 per parameter.
   double flops_per_token(std::int64_t sequence) const { return content_->flops_per_token(sequence); }
 
-  /// For engines: the model itself, and its functions.
+  /// For engines: the model object and its functions.
   std::shared_ptr<void const> const& object() const { return content_->object; }
   template <class Place, class T>
   UnitFunctions<Place, T> const& functions() const {

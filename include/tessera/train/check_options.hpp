@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which numbers of a run can be.
+// Checks the ranges of a run's numbers.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Checks the numbers that belong together; throws Error(config) with the number and its range.
+/// Checks the options' ranges and the rules between them. Throws Error(config) with the number and its range.
 inline void check_options(TrainerOptions const& options, std::int64_t positions) {
   auto const fail = [](std::initializer_list<Word> words) {
     throw_error(ErrorKind::config, {"options: ", sentence(words)});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a model's type to an AnyModel, in the one source that compiles the model's functions. Operations are
-// compiled once with the engines, in tessera::recipes, so a model costs seconds, and those for GPUs need no
-// nvcc.
+// Makes an AnyModel from a model's type, in the source file that compiles the model's functions. Operations
+// are compiled once with the engines, in tessera::recipes. So a model compiles in seconds, and its GPU
+// functions need no nvcc.
 #pragma once
 
 #include <tuple>
@@ -18,8 +18,9 @@
 namespace tessera {
 inline namespace v0 {
 
-// The operations that models are made of, for one place and type: `extern` where models are compiled, nothing
-// where engines are. One that is not in the list is compiled with the model that uses it.
+// Lists the operations that models call, for one place and type. `prefix` is `extern` where models are
+// compiled and empty where engines are compiled. An operation that is not listed is compiled with the model
+// that uses it.
 #define TESSERA_OPERATIONS(prefix, P, T)                                                                     \
   namespace ops {                                                                                            \
   prefix template void begin_row_sums<T, P>(Context<P>&);                                                    \
@@ -51,7 +52,7 @@ inline namespace v0 {
   prefix template void cross_entropy(Context<P>&, Tensor<T, P>, std::int64_t, Tensor<std::int32_t const, P>, \
                                      Tensor<compute_t<T>, P>, bool, compute_t<T> const*);                    \
   }
-// Sums of 16-bit values are fp32, so a gradient is either.
+// Sums of 16-bit values are fp32, so a gradient can have either type.
 #define TESSERA_OPERATIONS_16_BIT(prefix, P, T)                                                          \
   TESSERA_OPERATIONS(prefix, P, T)                                                                       \
   namespace ops {                                                                                        \
@@ -88,8 +89,8 @@ UnitFunctions<Place, T> library_functions();
 
 }  // namespace detail
 
-/// The model for trainers whose recipe is chosen at run time, with its functions compiled here for the places
-/// that are named, or for all of tessera::recipes.
+/// Wraps a model for trainers whose recipe is chosen at run time. Compiles its functions here, for the named
+/// places or for all places of tessera::recipes.
 template <class... Places, Model M>
 AnyModel any_model(M model) {
   detail::ModelFunctions functions;
@@ -97,7 +98,7 @@ AnyModel any_model(M model) {
     (detail::add_all_functions<M, Places>(functions), ...);
   } else {
     detail::add_all_functions<M, Cpu>(functions);
-#if defined(TESSERA_RECIPES_CUDA)  // the target tessera::recipes says it of a library with GPUs
+#if defined(TESSERA_RECIPES_CUDA)  // the target tessera::recipes defines it in a library with GPUs
     detail::add_all_functions<M, Cuda>(functions);
 #endif
   }

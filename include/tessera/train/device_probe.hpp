@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a GPU reaches and what this process holds there, measured, for reports. Compiled in tessera::recipes.
+// Measures a GPU's product rate and the memory that this process holds there, for reports. Compiled in
+// tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// FLOP/s of one large product on the first GPU, by the library's own product in a recipe's precision: the
-/// best of five after two to warm up, on random values. Measured when it is first asked for, in some
-/// milliseconds and up to 700 MB of the GPU, and remembered; any thread may ask. Nothing on the CPU, and
-/// where it failed.
+/// Measures the rate of one large matrix product on the first GPU, in FLOP/s, with the library's own product
+/// in the recipe's precision. Takes the best of five runs after two warm-up runs, on random values. The first
+/// call takes some milliseconds and up to 700 MB of the GPU; later calls return the same result. Any thread
+/// may call it. Returns nullopt on the CPU or if the measurement failed.
 std::optional<double> product_rate(RecipeTable const& recipe);
 
-/// Bytes of a GPU that the arenas of this process hold now; nothing in a library without that device.
+/// Bytes of a GPU that the arenas of this process hold now; nullopt if this library lacks the device.
 std::optional<std::int64_t> allocated_bytes(Device device, int index);
 
 }  // namespace v0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where two runs part: a recording of every micro-batch gradient, gradient and weight, and the first that
-// differs.
+// Finds the first difference between two runs. Records every micro-batch gradient, gradient and weight, and
+// compares the recordings.
 #pragma once
 
 #include <bit>
@@ -23,13 +23,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Records what a run's steps produce, in blocks of shard_alignment elements, under names that depend on no
-/// sharding, world or accumulation, so that any two runs over the same global batches can be compared. All
-/// ranks of a run share one trace. Keeps 8 bytes for every value of every micro-batch: for small models and
-/// few steps.
+/// Records what a run's steps produce, in blocks of shard_alignment elements. The names of blocks do not
+/// depend on sharding, world or accumulation, so any two runs over the same global batches can be compared.
+/// All ranks of a run share one trace. Keeps 8 bytes for every value of every micro-batch, so use it only for
+/// small models and few steps.
 class StepTrace {
  public:
-  /// What one rank gives to `observe`. The trace must outlive the trainer.
+  /// Makes the observer that one rank passes to `observe`. The trace must outlive the trainer.
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
@@ -64,8 +64,8 @@ class StepTrace {
     };
   }
 
-  /// One line about the first tensor, in the order of the step, that is not the same in both runs to the bit;
-  /// nothing when all are. Says so too when ranks of one run hold different copies.
+  /// Returns one line about the first tensor, in step order, whose bits differ between the runs; nullopt if
+  /// none does. Also reports ranks of one run that hold different copies.
   friend std::optional<std::string> first_divergence(StepTrace const& a, StepTrace const& b) {
     for (StepTrace const* run : {&a, &b})
       if (!run->copies_differ_.empty()) return run->copies_differ_;
@@ -83,10 +83,10 @@ class StepTrace {
 
  private:
   enum Phase : int { micro_gradient, gradient, weights };
-  /// step, phase, micro-batch of the global batch, flat group in the order of the phase.
+  /// Step, phase, micro-batch of the global batch, and flat group in the order of the phase.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
   using Block =
-      std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // and the number of the block
+      std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // a Place and the number of the block
 
   void record(StepPlan const& plan, Place const& place, Flat of, Range part, DType type,
               std::byte const* data) {
@@ -117,7 +117,7 @@ class StepTrace {
                                         std::vector<double> const& b) const {
     for (std::size_t index = 0; index < a.size(); ++index) {
       if (std::bit_cast<std::uint64_t>(a[index]) == std::bit_cast<std::uint64_t>(b[index])) continue;
-      if (std::isnan(a[index]) && std::isnan(b[index])) continue;  // their bits are no result
+      if (std::isnan(a[index]) && std::isnan(b[index])) continue;  // the bits of a NaN mean nothing
       char text[64];
       std::snprintf(text, sizeof text, ": %.17g against %.17g", a[index], b[index]);
       return name(key, std::get<4>(key) * shard_alignment + static_cast<std::int64_t>(index)) + text;
@@ -146,7 +146,7 @@ class StepTrace {
     UnitSpec unit;
     UnitLayout layout;
   };
-  std::vector<Lies> flats_;  // by number
+  std::vector<Lies> flats_;  // by the flat group's number
   std::string copies_differ_;
 };
 

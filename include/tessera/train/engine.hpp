@@ -35,21 +35,21 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One rank's trainer of one device and one number format: its memory, its state and its steps. Not copyable.
-/// Used by one thread at a time, except where StateAccess says otherwise.
+/// One rank's trainer on one device and in one number format: its memory, its state and its steps. Not
+/// copyable. Only one thread may use it at a time, except where StateAccess says otherwise.
 template <class Place, class T>
 class Engine : public AnyTrainer, private StateAccess {
  public:
-  /// Refuses what does not fit (Error(out_of_memory)) before anything is allocated; compares the schedule's
-  /// hash over all ranks; fills the weights from the seed.
-  /// `open` makes the file of a recipe that keeps state in one; null elsewhere.
+  /// Throws Error(out_of_memory) for a run that does not fit, before it allocates anything. Compares the
+  /// schedule's hash over all ranks, and fills the weights from the seed. `open` opens the file of a recipe
+  /// that keeps state in one; null otherwise.
   Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe, TrainerOptions const& options,
          comm::Comm comm, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
-  /// Waits for the steps under way, or, when a rank is lost, for the end of the communicator. Tickets that
-  /// were not read can no longer be.
+  /// Waits for running steps, or for the end of the communicator if a rank is lost. Unread tickets can no
+  /// longer be read afterwards.
   ~Engine() override {
     abandon_readbacks();
     rest();
@@ -59,7 +59,7 @@ class Engine : public AnyTrainer, private StateAccess {
   Ticket step(Batch const& batch, bool stop) override;
   double evaluate(Batch const& batch) override;
   void settle() override { store_.settle(); }
-  /// Throws Error(unsupported) where the host cannot read a step's buffers.
+  /// Throws Error(unsupported) if the host cannot read a step's buffers.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
       throw_error(ErrorKind::unsupported,
@@ -68,7 +68,7 @@ class Engine : public AnyTrainer, private StateAccess {
                    "with On<Cpu>"});
     observer_ = std::move(observer);
   }
-  /// A graph is captured anew for the first timed step.
+  /// The first timed step captures a new graph.
   void time_entries(EntryTimer* timer) override { timer_ = timer; }
   void fill(ParameterSource const& source) override { fill(source, nullptr); }
   void collect_pieces(ParameterSink const& sink) override {
@@ -134,14 +134,14 @@ class Engine : public AnyTrainer, private StateAccess {
 
   using Clock = std::chrono::steady_clock;
 
-  /// A step on its way: what is known at once, and where the rest arrives.
+  /// A running step: what is known at once, and where the rest will arrive.
   struct Readback final : PendingStep {
     StepReport const& wait() override {
       if (engine) engine->read_back(*this);
       if (failure) std::rethrow_exception(failure);
       return report;
     }
-    Engine* engine = nullptr;  ///< null: read
+    Engine* engine = nullptr;  ///< null: already read
     int slot = 0;
     StepReport report;
     std::exception_ptr failure;
@@ -159,7 +159,7 @@ class Engine : public AnyTrainer, private StateAccess {
   void read_back(Readback& readback);
   void begin_timing() {
     if constexpr (slots > 0)
-      for (auto const& readback : readbacks_)  // the events of one timed step serve the next
+      for (auto const& readback : readbacks_)  // the next timed step reuses the events
         if (readback && readback->engine) read_back(*readback);
     settle();
     context_.begin_timing(*timer_, plan_.train.schedule.instances());
@@ -187,11 +187,11 @@ class Engine : public AnyTrainer, private StateAccess {
   std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
   comm::Traffic traffic_;                      // of the last step whose schedule was walked
-  std::optional<Clock::time_point> last_end_;  // of a step, where steps are done at once
+  std::optional<Clock::time_point> last_end_;  // of a step; only where a step is done when its call returns
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
-  HostArena staging_;  // for checkpoints, where the plan has no memory for them
+  HostArena staging_;  // for checkpoints, if the plan has no memory for them
 };
 
 template <class Place, class T>
@@ -243,7 +243,7 @@ void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* 
       }
 }
 
-/// No later update comes before the copies.
+/// Later updates wait for the copies.
 template <class Place, class T>
 void Engine<Place, T>::take_snapshot() {
   settle();
@@ -298,7 +298,8 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   }
 }
 
-/// With other ranks in this step already, a batch that cannot be used ends the run.
+/// Checks a batch. With several ranks, an invalid batch ends the run, because others may already be in this
+/// step.
 template <class Place, class T>
 void Engine<Place, T>::admit(Batch const& batch, int accumulation) {
   try {
@@ -320,7 +321,7 @@ void Engine<Place, T>::load(Batch const& batch) {
   context_.upload(to + half_way, batch.targets.data(), bytes);
 }
 
-/// What the scalars of a finished step say; throws Error(diverged) when the run cannot go on.
+/// Copies a finished step's scalars to its report. Throws Error(diverged) if the run cannot go on.
 template <class Place, class T>
 void Engine<Place, T>::conclude(StepReport& report, StepState const& state) const {
   report.step = state.attempted;
@@ -352,8 +353,8 @@ void Engine<Place, T>::diverge(StepReport const& report, StepState const& state)
               transport_.rank(), report.overflow);
 }
 
-/// Keeps what is being handled for every later step. The others wait for this rank, which may read the ticket
-/// late or never; all of them see the same divergence.
+/// Keeps the current exception for all later steps. Poisons the transport, because other ranks wait for this
+/// rank, which may read the ticket late or never. A divergence needs no poison: all ranks see it.
 template <class Place, class T>
 void Engine<Place, T>::give_up(char const* cause) {
   failure_ = std::current_exception();
@@ -366,7 +367,7 @@ void Engine<Place, T>::give_up(char const* cause) {
   }
 }
 
-/// Says whether the schedule was walked: a graph is walked once.
+/// Returns whether the schedule was walked. A graph is walked only once.
 template <class Place, class T>
 bool Engine<Place, T>::enqueue(Batch const& batch, bool stop) {
   load(batch);
@@ -399,7 +400,7 @@ Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
     if (timer_) context_.end_timing();
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;
-    if constexpr (Context<Place>::immediate) {  // elsewhere these are the seconds of the calls
+    if constexpr (Context<Place>::immediate) {  // elsewhere these only measure the calls
       begun.comm_seconds = traffic_.seconds;
       begun.comm_waiting = traffic_.waiting;
     }
@@ -421,7 +422,7 @@ Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
   return Ticket(failure_);
 }
 
-/// The scalars of the step follow it to the host; the ticket waits for them.
+/// Enqueues the copy of the step's scalars to the host. The ticket waits for it.
 template <class Place, class T>
 Ticket Engine<Place, T>::begin_readback(StepReport begun) {
   auto readback = std::make_shared<Readback>();
@@ -463,7 +464,7 @@ void Engine<Place, T>::abandon_readbacks() {
   }
 }
 
-/// What is enqueued reads the store, the arenas and the context: it ends before they go.
+/// Waits for enqueued work, because it reads the store, the arenas and the context.
 template <class Place, class T>
 void Engine<Place, T>::rest() noexcept {
   if (context_.finished()) return;
@@ -502,7 +503,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     Sums const own{sum.loss, static_cast<double>(sum.unmasked)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     comm::Peers const by = plan_.losses_by();
-    for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, whatever the world
+    for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, for any world size
       Sums const& sums = all[static_cast<std::size_t>(by.rank(part))];
       loss += sums.loss;
       counted += sums.counted;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT-2 for trainers whose recipe is chosen at run time; compiled in tessera::recipes.
+// Provides GPT-2 for trainers whose recipe is chosen at run time. Compiled in tessera::recipes.
 #pragma once
 
 #include "tessera/nn/gpt2_options.hpp"
@@ -8,10 +8,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A GPT-2 of any sizes. Throws Error(config) for those that cannot be.
+/// Makes a GPT-2 of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(Gpt2Options const& sizes);
 
-/// Its entry in the list of families.
+/// GPT-2's entry in the list of families.
 ModelFamily gpt2_family();
 
 }  // namespace v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLaMA for trainers whose recipe is chosen at run time; compiled in tessera::recipes.
+// Provides LLaMA for trainers whose recipe is chosen at run time. Compiled in tessera::recipes.
 #pragma once
 
 #include "tessera/nn/llama_options.hpp"
@@ -8,10 +8,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A LLaMA of any sizes. Throws Error(config) for those that cannot be.
+/// Makes a LLaMA of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(LlamaOptions const& sizes);
 
-/// Its entry in the list of families.
+/// LLaMA's entry in the list of families.
 ModelFamily llama_family();
 
 }  // namespace v0

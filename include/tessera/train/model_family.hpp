@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families of models that programs know by name. A family is one entry of a list: what its models differ
-// in, which of them have names, and how one is made.
+// Defines the families of models that programs know by name. A family lists the numbers in which its models
+// differ and its named models, and makes models.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What makes one model of a family, before it is built.
+/// The sizes of one model of a family, before it is built.
 struct ModelSpec {
   struct Number {
     std::string key{};  ///< "layers"
     double value = 0.0;
   };
-  /// One for each key of the family, in that order, and what else a config.json said.
+  /// One for each key of the family, in that order, then further numbers from a config.json.
   std::vector<Number> numbers{};
-  std::int64_t positions = 0;   ///< 0: open; who builds the model settles it
+  std::int64_t positions = 0;   ///< 0: open; the builder of the model chooses it
   std::int64_t vocabulary = 0;  ///< likewise
 
-  /// Throws Error(usage) for a key that it lacks.
+  /// Throws Error(usage) if the key is missing.
   double number(std::string_view key) const {
     for (Number const& one : numbers)
       if (one.key == key) return one.value;
@@ -51,55 +51,58 @@ struct ModelSpec {
   }
 };
 
-/// A number that models of a family differ in, beside positions and vocabulary, which all have.
+/// A number in which models of a family differ. All models also have positions and vocabulary.
 struct ModelKey {
   std::string name = {};     ///< the key in layers=12
   std::int64_t most = 0;     ///< the largest allowed value
-  bool real = false;         ///< not a whole number, but any above 0
+  bool real = false;         ///< any number above 0, not only whole ones
   std::string divides = {};  ///< another key whose number is a multiple of this one
-  /// What it is where it is not given, by the numbers of the keys before; empty: it has to be given.
+  /// The default, computed from the numbers of earlier keys; empty: the number is required.
   std::function<double(ModelSpec const& before)> standard = {};
   std::int64_t least = 1;   ///< the smallest allowed whole number
   std::string member = {};  ///< the field of the model's options, if its name differs
 };
 
-/// One of a family that has a name.
+/// A named model of a family.
 struct NamedModel {
   std::string name = {};             ///< "gpt2-medium"
   std::string hub = {};              ///< repository on the Hugging Face hub; empty: none
   std::vector<double> numbers = {};  ///< values of the family's keys, in the same order
   std::int64_t positions = 0;        ///< 0: not fixed, see ModelSpec
   std::int64_t vocabulary = 0;
-  std::int64_t parameters = 0;  ///< of one that cannot be made
-  std::string lacking = {};     ///< why it cannot: what it has and its family lacks here; empty: it can
+  std::int64_t parameters = 0;  ///< of a model that cannot be made
+  std::string lacking = {};     ///< why it cannot be made: features that its family lacks here; empty: it can
 };
 
-/// How the models of a family stand in a config.json of Hugging Face.
+/// Maps a family's models to a config.json of Hugging Face, and back.
 struct HubFormat {
-  std::string model_type = {};                  ///< "gpt2"; empty: they do not
+  std::string model_type = {};                  ///< "gpt2"; empty: the family has no such file
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
-  /// A key of the file for a key of the family, for "positions" or for "vocabulary". A file must have it,
-  /// unless `absent` gives the default of transformers. `other` is a second name that transformers reads.
+  /// Maps a key of the file to a key of the family, to "positions" or to "vocabulary". The file must have the
+  /// key, unless `absent` gives the default of transformers. `other` is a second name that transformers
+  /// reads.
   struct Number {
     std::string key = {}, number = {};
     double absent = 0.0;
     std::string other = {};
   };
   std::vector<Number> numbers = {};
-  /// What else decides over the model: a file may leave it out or give one of these, the first is written.
+  /// Another key that defines the model. A file may omit it or give one of these values. The first one is
+  /// written.
   struct Feature {
     std::string key = {};
     std::vector<HubValue> supported = {};
   };
   std::vector<Feature> features = {};
-  /// What decides over its training alone, as it is here and where a file leaves it out: dropouts.
+  /// A key that affects only training, such as dropout: its value here, and its default if a file omits it.
   struct Unapplied {
     std::string key = {};
     double here = 0.0, absent = 0.0;
   };
   std::vector<Unapplied> unapplied = {};
-  /// What the lists do not say. Numbers that no list has are the key's standard before it.
+  /// Reads and writes what the lists do not cover. Before `read`, keys that no list has hold their
+  /// `standard`.
   std::function<void(HubConfig& config, ModelSpec& sizes)> read = {};
   std::function<void(ModelSpec const& sizes, HubEntries& entries)> write = {};
 };
@@ -109,9 +112,9 @@ struct ModelFamily {
   std::string title = {};  ///< the name in messages: "GPT-2"
   std::vector<ModelKey> keys = {};
   std::vector<NamedModel> models = {};
-  /// A model of settled sizes; throws Error(config) for those that cannot be.
+  /// Makes a model from complete sizes. Throws Error(config) for invalid sizes.
   std::function<AnyModel(ModelSpec const& sizes)> make = {};
-  WeightNames weights = {};  ///< what files may hold beside the names of the parameters
+  WeightNames weights = {};  ///< the names that files may use besides the parameters' own
   HubFormat hub = {};
 
   ModelSpec spec(NamedModel const& named) const {
@@ -120,10 +123,11 @@ struct ModelFamily {
       spec.numbers.push_back({keys[at].name, named.numbers.at(at)});
     return spec;
   }
-  /// The sizes that a config.json gives. Throws Error(data) for values that cannot be, Error(unsupported)
-  /// with every feature that the family lacks; what is not applied stays in `config`.
+  /// Reads the sizes from a config.json. Throws Error(data) for invalid values, and Error(unsupported) with
+  /// every feature that the family lacks. `config` keeps what is not applied.
   ModelSpec spec(HubConfig& config) const;
-  /// A model's config.json: its sizes alone, to go into the file that it came from, or all that there is.
+  /// The entries of a model's config.json: only the sizes, to update the file that they came from, or
+  /// everything.
   HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
@@ -131,9 +135,9 @@ struct ModelFamily {
 /// thread may call it.
 std::vector<ModelFamily const*> model_families();
 
-/// Adds a family; from then on its models are in every list of the programs that are linked with it. Any
-/// thread may call it, before main too. Throws Error(usage) for a name that is taken and for numbers that do
-/// not fit its keys. The result is true, so that a variable of a source can hold it.
+/// Adds a family. From then on, its models are in every list of the programs that link it. Any thread may
+/// call it, also before main. Throws Error(usage) for a name that is taken and for numbers that do not match
+/// its keys. Returns true, so that a variable of a source file can hold the result.
 bool register_model_family(ModelFamily family);
 
 }  // namespace v0

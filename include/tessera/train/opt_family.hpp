@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OPT for trainers whose recipe is chosen at run time; compiled in tessera::recipes.
+// Provides OPT for trainers whose recipe is chosen at run time. Compiled in tessera::recipes.
 #pragma once
 
 #include "tessera/nn/opt_options.hpp"
@@ -8,10 +8,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// An OPT of any sizes. Throws Error(config) for those that cannot be.
+/// Makes an OPT of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(OptOptions const& sizes);
 
-/// Its entry in the list of families.
+/// OPT's entry in the list of families.
 ModelFamily opt_family();
 
 }  // namespace v0

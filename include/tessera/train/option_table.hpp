@@ -57,7 +57,7 @@ class OptionValue {
   void* at_;
 };
 
-/// The part of the help text in which an option appears. Options of `shape` are set by flags of their own.
+/// The part of the help text in which an option appears. Options of `shape` have separate flags.
 enum class OptionGroup : std::uint8_t { optimizer, loss_scale, machine, shape };
 
 /// Further rules for the values of an option.
@@ -97,8 +97,8 @@ inline constexpr double least_normal = std::numeric_limits<float>::min();
 #define TESSERA_OPTION(field) \
   .name = #field, .in = [](TrainerOptions& options) -> OptionValue { return options.field; }
 
-/// The options with a value, in the order of the help text. Members of TrainerOptions that are no values
-/// (nvme_directory, checkpoints, freeze, lora) have code of their own.
+/// The options with a value, in the order of the help text. Separate code handles the members of
+/// TrainerOptions that are not values (nvme_directory, checkpoints, freeze, lora).
 inline constexpr Option option_table[] = {
     {TESSERA_OPTION(learning_rate), .group = OptionGroup::optimizer, .most = detail::most_real,
      .flags = "--learning-rate,--lr", .key = "learning_rate", .help = "the highest learning rate"},
@@ -184,7 +184,7 @@ inline constexpr Option option_table[] = {
 
 #undef TESSERA_OPTION
 
-/// The value of an option in options that stay as they are.
+/// The value of an option in constant options.
 inline OptionValue const value_of(Option const& option, TrainerOptions const& options) {
   return option.in(const_cast<TrainerOptions&>(options));
 }

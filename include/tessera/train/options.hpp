@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a run, and what a step reports.
+// Defines the options of a run, and the report of a step.
 #pragma once
 
 #include <cstdint>
@@ -20,73 +20,74 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The most micro-batches of a step: its schedule is a list that holds each of them.
+/// The largest number of micro-batches in a step. The schedule lists each of them.
 inline constexpr int most_accumulation = 16384;
 
-/// Everything about a trainer that is a number, and which parameters it trains. All ranks pass the same.
+/// The numbers of a trainer, and the parameters it trains. Ranks must agree on all but `threads` and the
+/// memory limits.
 struct TrainerOptions {
   double learning_rate = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0.01;   ///< on parameters of two dims
+  double weight_decay = 0.01;   ///< only on parameters of two dimensions
   bool decoupled_decay = true;  ///< AdamW; false: Adam, where the decay is a part of the gradient
   double clip = 0.0;            ///< largest gradient norm; 0: no clipping
 
   RateShape schedule = RateShape::constant;
   std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 0;  ///< where linear and cosine end
-  double final_fraction = 0.0;   ///< of the learning rate, at the end of linear and cosine
-  double first_rate = 0.0;       ///< where the warm-up of DeepSpeed's schedules begins
-  bool log_warmup = true;        ///< by the logarithm of the step; of the same schedules
+  std::int64_t total_steps = 0;  ///< the step at which linear and cosine end
+  double final_fraction = 0.0;   ///< fraction of the learning rate at the end of linear and cosine
+  double first_rate = 0.0;       ///< the rate at which the warm-up of DeepSpeed's schedules begins
+  bool log_warmup = true;  ///< DeepSpeed's warm-up rises with the logarithm of the step; false: linearly
 
   std::int64_t batch = 0;     ///< micro-batch of one rank; 0: taken from the first batch
-  std::int64_t sequence = 0;  ///< tokens a sample; 0: taken from the first batch
-  int accumulation = 1;       ///< micro-batches a rank and step; taken from the first batch with `batch`
+  std::int64_t sequence = 0;  ///< tokens per sample; 0: taken from the first batch
+  int accumulation = 1;       ///< micro-batches per rank and step; from the first batch if `batch` is 0
 
   std::uint64_t seed = 1;
-  int threads = 0;                ///< of this rank; 0: the machine's cores over the ranks, at least 1
+  int threads = 0;                ///< of this rank; 0: the machine's cores divided by the ranks, at least 1
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
   int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
-  int replicas = 1;  ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
-  int prefetch = 1;  ///< units that weights come ahead of use and sums travel behind it; 0: none
-  int channels =
-      1;  ///< of communication; 2: weights are gathered beside sums, on GPUs by a second communicator
-  int weight_lag = 0;  ///< units that gradients of weights run behind those of inputs, in a lane of their own
-  std::int64_t memory_limit = 0;  ///< bytes that may be planned: on the CPU by all ranks of this process,
-                                  ///< on GPUs by each rank on its own; 0: what is available
-  std::int64_t host_memory_limit = 0;  ///< the same of host memory, by all ranks of this process
+  int replicas = 1;    ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
+  int prefetch = 1;    ///< units by which weights arrive early and sums are sent late; 0: no overlap
+  int channels = 1;    ///< of communication; 2: a second one (on GPUs: a communicator) gathers weights
+  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients, in their own lane
+  std::int64_t memory_limit = 0;       ///< bytes that may be planned: on the CPU by all ranks of this process
+                                       ///< together, on GPUs by each rank; 0: what is available
+  std::int64_t host_memory_limit = 0;  ///< the same for host memory, by all ranks of this process together
   std::string nvme_directory = {};  ///< an existing folder for the files of recipes that keep state on NVMe
-  CheckpointMemory checkpoints = CheckpointMemory::none;  ///< what is planned for saving (checkpoint.hpp)
+  CheckpointMemory checkpoints = CheckpointMemory::none;  ///< memory planned for saves (checkpoint.hpp)
   LossScaleOptions loss_scale = {};                       ///< for fp16
-  std::int64_t skips_allowed = 50;                        ///< overflows in a row before the run is given up
+  std::int64_t skips_allowed = 50;                        ///< consecutive overflows before the run ends
 
-  /// True for the names of parameters to freeze: weights alone, without gradient and optimizer state. Empty:
-  /// what the model itself froze. It must match a name and leave one to train.
+  /// Returns true for the names of parameters to freeze. A frozen parameter has no gradient and no optimizer
+  /// state. Must match a name and leave one parameter to train. Empty: freezes what the model itself froze.
   std::function<bool(std::string_view name)> freeze = {};
 
-  /// The adapters of the policy Lora: all else is frozen. `freeze` is asked for their names too.
+  /// The adapters of the policy Lora. All other parameters are frozen. `freeze` gets the adapters' names,
+  /// too.
   LoraOptions lora = {};
 };
 
-/// What one optimizer step did. Equal on every rank but for the seconds.
+/// Describes one optimizer step. Equal on every rank, except for times and comm_bytes.
 struct StepReport {
-  std::int64_t step = 0;   ///< from 1; skipped steps count
+  std::int64_t step = 0;   ///< counts from 1; includes skipped steps
   double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update; 0: none
   double grad_norm = 0.0;  ///< of the whole gradient, unscaled, before clipping
   double learning_rate = 0.0;
-  double scale = 1.0;           ///< the loss scale of this step's gradients
-  bool skipped = false;         ///< the gradient overflowed, or no token counted; nothing was updated
-  std::string overflow{};       ///< the first tensor found to hold a non-finite value
-  std::int64_t tokens = 0;      ///< of the global batch
-  std::int64_t unmasked = 0;    ///< of those, the ones that counted
-  double seconds = 0.0;         ///< on this rank, from the batch to the report
-  double interval = 0.0;        ///< from the end of the step before to its own, on the clock of the rank's
-                                ///< device, whenever reports are read; of the first step, `seconds`
-  std::int64_t comm_bytes = 0;  ///< sent by this rank
+  double scale = 1.0;         ///< the loss scale of this step's gradients
+  bool skipped = false;       ///< the gradient overflowed, or no token counted; nothing was updated
+  std::string overflow{};     ///< the first tensor found to hold a non-finite value
+  std::int64_t tokens = 0;    ///< of the global batch
+  std::int64_t unmasked = 0;  ///< the part of `tokens` that is not masked
+  double seconds = 0.0;       ///< on this rank, from the batch to the report
+  double interval = 0.0;  ///< from the end of the previous step to the end of this one, on the clock of the
+                          ///< rank's device; does not depend on when reports are read; first step: `seconds`
+  std::int64_t comm_bytes = 0;           ///< sent by this rank
   std::optional<double> comm_seconds{};  ///< spent in collectives; absent if the host only enqueues them
-  std::optional<double> comm_waiting{};  ///< the part of it spent waiting for other ranks
-  bool stop = false;                     ///< a rank asked in this step to end the training (AnyTrainer::step)
+  std::optional<double> comm_waiting{};  ///< the part of comm_seconds spent waiting for other ranks
+  bool stop = false;  ///< a rank requested in this step to end the training (AnyTrainer::step)
 
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a trainer's options to the plan of one rank, and all that is refused before anything is allocated.
+// Makes the plan of one rank from a trainer's options, and refuses invalid runs before anything is allocated.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,14 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The threads of one rank: what was asked for, or the machine's cores over the ranks.
+/// The threads of one rank: the requested number, else the machine's cores divided by the ranks.
 inline int threads_of_rank(int asked, int world) {
   if (asked > 0) return asked;
   int const cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / std::max(1, world));
 }
 
-/// The numbers of a plan from the options of a trainer whose products are in a format.
+/// Makes a plan's shape from a trainer's options. `product` is the format of matrix products.
 template <class Place>
 StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product) {
   StepShape shape;
@@ -59,8 +59,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   return shape;
 }
 
-/// What the ranks of this process may plan on the host and on disk: what the options say, or what is free
-/// now.
+/// The memory that the ranks of this process may plan on the host and on disk: the limits in the options,
+/// else what is free now.
 inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
@@ -70,7 +70,7 @@ inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   return found;
 }
 
-/// The same with the device: TrainerOptions::memory_limit, or what is free now.
+/// The same, including the device: TrainerOptions::memory_limit, else what is free now.
 template <class Place>
 MemoryLimit memory_limit(TrainerOptions const& options) {
   MemoryLimit found = memory_limit_beside_devices(options);
@@ -84,7 +84,7 @@ MemoryLimit memory_limit(TrainerOptions const& options) {
 
 namespace detail {
 
-/// What a recipe and the options say of adapters, where they disagree.
+/// Throws Error(config) if the recipe and the options disagree about adapters.
 inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
   bool const has = recipe.adapters == AdapterKind::lora;
   if (has == bool(lora)) return;
@@ -96,7 +96,7 @@ inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
              "Lora to the trainer's type (programs: --adapters lora)"});
 }
 
-/// The model with the adapters that the options name, and without the gradients of what they freeze.
+/// Adds the adapters that the options name to the model, and removes the gradients of frozen parameters.
 template <class Place, class T>
 ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                  TrainerOptions const& options) {
@@ -113,7 +113,8 @@ int select_device(int device) {
   return device;
 }
 
-/// What engines cannot do with a model's segments. `without_segment`: its function that takes none, or null.
+/// Throws for segments that engines cannot run. `without_segment`: the model's function that takes none, or
+/// null.
 inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
   for (UnitSpec const& unit : units) {
     if (unit.segments() > 1 && without_segment)
@@ -152,10 +153,10 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
   for (Program const* program : {&plan.train, &plan.evaluate})
     for (Entry const& entry : program->schedule.entries)
       if (entry.move > Move::copy) (void)transport.over(plan.ranks_of(entry));
-  // Each rank asks its device what is free; where ranks share the host's memory, one of each host asks for
-  // all of them. Nobody takes memory before that.
+  // Each rank queries its device's free memory. If ranks share host memory, one rank of each host queries for
+  // all of them. No rank takes memory before that.
   if (has_own_memory<Place> || transport.local_rank() == 0) {
-    // An empty file, whose making removes what killed runs have left: their bytes are free.
+    // Creating an empty file removes the files of killed runs, so their bytes count as free.
     if (uses_files(recipe.placement)) (void)open(options.nvme_directory, transport.rank(), 0);
     refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options), model.positions);
   }
@@ -170,7 +171,7 @@ inline std::unique_ptr<StateFile> file_of(StepPlan const& plan, TrainerOptions c
   return open(options.nvme_directory, transport.rank(), plan.file_bytes());
 }
 
-/// Of the lanes that compute; index 1: of Lane::gradients, empty where nothing runs in it.
+/// The workspace of the compute lane. Index 1: of Lane::gradients; empty if nothing runs there.
 template <class Place>
 std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory, int index = 0) {
   int const buffer = plan.train.find(BufferKind::workspace, -1, index);
@@ -199,7 +200,7 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
   }
   mix(plan.shape.batch);
   mix(plan.shape.sequence);
-  mix(plan.recipe.precision);  // of products, where types say less
+  mix(plan.recipe.precision);  // of products, which types do not show
   for (UnitLayout const& layout : plan.layouts)
     for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
       mix(layout.parameters[index].end);

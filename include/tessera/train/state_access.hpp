@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's state as bytes between steps, whatever device and format its engine has: what checkpoints read
-// and write.
+// Provides one rank's state as bytes between steps, for any device and format. Checkpoints read and write
+// through it.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Parts of buffers of `plan().train` that hold state. A part begins and ends at multiples of
-/// shard_alignment; what pads it stays zero. Local: no rank waits for another.
+/// Reads and writes the parts of `plan().train`'s buffers that hold state. A part begins and ends at
+/// multiples of shard_alignment. Its padding stays zero. Local: no rank waits for another.
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
@@ -24,24 +24,24 @@ class StateAccess {
   virtual TrainerOptions const& options() const = 0;
   virtual comm::Transport& transport() const = 0;
 
-  /// Waits for the steps under way. Throws what went wrong in one.
+  /// Waits for running steps. Throws the error of a step that failed.
   virtual StepState scalars() = 0;
-  /// The next step is number `state.attempted` + 1.
+  /// After this, the next step is number `state.attempted` + 1.
   virtual void set_scalars(StepState const& state) = 0;
 
-  /// SaveStaging::bytes of host memory: the plan's, or where it has none this object's own.
+  /// SaveStaging::bytes of host memory, from the plan or else from this object.
   virtual std::byte* staging() = 0;
-  /// The bytes as the host reads them, up to checkpoint_chunk elements; valid until the next call of this
-  /// object.
+  /// Returns the bytes in host memory, up to checkpoint_chunk elements. They are valid until the next call on
+  /// this object.
   virtual std::byte const* view(Buffer const& buffer, Range part) = 0;
-  /// Host memory in which they are formed anew, all but the padding, until `put`.
+  /// Returns host memory in which to write all new bytes, except the padding, until `put`.
   virtual std::byte* stage(Buffer const& buffer, Range part) = 0;
   virtual void put(Buffer const& buffer, Range part, std::byte* staged) = 0;
 
-  /// Begins a copy of all that this rank writes, after the steps under way; later steps may begin at once.
-  /// The plan has a snapshot.
+  /// Starts a copy of everything that this rank writes, after the enqueued steps. Later steps may begin at
+  /// once. The plan must have a snapshot.
   virtual void take_snapshot() = 0;
-  /// These two may be called by another thread: whether the copy is there, and then its bytes.
+  /// Another thread may call these two: whether the copy is complete, and then its bytes.
   virtual bool has_snapshot() const = 0;
   virtual std::byte const* snapshot(Buffer const& buffer, Range part) const = 0;
 };

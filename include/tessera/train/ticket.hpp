@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step returns at once: its report, or what went wrong, for when somebody asks.
+// Defines Ticket, which a step returns at once, and which gives the step's report or error later.
 #pragma once
 
 #include <exception>
@@ -15,12 +15,12 @@ inline namespace v0 {
 class PendingStep {
  public:
   virtual ~PendingStep() = default;
-  /// Waits for this step, the first time; throws what went wrong in it.
+  /// Waits for this step on the first call. Throws the step's error.
   virtual StepReport const& wait() = 0;
 };
 
-/// A step that was started. `get` waits for that step only and throws what went wrong in it. On the CPU the
-/// work is done when the ticket exists. Read it before the trainer goes.
+/// A step that was started. `get` waits for that step only and throws its error. On the CPU the work is done
+/// when the ticket exists. Read it before the trainer is destroyed.
 class Ticket {
  public:
   explicit Ticket(StepReport report) : report_(std::move(report)) {}
@@ -31,7 +31,7 @@ class Ticket {
     if (failure_) std::rethrow_exception(failure_);
     return pending_ ? pending_->wait() : report_;
   }
-  /// By value from a ticket that is about to go, as in `step(batch).get()`, so that no reference dangles.
+  /// Returns a copy from a temporary ticket, as in `step(batch).get()`, so that no reference dangles.
   StepReport get() && { return static_cast<Ticket const&>(*this).get(); }
   operator StepReport() const { return get(); }
 

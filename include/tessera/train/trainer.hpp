@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: a model, a recipe as a type, and numbers. Everything that takes time is in the engine behind it.
+// Defines Trainer: a model, a recipe as a type, and options. The engine behind it does all expensive work.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ UnitFunctions<Place, T> functions_of() {
     return unit_functions<M, Place, T>();
 }
 
-/// A model for the engine of one place and type, with what computes its adapters, or null.
+/// Makes a model for the engine of one place and type. `adapting` computes its adapters, or is null.
 template <class Place, class T, Model M>
 ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
                             AdapterFunctions<Place, T> const* adapting = nullptr) {
@@ -80,13 +80,13 @@ inline constexpr bool has_backend<Cuda> = true;
 
 }  // namespace detail
 
-/// What the policies of the slot adapters compute with: null but for Lora behind its door,
-/// <tessera/lora.hpp>.
+/// The functions with which a policy of the slot adapters computes: null, except for Lora when
+/// <tessera/lora.hpp> is included.
 template <class Policy, class Place, class T>
 inline constexpr std::nullptr_t adapter_functions = nullptr;
 
-/// Trains a model under one recipe. A type that holds no more than the type: the engine behind it is shared
-/// by all recipes of one device and compute type. `Recipe` is a Config made by Resolved.
+/// Trains a model under one recipe. Adds only the type: all recipes of one device and compute type share one
+/// engine. `Recipe` is a Config made by Resolved.
 template <class M, class Recipe>
 class BasicTrainer : public rules<Recipe> {
  public:
@@ -94,8 +94,8 @@ class BasicTrainer : public rules<Recipe> {
   using recipe_type = Recipe;
   static constexpr RecipeTable recipe = recipe_table<Recipe>;
 
-  /// Plans, allocates and fills the weights from the seed, unless `options.batch` is 0: then at the first
-  /// step, whose batch gives the shape. All ranks construct it together. Throws Error(config or
+  /// Plans, allocates and fills the weights from the seed. If `options.batch` is 0, the first step does this
+  /// and takes the shape from its batch. All ranks construct it together. Throws Error(config or
   /// out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
       : model_(std::make_shared<M const>(std::move(model))),
@@ -140,8 +140,8 @@ class BasicTrainer : public rules<Recipe> {
 
   /// The mean loss of a batch without changing anything; collective. Waits for its result.
   double evaluate(Batch const& batch) { return started().evaluate(batch); }
-  /// Replaces all weights; moments, step count and loss scale start anew. Values pass through fp32. Local:
-  /// every rank must do it. Waits for the steps under way.
+  /// Replaces all weights, and resets moments, step count and loss scale. Values pass through fp32. Local:
+  /// every rank must call it. Waits for running steps.
   void fill(ParameterSource const& source) { started().fill(source); }
   /// Passes all weights to rank 0's sink, sorted by name, one whole parameter at a time; collective. Waits
   /// for the steps in flight. Uses host memory for one parameter. Throws what the sink and the transport
@@ -149,7 +149,7 @@ class BasicTrainer : public rules<Recipe> {
   void collect(ParameterSink const& sink) { started().collect(sink); }
   /// Same as collect, but passes consecutive pieces of each parameter and uses less than one mebibyte.
   void collect_pieces(ParameterSink const& sink) { started().collect_pieces(sink); }
-  /// Waits until every step under way has ended.
+  /// Waits until all running steps have ended.
   void settle() { started().settle(); }
   /// Calls the observer after every entry of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
@@ -158,23 +158,24 @@ class BasicTrainer : public rules<Recipe> {
   AnyTrainer& engine() { return started(); }
   /// Passes the trainer itself to these functions, such as save_checkpoint and resume.
   operator AnyTrainer&() { return started(); }
-  /// What was planned; `plan().arena_bytes` equals the bytes in use.
+  /// The plan; `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
   M const& model() const { return *model_; }
   TrainerOptions const& options() const { return options_; }
 
  private:
-  /// Cpu stands in where the device's backend was not included, after that has been said.
+  /// Cpu if the device's backend was not included; the constructor has reported that.
   using Place = std::conditional_t<detail::has_backend<device_t<recipe_type>>, device_t<recipe_type>, Cpu>;
   using T = typename detail::type_of<recipe.types.activation>::type;
 
-  /// Nvme where state lies in files; named by the recipe, so that the door for it may come after this one.
+  /// Nvme if state is kept in files. Depends on the recipe, so <tessera/nvme.hpp> may be included after this
+  /// file.
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
-  /// Null where weights themselves are trained; named by the recipe, as FilePlace is.
+  /// Null if the weights themselves are trained. Depends on the recipe, as FilePlace does.
   static constexpr AdapterFunctions<Place, T> const* adapting =
       adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>;
-  // By its type: g++'s sanitizers take no comparison of an object's address for a constant.
+  // Compares types, because g++'s sanitizers do not accept a comparison of an object's address as a constant.
   static constexpr bool has_adapters =
       !std::is_null_pointer_v<decltype(adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>)>;
 
@@ -190,7 +191,7 @@ class BasicTrainer : public rules<Recipe> {
     return *engine_;
   }
 
-  std::shared_ptr<M const> model_;  // the engine has it too
+  std::shared_ptr<M const> model_;  // shared with the engine
   comm::Comm comm_;
   TrainerOptions options_;
   std::unique_ptr<AnyTrainer> engine_;
@@ -198,7 +199,7 @@ class BasicTrainer : public rules<Recipe> {
 
 namespace detail {
 
-/// Stands where a trainer was given something that is no model, after that has been said.
+/// Replaces a type that does not satisfy Model, after the error was reported.
 struct NoModel {
   template <class... Arguments>
   NoModel(Arguments const&...) {}
@@ -217,7 +218,7 @@ struct NoModel {
 
 }  // namespace detail
 
-/// The policies in any order; what is left out has its documented default.
+/// Takes the policies in any order. A slot without a policy has its documented default.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;

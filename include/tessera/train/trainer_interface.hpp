@@ -23,8 +23,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What a rank's trainer has read from its file and written to it since it was made, steps under way
-/// included, and how. Of a recipe that keeps nothing in a file: nothing.
+/// The bytes that a rank's trainer has read from its file and written to it since it was made, running steps
+/// included, and the I/O engine. Empty for a recipe that keeps nothing in a file.
 struct FileUse {
   FileTraffic bytes{};
   std::string engine;  ///< NvmeFile::description
@@ -38,9 +38,9 @@ class AnyTrainer {
   virtual ~AnyTrainer() = default;
 
   Ticket step(Batch const& batch) { return step(batch, false); }
-  /// With `stop`, asks all ranks to end the training. The step takes place; its report says on every rank
-  /// that a rank asked (StepReport::stop). Costs no synchronisation. Steps that were enqueued before the
-  /// report is read take place too; TrainingLoop ends on all ranks after the same step.
+  /// If `stop` is set, requests that all ranks end the training. The step still runs, and its report says on
+  /// every rank that a rank asked (StepReport::stop). Costs no synchronisation. Steps that were enqueued
+  /// before the report is read run, too. TrainingLoop ends on all ranks after the same step.
   virtual Ticket step(Batch const& batch, bool stop) = 0;
   virtual double evaluate(Batch const& batch) = 0;
   virtual void fill(ParameterSource const& source) = 0;
@@ -48,21 +48,21 @@ class AnyTrainer {
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
-  /// Tells the timer when the entries of every later step ran, before its ticket is read; null ends that. A
-  /// timed step waits for the steps before it. The timer must outlive them.
+  /// Tells the timer when the entries of every later step ran, before the step's ticket is read. Null ends
+  /// this. A timed step waits for the steps before it. The timer must outlive the timed steps.
   virtual void time_entries(EntryTimer* timer) = 0;
   /// The rank's state as bytes, for checkpoints (state_access.hpp).
   virtual StateAccess& state() = 0;
 
   virtual StepPlan const& plan() const = 0;
-  /// The highest byte in use of this rank's arena of a tier; the plan says plan().arena_bytes of it.
+  /// The highest byte in use of this rank's arena of a tier. The plan predicts plan().arena_bytes.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
-  /// The plan says plan().file_traffic() of the bytes of each step.
+  /// The plan predicts plan().file_traffic() for each step.
   virtual FileUse file_use() const = 0;
-  /// The attention that ran for what the recipe asks; `automatic` before the first step.
+  /// The attention that ran for the recipe's choice; `automatic` before the first step.
   virtual AttentionKind attention_ran() const = 0;
-  /// Runs a step on a recording context: operations and collectives are reported, nothing is computed. The
-  /// observer is called after each entry.
+  /// Runs a step on a recording context. Reports operations and collectives, and computes nothing. Calls the
+  /// observer after each entry.
   virtual void record(Recorder& recorder, StepObserver const& observer = {}) = 0;
 };
 
@@ -79,8 +79,8 @@ struct ErasedModel {
 namespace detail {
 
 /// Makes the trainer of one place and element type. `open` opens the file of a recipe that keeps state in
-/// one, and may be null otherwise. All ranks call it together. Throws what BasicTrainer's constructor throws.
-/// The definition is in engine.hpp, or compiled in tessera::recipes.
+/// one; it may be null otherwise. All ranks call it together. Throws what BasicTrainer's constructor throws.
+/// Defined in engine.hpp, or compiled in tessera::recipes.
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every choice of every slot, the one that CMakeLists.txt added among them, is a value of the command lines,
-// stands in their help, and has a name in results of its own; the registry has each that engines run.
+// Tests every choice of every slot, including the one that CMakeLists.txt adds: command lines accept it,
+// their help lists it, and results give it a distinct name. The registry has each choice that engines run.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -22,10 +22,10 @@ namespace {
 using namespace tessera;
 using namespace programs;
 
-/// The last flag of a slot's spellings, so that each is a flag somewhere.
+/// The last flag of a slot's spellings, so that each slot has one flag.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
 
-/// Which of a program's flags in `words` it takes, and its help.
+/// Parses `words` with the flags that `declare` adds, and returns the help text.
 template <class Declare>
 std::string parsed(Declare const& declare, std::vector<char const*> const& words) {
   cli::CommandLine line("program", "A program.", "");
@@ -65,7 +65,7 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
       std::replace(title.begin(), title.end(), ' ', '_');
       CHECK(row.contains(title));
 
-      // A row's own name, beside the slot's other choices.
+      // The row's name is unique among the slot's choices.
       if constexpr (!std::is_same_v<Slot, slot::device>) {
         flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
         std::vector<cli::Point> const all = cli::make_matrix(flags, 256);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what the one-minute run trains, for how long, and what it says at its end.
+// Tests the one-minute run: its choice of training, its duration and its closing message.
 #include "compare/minute.hpp"
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Published figures beside rows that were never measured.
+// Tests published figures next to rows that were never measured.
 #include "results/published.hpp"
 
 #include <string>
@@ -13,7 +13,7 @@ using namespace tessera;
 using namespace programs;
 using results::Row;
 
-/// The row of a comparison of stages, gpt2 on one GPU.
+/// The row of gpt2 on one GPU in a comparison of stages.
 Row row_of(std::string const& sharding, std::string const& status) {
   Row row = results::empty_row();
   row["model"] = "gpt2";

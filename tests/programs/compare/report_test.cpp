@@ -65,7 +65,7 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
   CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));  // of 100, 200 and 150 ms
-  // Of 10, 10 | 10, 10 | 10, 10, 0 from the means, with 2 + 2 + 3 - 3 degrees of freedom.
+  // From deviations of 10, 10 | 10, 10 | 10, 10, 0 from the means, with 2 + 2 + 3 - 3 degrees of freedom.
   CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
@@ -78,7 +78,7 @@ TEST_CASE("memory beside the arenas is what came since the start") {
   CHECK(cli::library_bytes_of(100 * mb, 1700 * mb, 1000 * mb) == 600 * mb);
   CHECK_FALSE(cli::library_bytes_of(std::nullopt, 1700 * mb, 0));
   CHECK_FALSE(cli::library_bytes_of(100 * mb, std::nullopt, 0));
-  CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));  // somebody else left meanwhile
+  CHECK_FALSE(cli::library_bytes_of(1000 * mb, 1700 * mb, 1000 * mb));  // another process freed memory
   CHECK_FALSE(ts::allocated_bytes(ts::Device::cpu, 0));
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4, 2);
@@ -123,7 +123,7 @@ TEST_CASE("utilisation is of a peak that is documented, else of what was measure
   CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0).mfu_against == "documented");
   CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
   CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
-  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // and not measured
+  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // nor measured
   measured_rate = 2e12;
   CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
   CHECK(*share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
@@ -138,7 +138,7 @@ TEST_CASE("a row says which attention ran, and which was asked for") {
   matrix.slots.of<ts::slot::attention>() = {"auto", "reference", "fused"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
-  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // of a model that has none
+  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // the model has none
   for (auto& row : rows) row.repeats.front().attention = ts::AttentionKind::fused;
   rows.push_back(rows[1]);
   rows[3].status = "failed";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rates of steps that a device still works on when the host goes on.
+// Tests rates when the host continues while the device still works on steps.
 #include "compare/timing.hpp"
 
 #include <algorithm>
@@ -23,14 +23,14 @@ struct Seen {
   compare::TimedSteps by_device, by_host;
 };
 
-/// A device that takes `step_s` for each of `warmup + timed` steps. The host can begin a step once the device
-/// has begun it, since the queue in between is full, and reads reports `late` steps late.
+/// A device that takes `step_s` for each of `warmup + timed` steps. The queue in between is full, so the host
+/// can begin a step only once the device has begun it. The host reads reports `late` steps late.
 Seen trained(std::size_t warmup, std::size_t timed, std::size_t late) {
   Seen seen;
   double host = 0.0, last_read = 0.0;
   std::size_t read = 0;
   auto const read_next = [&] {
-    host = std::max(host, static_cast<double>(read + 1) * step_s);  // it waits for the end of the step
+    host = std::max(host, static_cast<double>(read + 1) * step_s);  // waits for the end of the step
     ts::StepReport report;
     report.tokens = 1000;
     report.interval = step_s;
@@ -59,7 +59,7 @@ TEST_CASE("reports that are read late and in a bunch change no rate") {
       CHECK(timed.rate() == doctest::Approx(2000.0));
       CHECK(cli::median(timed.seconds) == step_s);
     }
-  // What the host's clock makes of the same reports: the last ones arrive together.
+  // The same reports timed by the host's clock: the last ones arrive together.
   CHECK(trained(1, 3, 0).by_host.rate() == doctest::Approx(2000.0));
   CHECK(trained(1, 3, 2).by_host.rate() == doctest::Approx(3000.0));
   CHECK(trained(1, 2, 2).by_host.rate() == doctest::Approx(4000.0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An empty row, the schema of its columns, and the terminal's columns, for column.cmake.
+// Prints an empty row, the schema of its columns, and the terminal's columns, for column.cmake.
 #include <iostream>
 #include <span>
 

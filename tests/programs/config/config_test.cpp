@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a DeepSpeed configuration means as flags, what is refused of it, its page, and event files.
+// Tests DeepSpeed configurations as flags, their refusals, their documentation page, and event files.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,7 +35,7 @@ using namespace programs;
 using cli::KeyUse;
 using Flags = std::map<std::string, std::string>;
 
-/// What the command line says beside the file, by flag.
+/// The flags of a configuration file, with the flags of the command line.
 cli::DeepSpeedRun read(std::string const& text, Flags const& line = {}) {
   std::map<std::string, cli::Names> words;
   for (auto const& [flag, value] : line) words[flag] = {value};
@@ -162,10 +162,10 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(with(R"("fp16": {"enabled": true, "hysteresis": 4})").count("--hysteresis") == 0);  // stage 0
   CHECK(with(R"("bf16": {"enabled": true}, "communication_data_type": "bf16")").at("--precision") == "bf16");
   CHECK(with(R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"})").count("--precision") == 0);
-  // A format on the line leaves nothing of the file's.
+  // A format on the command line discards the file's format settings.
   Flags const overruled = with(R"("fp16": {"enabled": true, "loss_scale": 128})", {{"--precision", "bf16"}});
   CHECK(overruled.count("--precision") + overruled.count("--loss-scale") == 0);
-  // A format on the line in place of auto takes the file's numbers; those that nothing uses may be any.
+  // A format on the command line in place of auto uses the file's numbers. Unused numbers may have any value.
   for (Flags const& line : {Flags{{"--precision", "fp16"}}, Flags{{"--fp16", ""}}}) {
     Flags const open = with(R"("fp16": {"enabled": "auto", "loss_scale_window": 500})", line);
     CHECK(open.count("--precision") == 0);
@@ -178,7 +178,7 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(with(R"("fp16": {"enabled": false, )" + unused).at("--precision") == "fp32");
   CHECK(holds(refusal(R"({"train_batch_size": 8, "fp16": {"enabled": true, "min_loss_scale": 0}})"),
               "fp16.min_loss_scale is 0"));
-  // Offloaded parameters before stage 3 are none, there as here.
+  // Offloaded parameters have no effect before stage 3, as in DeepSpeed.
   std::string const stage2 = R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"},
       "offload_param": {"device": "cpu"}})";
   CHECK(with(stage2).at("--offload") == "cpu_optimizer");
@@ -225,7 +225,7 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   for (int key = 0; key < 20000; ++key) many += ", \"no_key_" + std::to_string(key) + "\": 1";
   CHECK(holds(refusal(many + "}"), "20000 keys cannot be used: "));
   CHECK(refusal(many + "}").ends_with("; and 19980 more"));
-  // What lies in a key that is refused is not looked at.
+  // The contents of a refused key are not checked.
   CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
                "no key"));
   CHECK(holds(refusal("[1]"), "no JSON object"));
@@ -339,7 +339,7 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
   for (char const* text : {R"({"experiment": 5, "status": ["ok"]})", R"({"status": 1})", "{}"})
     CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row of it is ok; there is none to repeat", Error);
   CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
-  // A name may hold any character; messages show it on one line.
+  // A name may hold any character. Messages show it on one line.
   CHECK_THROWS_WITH_AS(row(R"({"experiment": "z\ns0"})", "zs0"),
                        "a.json: no row is called 'zs0', the nearest is 'z\\x0as0'", Error);
   CHECK(row(R"({"experiment": "z\ns0", "status": "ok", "batch": 2})", "")[0].where == "a.json: z\\x0as0");
@@ -354,7 +354,7 @@ TEST_CASE("every key of the list does what the list says") {
     REQUIRE(cli::find_deepspeed_key(path) != nullptr);
     CHECK(key.text.find('|') == key.text.npos);
     if (key.use == KeyUse::section || path.starts_with("train_")) continue;
-    // An unlikely value in the place of the key.
+    // An unlikely value for the key.
     std::string json = "12345";
     for (std::string_view rest = path; !rest.empty();) {
       std::size_t const dot = rest.rfind('.');
@@ -485,7 +485,8 @@ TEST_CASE("event files have whole records with their sums") {
     }
     REQUIRE(records.size() == 3);
     CHECK(records[0].substr(9) == std::string("\x1a\x0d") + "brain.Event:2");
-    // step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }, and nothing of what is no number.
+    // step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }. Values that are not finite are left
+    // out.
     CHECK(records[2].substr(9) == std::string("\x10\x07\x2a\x13\x0a\x11\x0a\x0a", 8) + "train/loss" +
                                       std::string("\x15\x00\x00\x00\x3f", 5));
   }

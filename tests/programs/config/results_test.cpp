@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result files: the field list, JSON, CSV, step logs, names, and files that are refused.
+// Tests result files: the field list, JSON, CSV, step logs, names, and refused files.
 #include "results/results.hpp"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(std::string const& text) {
 }  // namespace
 
 TEST_CASE("an empty row has every field in order as null") {
-  // The published list, written out once more: a field renamed or moved fails here.
+  // The published field list, repeated here so that a renamed or moved field fails the test.
   std::string const published =
       "experiment model params stage sharding precision offload recompute reduction capture attention world "
       "batch "
@@ -217,5 +217,5 @@ TEST_CASE("experiment names") {
   CHECK(offload("nvme_optimizer") == "_offnvmeopt");
   CHECK(offload("nvme") == "_offnvme");
   CHECK(offload("infinity") == "_offinfinity");
-  CHECK(offload("host_accumulator") == "_offhost_accumulator");  // a user's own
+  CHECK(offload("host_accumulator") == "_offhost_accumulator");  // a user's policy
 }

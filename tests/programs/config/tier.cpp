@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan with state on the tier of a test, for tier.cmake: the names of offloads, the plan's listing, the
-// bytes of each tier, what the check of the plan says, and the footprint in host memory.
+// Prints a plan with state on a test's tier, for tier.cmake: the names of offloads, the plan's listing, the
+// bytes of each tier, the result of the plan's check, and the footprint in host memory.
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every experiment twice: as flags of compare and as types. The types have the tables of the rows, in their
-// order. A recipe that engines run trains.
+// Compares every experiment in its two forms: flags of compare, and types. The types have the same tables in
+// the same order as the rows. Recipes that engines run are trained.
 #include "experiments/experiments.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;
 
-/// The recipes of a flags file in the order of its rows, each once: models and shapes repeat them.
+/// The recipes of a flags file in row order, without the repeats for other models and shapes.
 std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
   std::ifstream file(folder / (experiment + ".flags"));
   Names words{"compare", "--device", device};
@@ -62,7 +62,7 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   return recipes;
 }
 
-/// "zs2_fp16_offcpu": what an experiment's name begins with, and its offload.
+/// The beginning of an experiment's name, with its offload: "zs2_fp16_offcpu".
 std::string short_name(RecipeTable const& recipe) {
   std::string name = results::experiment_name({.sharding = std::string(recipe.names.sharding),
                                                .precision = std::string(recipe.names.precision),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// marks_writer FILE: two steps of two ranks that sleep, 0.3 s of forward, 0.2 s of backward and 0.05 s of
-// update each, and the trace that train writes of such. Rank 1 is a tenth of a second behind.
+// Provides marks_writer FILE: runs two steps of two ranks that sleep (0.3 s of forward, 0.2 s of backward,
+// 0.05 s of update each) and writes their trace as train does. Rank 1 is 0.1 s behind.
 #include <chrono>
 #include <cstdint>
 #include <thread>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of monitor that need no clock: summaries, deadlines, what the kernel shows of processes.
+// Tests the parts of monitor that need no clock: summaries, deadlines, and the kernel's data on processes.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +18,7 @@ namespace monitor = programs::monitor;
 
 namespace {
 
-/// A folder as /proc is.
+/// A folder in the form of /proc.
 struct Proc {
   fs::path folder = fs::temp_directory_path() / ("tessera-proc-" + std::to_string(::getpid()));
   Proc() { fs::create_directories(folder); }
@@ -27,7 +27,7 @@ struct Proc {
     fs::create_directories((folder / name).parent_path());
     std::ofstream(folder / name) << text;
   }
-  /// A process with so many ticks and pages.
+  /// Adds a process with these ticks and pages.
   void process(int pid, int parent, int ticks, int pages, std::string const& name = "a) R (b",
                char state = 'S') const {
     write(std::to_string(pid) + "/stat", std::to_string(pid) + " (" + name + ") " + state + " " +
@@ -143,7 +143,7 @@ TEST_CASE("shares of all cores between two readings") {
   CHECK(reading.util_pct == doctest::Approx(60.0));
   CHECK(reading.process_util_pct == doctest::Approx(25.0));
   fs::remove_all(proc.folder / "50");
-  reading = use.read();  // no tick has passed, and no process is there
+  reading = use.read();  // no tick has passed, and the process is gone
   CHECK_FALSE(reading.util_pct);
   CHECK_FALSE(reading.process_bytes);
   monitor::CpuUse none(0, proc.folder.string());
@@ -154,7 +154,7 @@ TEST_CASE("readings of the cores do not drift") {
   Proc const proc;
   proc.process(50, 1, 100, 10);
   programs::nvml::Library const none("libno-such-nvml.so.1");
-  constexpr std::size_t memory = 4;  // the column that every reading has
+  constexpr std::size_t memory = 4;  // a column that every reading has
   monitor::Sampler same(none, monitor::CpuUse(50, proc.folder.string()), 100, 100);
   for (std::int64_t at = 0; at < 100; ++at)
     CHECK_FALSE(same.take(at * 100 + (at % 2 == 0 ? 40 : 3), 0.0)[memory].is_null());
@@ -187,5 +187,5 @@ TEST_CASE("a growing file is whole after every write") {
   full.write("y", false);
   REQUIRE(full.error());
   CHECK(std::string(full.error()->what()).find("/dev/full: cannot write") == 0);
-  full.write("y", true);  // says it once and does not throw
+  full.write("y", true);  // reports it once and does not throw
 }

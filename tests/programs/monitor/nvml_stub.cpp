@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library with NVML's functions and two GPUs: the first answers everything, the second next to nothing.
-// Structures are written by the offsets of NVIDIA's documentation, not by the declarations that are tested.
-// NVML_STUB_MODE: "dead" does not initialise, "none" has no GPU, "lost" has one whose handle is not to be
-// had, "idle" one that is idle and has a reason without a name.
+// Implements NVML's functions for two GPUs. The first answers everything, the second almost nothing.
+// Structures are written by the offsets in NVIDIA's documentation, not by the declarations under test.
+// NVML_STUB_MODE selects a failure: "dead" does not initialize, "none" has no GPU, "lost" has a GPU whose
+// handle is not available, "idle" has an idle GPU and a reason without a name.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +127,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   *millijoules = 12345678901234ull + 1500 * samples;
   return success;
 }
-// More processes than a first guess has room for, the second of unknown memory.
+// More processes than the caller's first guess holds, the second with unknown memory.
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, void* processes) {
   constexpr unsigned all = 40;
   if (!first(device)) return not_supported;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks of steps and phases: what is read of a trace, what is refused, and which sample speaks of which
-// phase.
+// Tests marks of steps and phases: reading a trace, refused traces, and the assignment of samples to phases.
 #include "monitor/phases.hpp"
 
 #include <cstdint>
@@ -25,8 +24,8 @@ namespace {
 
 using monitor::Json;
 
-/// A trace of one rank, whose step 3 lasts from 10 to 20 us after 5000 ns, forward to 15 us and backward
-/// then.
+/// The trace of one rank. Its step 3 lasts from 10 to 20 us after 5000 ns: forward until 15 us, then
+/// backward.
 Json sound() {
   auto const slice = [](char const* category, char const* name, int process, double begin, double took) {
     return Json({{"ph", "X"},
@@ -95,7 +94,7 @@ TEST_CASE("marks are steps and phases of one rank on the machine's clock") {
   cli::Marks const other = cli::read_marks(file.path, 1, "this");
   REQUIRE(other.phases.size() == 1);
   CHECK(other.phases[0].end == 22000);
-  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);  // a kernel that names no start
+  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);  // a kernel that gives no start
 }
 
 TEST_CASE("marks that cannot be used are refused by what they are") {
@@ -162,7 +161,7 @@ TEST_CASE("a value is of a phase when all its time is") {
   marks.ranks = 1;
   marks.steps = {{1, -1, 100, 200}, {2, -1, 210, 310}};
   marks.phases = {{1, 0, 100, 150}, {1, 1, 150, 195}, {2, 0, 210, 260}, {2, 1, 260, 305}};
-  // At once; over the last 20; since the last value; text.
+  // The columns: instantaneous, over the last 20, since the last value, text.
   monitor::PhaseFigures figures(marks, {"now", "mean", "since", "why"}, {1, 1, 1, std::nullopt},
                                 {{}, {20}, {0, true}, {}});
   auto const add = [&](std::int64_t begin, std::int64_t end, Json const& since) {
@@ -197,7 +196,7 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(forward["columns"]["mean"]["mean"] == 130.0);
   CHECK(forward["columns"]["since"]["samples"] == 1);
   CHECK(forward["columns"]["since"]["mean"] == 3.0);
-  CHECK(forward["columns"]["since"]["std"].is_null());  // of one value there is none
+  CHECK(forward["columns"]["since"]["std"].is_null());  // undefined for one value
   CHECK_FALSE(forward["columns"].contains("why"));
   Json const& backward = json["phases"]["backward"];
   CHECK(backward["columns"]["mean"]["samples"] == 2);  // at 170, of [150, 171], and at 300
@@ -205,7 +204,7 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(json["phases"]["update"]["samples"] == 0);
   CHECK(json["phases"]["update"]["columns"]["now"].is_null());
   CHECK(json["phases"]["update"]["shortest_ms"].is_null());
-  // The steps as one, with what lies between them: all but 90, 99 and 400.
+  // All steps together, including the time between them: every sample but 90, 99 and 400.
   CHECK(json["phases"]["steps"]["samples"] == 9);
   CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);  // not 110's, which began at 90
   std::string const table = figures.table(200);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the summary of a run says of steps that never took place.
+// Tests a run's summary with steps that never took place.
 #include "train/rates.hpp"
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace cli = programs::cli;
 
 namespace {
 
-/// A step that took so many seconds, so long after the one before.
+/// A step of `seconds`, reported `interval` after the one before.
 ts::StepReport step(double interval, double seconds) {
   ts::StepReport report;
   report.tokens = 1000;
@@ -27,7 +27,7 @@ TEST_CASE("the rate of a run is over the time from step to step, but for what la
   CHECK(rates.rate() == 0.0);
   CHECK(rates.text() == "- tok/s");
   CHECK_FALSE(rates.unsteady());
-  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // 0.1 s each the data was late
+  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // the data was 0.1 s late each time
   CHECK(rates.rate() == doctest::Approx(2000.0));
   rates.pause();  // a validation of 60 s
   rates.add(step(60.0, 0.5));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces and profiles: by hand where numbers must be exact, and of steps whose clock ticks when it is read.
+// Tests traces and profiles: handmade ones for exact numbers, and those of steps on a clock that ticks when
+// read.
 #include "trace/step_times.hpp"
 
 #include <cmath>
@@ -32,7 +33,7 @@ namespace {
 using namespace support;
 using Json = nlohmann::json;
 
-/// Names of a schedule's entries, by lane, as they stand in the text of `plan --schedule`.
+/// The names of a schedule's entries, by lane, as `plan --schedule` prints them.
 std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
   std::vector<std::pair<std::string, std::string>> entries;
   std::istringstream lines(listing(plan, plan.train));
@@ -52,7 +53,7 @@ struct Traced {
   std::vector<std::pair<int, int>> instances;                // entry and micro-batch
 };
 
-/// Two steps that count and one that does not, on clocks that tick whenever they are read.
+/// Two steps that are timed and one that is not, on clocks that tick whenever they are read.
 Traced traced(RecipeTable const& table, Spread split) {
   Run run;
   run.split = split;
@@ -87,7 +88,8 @@ cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, doub
   return made;
 }
 
-/// A step of 100 ns: compute [10, 30) and [40, 60), a gather [0, 10), a sum [20, 50) that half hides.
+/// A step of 100 ns: compute [10, 30) and [40, 60), a gather [0, 10), and a sum [20, 50), two thirds of it
+/// hidden.
 cli::RankTimes by_hand() {
   cli::RankTimes times;
   times.entries = {
@@ -134,7 +136,7 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
 
   std::string const text = cli::profile_text(profile, 2);
   CHECK(text.find("profile of rank 0 of 2") == 0);
-  CHECK(text.find("20.00% less than the step") != std::string::npos);  // 100 ns of the 125 reported
+  CHECK(text.find("20.00% less than the step") != std::string::npos);  // 100 ns of the 125 ns reported
   Json const json = cli::profile_json({by_hand()});
   CHECK(json["steps"] == Json({3, 4}));
   Json const& rank = json["ranks"][0];
@@ -161,7 +163,7 @@ TEST_CASE("phases last from the first to the last of their entries, one at a tim
   cli::TimedStep step;
   step.whole = {0, 200};
   step.instances = {{0, 0, {0, 10}},   {3, 0, {5, 150}},  {0, 0, {12, 20}}, {1, 0, {20, 30}},
-                    {1, 0, {30, 45}},  {2, -1, {40, 60}},  // a host's update beside backward
+                    {1, 0, {30, 45}},  {2, -1, {40, 60}},  // an update on the host during backward
                     {1, -1, {47, 50}}, {2, -1, {60, 70}}};
   std::string found;
   for (cli::TimedPhase const& phase : cli::phases_of(times, step))
@@ -179,7 +181,7 @@ TEST_CASE("a profile of no steps is empty") {
 
 namespace {
 
-/// The name that the first version gave to an entry of the listing.
+/// The name of an entry of the listing in the files of the first version.
 std::string in_files(std::string const& name) {
   static std::map<std::string, std::string> const renamed{{"gather", "acquire"}, {"accumulate", "fold"},
                                                           {"fetch", "stream"},   {"write_back", "publish"},
@@ -206,7 +208,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
     std::map<std::pair<int, int>, std::string> lanes;
     std::set<std::string> processes;
     std::map<std::pair<int, int>, std::int64_t> end;  // of the last slice of a thread
-    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // of a rank's step
+    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by step of a rank
     std::map<std::pair<int, std::int64_t>, std::string> phases;
     for (Json const& event : trace.at("traceEvents")) {
       std::pair<int, int> const thread(event.at("pid"), event.at("tid"));
@@ -264,7 +266,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       }
       CHECK(busy == doctest::Approx(instances));
       CHECK((profile.collectives > 0) == (split.ranks > 1));
-      CHECK(profile.hidden == 0.0);  // here one thread does it all
+      CHECK(profile.hidden == 0.0);  // one thread runs all lanes
     }
   }
 }
@@ -281,7 +283,7 @@ TEST_CASE("what entries cost is what their operations say and what their moves c
   double backward = 0;
   for (cli::TimedEntry const& each : all.ranks[0].entries)
     if (each.kind.starts_with("backward")) backward += each.flops;
-  CHECK(backward / flops > 1.5);  // twice, but for the input's gradient of the first unit
+  CHECK(backward / flops > 1.5);  // twice, except for the first unit's input gradient
   CHECK(backward / flops < 2.5);
 }
 

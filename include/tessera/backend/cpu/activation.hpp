@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations, on packets. GELU in its tanh form is gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi)
-// (x + 0.044715 x^3).
+// Provides activations of packets. GELU in its tanh form is gelu(x) = x s with s = 1 / (1 + e^(-2u)), u =
+// sqrt(2/pi) (x + 0.044715 x^3).
 #pragma once
 
 #include "tessera/backend/cpu/packet.hpp"
@@ -17,7 +17,8 @@ inline constexpr S gelu_twice_root = S(1.5957691216057307117597842397375);  // 2
 template <class S>
 inline constexpr S gelu_cubic = S(0.044715);
 
-/// s of the header's formula; e^(-2u) overflows to infinity or to a huge number, both of which give s = 0.
+/// s in the formula at the top of this file. e^(-2u) may overflow to infinity or to a huge number; both give
+/// s = 0.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> gelu_sigmoid(Packet<S> x) {
   Packet<S> const cubic =
@@ -72,7 +73,7 @@ struct Relu {
   }
 };
 
-/// The one that is asked for. A choice for each packet costs less than a kernel for each activation.
+/// The activation that `kind` selects. Selecting it for each packet costs less than a kernel per activation.
 struct AnyActivation {
   Activation kind;
 
@@ -102,7 +103,7 @@ struct AnyActivation {
   }
 };
 
-/// work(AnyActivation) where there is one.
+/// Calls work(AnyActivation) if there is an activation.
 template <class F>
 void with_activation(Activation activation, F const& work) {
   if (activation != Activation::none) work(AnyActivation{activation});

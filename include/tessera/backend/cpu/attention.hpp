@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention in tiles, after FlashAttention (arXiv 2205.14135). The contract is in ops/attention.hpp.
+// Implements causal attention in tiles, after FlashAttention (arXiv 2205.14135). The contract is in
+// ops/attention.hpp.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The tiles of attention behind the product's part of a worker's scratch. Sizes are fixed in bytes.
+/// The tiles of attention, after the product's part of a worker's scratch. Sizes are fixed in bytes.
 template <class S>
 struct AttentionTiles {
   static constexpr std::int64_t unit = 8 / static_cast<std::int64_t>(sizeof(S));
@@ -30,9 +31,9 @@ struct AttentionTiles {
   S* scores;     // block x forward_keys, or backward_queries x block twice
   S* slopes;     // the second half of scores
   S* sums;       // block x head channels
-  S* more_sums;  // the same again
-  S* queries;    // sequence x head channels, where that fits
-  S* rows;       // three numbers a row
+  S* more_sums;  // block x head channels
+  S* queries;    // sequence x head channels, if that fits
+  S* rows;       // three numbers per row
 
   static constexpr std::size_t bytes =
       static_cast<std::size_t>(block * forward_keys + 2 * head_tile + query_sums + 2 * backward_queries) *
@@ -60,8 +61,8 @@ struct AttentionTiles {
 template <class T>
 using Heads = ops::HeadColumns<T, Cpu>;
 
-/// One head of one sample, of queries or of keys: where its rows are in tensors of rows (B,T) with heads side
-/// by side, and in (B,heads,T).
+/// One head of one sample, of queries or of keys. Locates its rows in tensors of rows (B,T) with heads next
+/// to each other, and in (B,heads,T).
 struct HeadIndex {
   std::int64_t sequence, head;  // T and the channels of a head
   std::int64_t sample, number;
@@ -77,7 +78,7 @@ struct HeadIndex {
   T* row(ops::Columns<T, Cpu> const& of, std::int64_t row) const {
     return of.data + (sample * sequence + row) * of.stride + number * head;
   }
-  /// The head's rows from one of them on.
+  /// The head's rows, starting at row `first`.
   template <class T>
   Matrix<std::remove_const_t<T>> rows(ops::Columns<T, Cpu> const& of, std::int64_t first,
                                       bool transposed = false) const {
@@ -96,7 +97,7 @@ EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T*
   });
 }
 
-/// row[i] = e^(row[i]*scale - shift) for i < n, 0 up to `padded`; returns the sum.
+/// row[i] = e^(row[i]*scale - shift) for i < n, and 0 from there up to `padded`. Returns the sum.
 template <class S>
 EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padded, S scale, S shift) {
   Packet<S> sum(S(0));
@@ -110,7 +111,7 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
   return lane_sum(sum);
 }
 
-/// Queries [first, first + rows) of a head; row i of them sees the keys up to last + i.
+/// Computes queries [first, first + rows) of a head. Query first + i sees the keys up to last + i.
 template <class T>
 void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadIndex keys_at,
                              Heads<T const> const& x, std::int64_t first, std::int64_t last,
@@ -151,8 +152,8 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
   }
 }
 
-/// The gradient of one head of keys and of the queries' heads that share it, in their order: block of keys
-/// after block of keys, each over the queries that see it.
+/// Computes the gradients of one head of keys and values and of the query heads that share it, in their
+/// order. Processes one block of keys after another, each over the queries that see it.
 template <class T>
 class AttentionBackward {
   using S = compute_t<T>;
@@ -177,13 +178,13 @@ class AttentionBackward {
 
   void run() {
     std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
-    // dQ is summed over blocks of keys: in place when T is its own sum type, else in scratch, else block by
-    // block.
+    // dQ is summed over blocks of keys: in place if T is its own sum type, else in scratch if it fits, else
+    // block by block.
     bool const in_place = std::is_same_v<S, T>;
     bool const in_scratch = !in_place && sizes_.group * sequence * head <= Tiles::query_sums;
     for (std::int64_t key = 0; key < sizes_.keys; key += block) {
       std::int64_t const keys = std::min(block, sizes_.keys - key);
-      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first that sees it
+      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first to see it
       bool add = false;
       for (std::int64_t member = 0; member < sizes_.group; ++member) {
         take(member);
@@ -223,13 +224,13 @@ class AttentionBackward {
   }
 
  private:
-  /// Goes on with a query head of those that share the keys.
+  /// Switches to another of the query heads that share the keys.
   void take(std::int64_t member) {
     at_ = HeadIndex::of_queries(sizes_, keys_at_.sample, keys_at_.number * sizes_.group + member);
     dots_query_ = -1;
   }
 
-  /// dQ of one head, block of queries after block of queries.
+  /// Computes dQ of one head, one block of queries after another.
   void query_gradients() {
     std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
     for (std::int64_t query = 0; query < sequence; query += block) {
@@ -269,7 +270,7 @@ class AttentionBackward {
     }
   }
 
-  /// rows[i] = dout . out of query i: the softmax's share of its gradient.
+  /// rows[i] = dout . out of query i, the term that the softmax gradient subtracts.
   void dot_rows(std::int64_t query, std::int64_t queries) {
     if (query == dots_query_ && queries == dots_count_) return;
     for (std::int64_t row = 0; row < queries; ++row) {
@@ -294,7 +295,7 @@ class AttentionBackward {
   std::byte* scratch_;
   Tiles tiles_;
   ops::AttentionSizes sizes_;
-  HeadIndex keys_at_, at_{};  // the keys, and the queries' head at hand
+  HeadIndex keys_at_, at_{};  // the keys, and the current query head
   Rows dout_;
   Heads<T const> x_;
   Rows out_;

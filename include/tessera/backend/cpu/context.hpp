@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU's context: operations run inline, on the pool, within a workspace that is given once.
+// Provides the context of the CPU: operations run inline, on the thread pool, in a workspace given once.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +18,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Runs operations on the CPU: `enqueue` returns when the work is done. A step allocates nothing: whatever an
-/// operation needs is in the workspace, a fixed budget for each worker that serves every shape and type.
+/// Runs operations on the CPU; `enqueue` returns when the work is done. A step allocates nothing: all memory
+/// of operations is in the workspace, with a fixed budget per worker that is enough for every shape and type.
 template <>
 class Context<Cpu> : public MathChannel {
  public:
   using place_type = Cpu;
-  /// What one worker has: packed operands, tiles of sums, attention's tiles.
+  /// The scratch memory of one worker: packed operands, tiles of sums, attention's tiles.
   static constexpr std::size_t scratch_bytes = std::size_t{3} << 20;
 
   /// Bytes of workspace that a context with this many threads needs for micro-batches of so many tokens.
@@ -33,11 +33,11 @@ class Context<Cpu> : public MathChannel {
     return static_cast<std::size_t>(threads < 1 ? 1 : threads) * scratch_bytes + alignment;
   }
 
-  /// Makes the device of a rank current for this thread: there is one.
+  /// Makes the device of a rank current for this thread. The CPU has only one, so this does nothing.
   static void select(int /*device*/) {}
 
-  /// `workspace` stays the caller's and must outlive the context. It may be empty with a recorder, and for
-  /// operations that take elements one by one. Throws Error(usage) when it is too small.
+  /// The caller owns `workspace`, which must outlive the context. It may be empty with a recorder, and for
+  /// operations that process elements one by one. Throws Error(usage) if it is too small.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
@@ -54,7 +54,7 @@ class Context<Cpu> : public MathChannel {
 
   cpu::ThreadPool& pool() noexcept { return pool_; }
 
-  /// This worker's own memory, aligned to 64 bytes; its content lasts until the operation ends.
+  /// The memory of one worker, aligned to 64 bytes. Its contents last until the operation ends.
   std::span<std::byte> worker_scratch(int worker) noexcept {
     return {scratch_ + static_cast<std::size_t>(worker) * scratch_bytes, scratch_bytes};
   }
@@ -70,10 +70,10 @@ class Context<Cpu> : public MathChannel {
       std::forward<F>(body)();
   }
 
-  /// Host code that joins a step in the order of its lane: runs after everything enqueued before it, and
-  /// before everything enqueued after. The only way for it. Here, inline, and what `work` throws it throws.
-  /// `work` receives the context of the host; what `data` points at must live as long as the step may be
-  /// repeated.
+  /// Runs host code as part of a step, in the order of its lane: after everything enqueued before it, and
+  /// before everything enqueued after it. Host code must join a step through this function. Here it runs
+  /// inline, and exceptions of `work` propagate. `work` receives the context of the host. The object at
+  /// `data` must live as long as the step may be repeated.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data), void* data) {
     if (recorder_)
       recorder_->operation(operation);
@@ -81,21 +81,21 @@ class Context<Cpu> : public MathChannel {
       work(*this, data);
   }
 
-  // ---- what a device that works on its own needs; here every call's work is done when it returns ----------
+  // ---- for asynchronous devices; here every call's work is done when it returns ---------------------------
 
-  /// Steps are done when they were enqueued: their results can be read at once.
+  /// A step is done when the call that enqueues it returns, so its results can be read at once.
   static constexpr bool immediate = true;
   static constexpr std::size_t arrival_slots = 0;
-  /// Takes at once what steps would take one by one: nothing here.
+  /// Allocates in advance what steps need: nothing here.
   void reserve(std::size_t /*entries*/, std::size_t /*upload_bytes*/) noexcept {}
-  /// Later operations belong to a lane, after the entries in `waits`, until `end`.
+  /// Directs later operations to a lane, after the entries in `waits`, until `end`.
   void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {
     if (timer_) entry_begun_ = timer_->now();
   }
   void end(int entry, bool /*signals*/) noexcept {
     if (timer_) timer_->ran(entry, entry_begun_, timer_->now());
   }
-  /// From here to `end_timing` a step of so many instances runs whose entries the timer hears of.
+  /// Until `end_timing`, reports the times of the entries of a step of so many instances to the timer.
   void begin_timing(EntryTimer& timer, std::int64_t /*instances*/) noexcept {
     timer_ = &timer;
     step_begun_ = timer.now();
@@ -104,9 +104,9 @@ class Context<Cpu> : public MathChannel {
     timer_->ran(-1, step_begun_, timer_->now());
     timer_ = nullptr;
   }
-  /// Where device transports enqueue now; null: their buffers are host memory.
+  /// The stream on which device transports enqueue work now; null: their buffers are host memory.
   void* native_stream() const noexcept { return nullptr; }
-  /// Enqueues a program whose body is the same every time it is asked for. Says whether the body ran.
+  /// Enqueues a program whose body is the same every time. Returns whether the body ran.
   template <class F>
   bool replay(std::size_t /*program*/, bool /*graph*/, F&& body) {
     std::forward<F>(body)();
@@ -128,7 +128,7 @@ class Context<Cpu> : public MathChannel {
     if (!forbidden("write")) std::memcpy(to, from, bytes);
   }
   /// Returns bytes of the place in memory that the host can read, after all enqueued work. Other places may
-  /// use the caller's `room` for them.
+  /// copy them to the caller's `room`.
   std::byte const* host_view(void const* from, std::size_t /*bytes*/, std::byte* /*room*/) {
     forbidden("host_view");
     return static_cast<std::byte const*>(from);
@@ -140,9 +140,9 @@ class Context<Cpu> : public MathChannel {
     return static_cast<std::byte*>(to);
   }
   void unstage(void* /*to*/, std::byte const* /*staged*/, std::size_t /*bytes*/) { forbidden("unstage"); }
-  /// Copies of state to host memory, between steps: `copy` begins one, and no update of a later step comes
-  /// before all have ended. `copied`, for any thread, says whether they have. Here `copy` has, on all
-  /// threads.
+  /// The following functions copy state to host memory between steps. `copy` begins a copy; updates of later
+  /// steps wait until all copies have ended. `copied` says whether they have ended; any thread may call it.
+  /// Here a copy, which uses all threads, has ended when `copy` returns.
   void reserve_copies() noexcept {}
   void copy(void* to, void const* from, std::size_t bytes) noexcept {
     if (forbidden("copy")) return;
@@ -159,15 +159,15 @@ class Context<Cpu> : public MathChannel {
   void clear(void* to, std::size_t bytes) {
     if (!forbidden("clear")) std::memset(to, 0, bytes);
   }
-  /// The context of the host, whose threads form what is staged and run host tasks.
+  /// The context of the host. Its threads prepare staged bytes and run host tasks.
   Context<Cpu>& host() noexcept { return *this; }
 
-  /// Everything enqueued is done: nothing to wait for here. A step never calls either.
+  /// All enqueued work is done, so there is nothing to wait for. A step calls neither.
   bool finished() const noexcept { return true; }
   void synchronize() noexcept { forbidden("synchronize"); }
 
  private:
-  /// What a step must not do, when it is recorded.
+  /// With a recorder, reports a call that a step must not make, and returns true.
   bool forbidden(char const* what) noexcept {
     if (recorder_) recorder_->violation(what);
     return recorder_ != nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classifier's loss and gradient. The contract is in ops/cross_entropy.hpp.
+// Implements the classifier's loss and gradient on the CPU. The contract is in ops/cross_entropy.hpp.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// log(sum(e^x)) of a row in one pass over memory: blocks stay in the first cache for their maximum and their
+/// log(sum(e^x)) of a row in one pass over memory: each block stays in the L1 cache for its maximum and its
 /// sum.
 template <class S, class T>
 S log_sum_exp(T const* row, std::int64_t n) {
@@ -76,7 +76,7 @@ struct CrossEntropy {
     });
   }
 
-  /// The sum over rows in order, and how many rows count.
+  /// Sums the losses in row order, and counts the unmasked rows.
   template <class S>
   static void sum_losses(Context<Cpu>&, ConstTensor<S> const& losses,
                          ConstTensor<std::int32_t> const& targets, double* loss, std::int64_t* unmasked) {

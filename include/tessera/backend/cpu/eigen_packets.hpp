@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eigen's packets without its matrices, which are most of what Eigen/Core costs a compiler: for x86-64 and
-// Eigen 3.4 what Eigen/Core includes up to the packets, in its order. A program may include Eigen before or
-// after. Newer Eigens have no such way in, and elsewhere Eigen/Core does.
+// Provides Eigen's packets without its matrices, which cause most of the compile time of Eigen/Core. For
+// x86-64 and Eigen 3.4 it includes what Eigen/Core includes up to the packets, in the same order. A program
+// may include Eigen before or after it. For newer versions of Eigen, and elsewhere, it includes Eigen/Core.
 #pragma once
 
 #if defined(__x86_64__) && !defined(__CUDACC__) && !defined(EIGEN_CORE_H) && \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding, norms, conversion and inspection of flat arrays. The contracts are in the ops headers.
+// Implements folding, norms, conversion, activations, and inspection of flat arrays on the CPU. The contracts
+// are in the ops headers.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +21,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The sum of squares of up to one block: 16 running sums by index modulo 16, whatever a register holds, each
-/// with one rounding a term, combined pairwise: the same bits on every instruction set.
+/// The sum of squares of up to one block. Keeps 16 running sums by index modulo 16, whatever the register
+/// width, with one rounding per term, and combines them pairwise. So every instruction set gives the same
+/// bits.
 template <class S, class T>
 S sum_of_squares(T const* values, std::int64_t n) {
   constexpr std::int64_t lanes = 16;
@@ -48,8 +50,8 @@ S sum_of_squares(T const* values, std::int64_t n) {
   return total[0];
 }
 
-/// Where a partial of the values is not finite, notes the first such value, or the first of that block when
-/// only its squares overflowed.
+/// Records the first non-finite value of the first block whose partial sum is not finite. If only the squares
+/// overflowed, records the first value of that block.
 template <class T, class Q>
 void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote const& note) {
   if (!note.bad || note.unit < note.bad->unit) return;

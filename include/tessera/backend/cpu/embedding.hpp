@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token and position embeddings. The contract is in ops/embedding.hpp.
+// Implements token and position embeddings on the CPU. The contract is in ops/embedding.hpp.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Embedding {
     });
   }
 
-  /// Token rows are added in the order of the tokens, in stripes of columns that workers share out.
+  /// Adds token rows in the order of the tokens. Workers take different stripes of columns.
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
                        ConstTensor<T> const& dy, Tensor<compute_t<T>> const& partial, bool fresh,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one product of the CPU backend: C = op(A) op(B), then an epilogue on the
-// hot tile, one rounding at the end.
+// Provides the matrix product of the CPU backend: C = op(A) op(B), then an epilogue on each tile while it is
+// in cache, with one rounding at the end.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// How a product of a shape is cut. Functions of shape and type only; no result
-/// depends on the tile edges, since every element is the sum over k-blocks, in
-/// order, of its own sums over k, in order.
+/// The tiling of a product. It depends only on shape and type. No result depends on the tile edges, since
+/// every element is the sum over k-blocks, in order, of its own sums over k, in order.
 template <class S, class P = S>
 struct Tiling {
   static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
@@ -29,8 +28,8 @@ struct Tiling {
   std::int64_t rows;
   std::int64_t cols;
 
-  /// Of all ways to cut C into equal tiles that fit, at least eight where C is
-  /// big enough, the one with the least padding and packing.
+  /// Chooses the tiling with the least padding and packing among those with equal tiles that fit. Prefers at
+  /// least eight tiles if C is big enough.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
     std::int64_t const wanted = m * n < 8 * small_tile ? 1 : 8;
@@ -65,8 +64,7 @@ struct Tiling {
   }
 };
 
-/// The part of a worker's scratch that products use; attention keeps its own
-/// tiles behind it.
+/// The part of a worker's scratch that products use. Attention keeps its own tiles after it.
 template <class S>
 struct ProductScratch {
   static constexpr std::int64_t left = Tiling<S>::max_rows * Tiling<S>::depth_block;
@@ -76,7 +74,7 @@ struct ProductScratch {
       static_cast<std::size_t>(left + right + tile + Tiling<S>::max_cols) * sizeof(S);
 };
 
-/// Adds a packed block's sums over k to `sums` (or starts them).
+/// Adds a packed block's sums over k to `sums`, or sets `sums` to them for the first block.
 template <class S, class P>
 void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -96,8 +94,8 @@ void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool fi
   }
 }
 
-/// The epilogue that stores sums where they belong, or adds them to what is
-/// there: the kernel does it itself.
+/// The epilogue that stores sums directly at their destination, or adds them to it. The kernel does this
+/// itself.
 template <class S>
 struct InPlace {
   S* to;
@@ -105,10 +103,9 @@ struct InPlace {
   bool add = false;
 };
 
-/// What becomes of the finished sums of a product, without its type: the tiles
-/// are compiled once for their operands. Either they are in place, or
-/// take(i, j, values, stride, rows, count) gets `count` values of each of some
-/// rows, from row i and column j of the result on.
+/// An epilogue without its type, so that tiles are compiled once for their operands. Either sums are stored
+/// in place, or take(i, j, values, stride, rows, count) gets `count` values of each of `rows` rows, starting
+/// at row i and column j of the result.
 template <class S>
 struct Epilogue {
   using Take = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t, std::int64_t,
@@ -118,7 +115,7 @@ struct Epilogue {
   Take take{};
 };
 
-/// The register tile at one place of a panel, by its number of packets.
+/// Computes the register tile at one place of a panel with this number of packets.
 template <class S, class P>
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, P const* a,
                                         PackedLeft<P> const& left, P const* b, S* c, std::int64_t c_stride,
@@ -139,15 +136,13 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
-/// The rows of a tile's left operand, packed from k on for a depth; their type
-/// is known to nobody else.
+/// Packs the rows of a tile's left operand from k on, for some depth. Hides the type of the rows.
 template <class P>
 using PackRows = v0::detail::FunctionRef<PackedLeft<P>(std::int64_t k, std::int64_t depth, P* to)>;
 
-/// One tile of at most Tiling::max_rows by max_cols, from (i, j) of the result
-/// on, over the whole depth, by one worker; `b` is the tile's, and both operands
-/// are packed as P. With `column_sums`, a vector of `cols` values, it also gets
-/// the sums of b over the depth, in order.
+/// Computes one tile of at most Tiling::max_rows by max_cols, at (i, j) of the result, over the whole depth,
+/// on one worker. `b` is the tile's right operand; both operands are packed as P. `column_sums`, if given, is
+/// a vector of `cols` values that gets the sums of b over the depth, in order.
 template <class S, class P, class B>
 void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b, std::int64_t i,
                   std::int64_t j, std::int64_t rows, std::int64_t cols, std::int64_t depth,
@@ -191,7 +186,7 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
             copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
-          // A tile of one k-block needs no memory beyond the register tile's.
+          // A tile of one k-block needs no memory beyond that of the register tile.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, steps, values, packed, from, to, stride, first);
           if (last) epilogue.take(i + row, j + col, to, stride, some, count);
@@ -202,7 +197,7 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
   } while (k < depth);
 }
 
-/// The product on one worker, tile after tile.
+/// Computes a product on one worker, tile after tile.
 template <class S, class A, class B>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                     std::int64_t depth, InPlace<S> const& result) {
@@ -221,11 +216,11 @@ void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m
 /// Discards the sums of columns.
 struct NoSums {};
 
-/// sums(j, values, count) gets the sums of B's columns, or nobody does.
+/// sums(j, values, count) gets the sums of B's columns, if it is set.
 template <class S>
 using TakeSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
 
-/// The product below, without the type of what follows it.
+/// Implements `product` below, without the type of its epilogue.
 template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                      std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
@@ -249,11 +244,10 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
   });
 }
 
-/// The product on the whole pool: C (m, n) = op(A) (m, depth) op(B) (depth, n).
-/// `epilogue` is InPlace, or epilogue(i, j, values, count) gets `count` finished
-/// values of row i from column j on, once for every element; `values` is padded
-/// to whole packets. With `sums` given, `sums(j, values, count)` gets the sums
-/// of B's columns.
+/// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on the whole pool. `epilogue` is InPlace, or
+/// epilogue(i, j, values, count) gets `count` finished values of row i from column j on, once for every
+/// element; `values` is padded to whole packets. `sums(j, values, count)`, if given, gets the sums of B's
+/// columns.
 template <class S, class A, class B, class Finish, class Sums = NoSums>
 void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
              std::int64_t depth, Finish const& epilogue, Sums const& sums = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation, and RMS normalisation, which takes 0 for the mean and has no beta. The contracts are
-// in ops/layer_norm.hpp and ops/rms_norm.hpp.
+// Implements layer normalisation and RMS normalisation on the CPU. RMS normalisation uses 0 for the mean and
+// has no beta. The contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// The sums over rows, sums (2,C), or (1,C) of what is not centered: column stripes in parallel, rows in
-/// blocks of 64, in order.
+/// Sums over rows into sums (2,C), or (1,C) if not centered. Processes stripes of columns in parallel, and
+/// rows in blocks of 64, in order.
 template <bool Centered, class T>
 void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
                          ConstTensor<compute_t<T>> const& mean, ConstTensor<compute_t<T>> const& rstd,
@@ -65,7 +65,7 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstT
   });
 }
 
-/// One that is not centered has an empty mean, beta and dbeta.
+/// Without `Centered`, mean, beta and dbeta are empty.
 template <bool Centered>
 struct RowNorm {
   template <class T>
@@ -134,7 +134,7 @@ struct RowNorm {
     });
   }
 
-  /// The partial sums are the sums: they are rounded.
+  /// The partial sums are already the complete sums; this only rounds them.
   template <class T>
   static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> const& partials,
                               std::int64_t /*rows*/, Tensor<T> const& dgamma, Tensor<T> const& dbeta) {

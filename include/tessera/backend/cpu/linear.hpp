@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers: one product, and what is done to its tile while it is hot. The contract is in
-// ops/linear.hpp.
+// Implements linear layers on the CPU: one product, with an epilogue on each tile while it is in cache. The
+// contract is in ops/linear.hpp.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// An epilogue that maps each packet of results: function(index, value, whole, count) returns what goes to
-/// `to`, where index is the element's place in the (m, n) result and `column` its column.
+/// An epilogue that maps each packet of results. function(index, column, value, whole, count) returns what is
+/// stored in `to`, where `index` is the element's position in the (m, n) result and `column` its column.
 template <class S, class T, class F>
 auto map_into(T* to, std::int64_t n, F const& function) {
   return [to, n, function](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
@@ -39,8 +39,8 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
-/// The result times a scale, plus a bias and a residual, each where given. A type of its own, so that
-/// products in both directions are one instance.
+/// The result times a scale, plus a bias and a residual if they are given. It is a separate type so that
+/// products in both directions share one instance.
 template <class S, class T>
 struct PlusBiasAndResidual {
   T const *bias, *base;
@@ -55,7 +55,7 @@ struct PlusBiasAndResidual {
   }
 };
 
-/// y = op(a) op(b), in compute_t<T>; the epilogue stores it.
+/// y = op(a) op(b), in compute_t<T>. The epilogue stores the result.
 template <class T, class Y, class Epilogue, class Sums = NoSums>
 void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transposed, ConstTensor<T> const& b,
                    bool b_transposed, Tensor<Y> const& y, Epilogue const& epilogue, Sums const& sums = {}) {
@@ -82,7 +82,7 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& s
 }
 
 struct Linear {
-  /// The activation is computed from `pre` as stored, so that `activate` repeats it bit for bit.
+  /// Computes the activation from `pre` as stored, so that `activate` reproduces it bit for bit.
   template <class T>
   static void forward(Context<Cpu>& context, ConstTensor<T> const& x, ops::Operand<T, Cpu> const& w,
                       Tensor<T> const& y, ops::LinearOptions<T, Cpu> const& with) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of products: a register tile of packets, and the packing that feeds it.
+// Provides the inner loops of products: a register tile of packets, and the packing of its operands.
 //
-// Eigen 3.4's own kernel (3 packets by 4 values) was measured beside this one on one Zen 5 core with AVX-512,
-// best of many: 184 to 193 GF/s against 231 to 253 (the instruction peak is 273) at 512x3072x768,
+// Eigen 3.4's own kernel (3 packets by 4 values) reached 184 to 193 GF/s, and this one 231 to 253 (the
+// instruction peak is 273). Measured on one Zen 5 core with AVX-512, best of many, at 512x3072x768,
 // 512x768x3072, 1024x512x128 and 1024x384x384, operands in cache.
 #pragma once
 
@@ -31,7 +31,7 @@ struct Matrix {
   }
 };
 
-/// The register tile: `rows` broadcast values by `packets` packets of S, sized for the registers there are.
+/// The register tile: `rows` broadcast values by `packets` packets of S, sized for the available registers.
 template <class S>
 struct Microtile {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(__aarch64__)
@@ -48,12 +48,13 @@ struct Microtile {
   static constexpr int cols = packets * width;
   /// Rows that are packed together when the left operand is transposed.
   static constexpr int row_panel = std::max(rows, width);
-  /// What packing a packet takes, of the right operand and of the left one, in multiplications of one.
+  /// The cost of packing a packet of the right and of the left operand, in multiplications of one packet.
   static constexpr int right_cost = 8, left_cost = 3;
   static_assert(row_panel % rows == 0);
 };
 
-/// What operands of types A and B are packed to for sums in S: S itself, or what an instruction takes.
+/// The type to which operands of types A and B are packed for sums in S: S itself, or the type that an
+/// instruction needs.
 template <class S, class A, class B>
 struct PackedFor {
   using type = S;
@@ -61,10 +62,10 @@ struct PackedFor {
 template <class S, class A, class B>
 using packed_for = typename PackedFor<S, A, B>::type;
 
-/// The values along the depth that one packed value holds.
+/// The number of values along the depth in one packed value.
 template <class P>
 inline constexpr std::int64_t values_in = 1;
-/// Packed values along the depth that the kernel takes at once; those beyond the depth are zeros.
+/// The number of packed values along the depth that the kernel processes at once. Zeros pad the depth.
 template <class P>
 inline constexpr std::int64_t depth_step = 1;
 template <class P>
@@ -73,13 +74,13 @@ constexpr std::int64_t packed_depth(std::int64_t depth) {
   return (depth + values - 1) / values * depth_step<P>;
 }
 
-/// What a thread needs while it multiplies operands packed as P: nothing, as a rule.
+/// The state that a thread needs while it multiplies operands packed as P: usually none.
 template <class P>
 struct KernelScope {};
 
-/// c = sum over k of a(., k) b(k, .), plus c unless `first`, of operands packed as P. One left value is
-/// a[row*row_stride + k*k_stride]; b is a packed panel of `Packets` packets for each k; c has a row every
-/// c_stride. The order of the sum is k, so a result does not depend on where in a tile it is computed.
+/// c = sum over k of a(., k) b(k, .), plus c unless `first`, for operands packed as P. A left value is
+/// a[row*row_stride + k*k_stride]. b is a packed panel with `Packets` packets per k. Rows of c are c_stride
+/// apart. Sums are in the order of k, so a result does not depend on its position in a tile.
 template <int Packets, class S, class P>
 EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64_t row_stride,
                                       std::int64_t k_stride, P const* b, S* c, std::int64_t c_stride,
@@ -114,22 +115,22 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64
     }
 }
 
-/// How `cols` columns are cut into panels of at most Microtile::packets packets: an even rest instead of a
-/// thin one.
+/// Divides `cols` columns into panels of at most Microtile::packets packets. Avoids a last panel of one
+/// packet.
 template <class S>
 class Panels {
  public:
   explicit Panels(std::int64_t cols) : packets_((cols + Packet<S>::size - 1) / Packet<S>::size) {}
 
   std::int64_t count() const { return (packets_ + most - 1) / most; }
-  /// First packet of a panel; panel `count()` starts at the end.
+  /// The first packet of a panel. Panel `count()` starts at the end.
   std::int64_t start(std::int64_t panel) const {
     if (panel >= count()) return packets_;
     bool const thin = most > 2 && packets_ > most && packets_ % most == 1 && panel + 1 == count();
     return panel * most - (thin ? 1 : 0);
   }
   int packets(std::int64_t panel) const { return static_cast<int>(start(panel + 1) - start(panel)); }
-  /// Columns, padded to whole packets.
+  /// The number of columns, padded to whole packets.
   std::int64_t padded() const { return packets_ * Packet<S>::size; }
 
  private:
@@ -137,7 +138,7 @@ class Panels {
   std::int64_t packets_;
 };
 
-/// Converts one stretch of `count` values and pads it with zeros to whole packets.
+/// Converts `count` contiguous values and pads them with zeros to whole packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   for_packets<S>(0, count, [&](std::int64_t i, auto whole, std::int64_t rest) {
@@ -145,7 +146,8 @@ EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   });
 }
 
-/// One row of some depth, converted and padded likewise; and of all k of a packed value, a row from each.
+/// Converts and pads one row along the depth (pack_along), or the rows for all k of one packed value
+/// (pack_across).
 template <class S, class T>
 EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
   convert_row(from, depth, to);
@@ -156,14 +158,14 @@ EIGEN_STRONG_INLINE void pack_across(T const* from, std::int64_t /*stride*/, std
   convert_row(from, count, to);
 }
 
-// A packet as a template argument loses its alignment attribute, which is fine here.
+// A packet loses its alignment attribute as a template argument, which is fine here.
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wignored-attributes"
 #endif
 
-/// Transposes as many packets as a packet has lanes. (Eigen's own for AVX-512 is a call, and warns in
-/// GCC 12.)
+/// Transposes as many packets as a packet has lanes. (Eigen's own version for AVX-512 is a function call, and
+/// GCC 12 warns about it.)
 template <class S>
 EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
   constexpr int width = Packet<S>::size;
@@ -181,8 +183,8 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
       pairs[quad + 2] = _mm512_maskz_shuffle_ps(0xffff, b, d, 0x44);
       pairs[quad + 3] = _mm512_maskz_shuffle_ps(0xffff, b, d, 0xee);
     }
-    // pairs[4q + c] holds in lane l the four values of rows 4q.. and column 4l + c: now gather the quads of a
-    // column.
+    // Lane l of pairs[4q + c] holds the four values of rows 4q.. and column 4l + c. Now gather the quads of
+    // each column.
 #pragma GCC unroll 4
     for (int column = 0; column < 4; ++column) {
       __m512 const even = _mm512_maskz_shuffle_f32x4(0xffff, pairs[column], pairs[4 + column], 0x88);
@@ -216,8 +218,8 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
 #pragma GCC diagnostic pop
 #endif
 
-/// The packets of up to a packet's width of `rows` of `from` (k contiguous in each), transposed: to[k*step +
-/// row]. Rows beyond `rows` are zero.
+/// Transposes up to a packet's width of rows of `from` (k is contiguous in each) to to[k*step + row]. Rows
+/// beyond `rows` are zero.
 template <class S, class T>
 EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, S* to, std::int64_t step) {
@@ -237,7 +239,7 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
   });
 }
 
-/// Packs depth by cols of the right operand: panel after panel, each holding its packets for k = 0, 1, ... .
+/// Packs (depth, cols) of the right operand panel by panel. Each panel holds its packets for k = 0, 1, ... .
 template <class P, class T>
 void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
   constexpr int width = Packet<P>::size;
@@ -266,14 +268,14 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
     }
 }
 
-/// The left operand as the kernel reads it: the value (row, k) of the row group that starts at `group` is at
+/// The left operand as the kernel reads it. Value (row, k) of the row group that starts at `group` is at
 /// data[offset(group) + row*row_stride + k*k_stride].
 template <class P>
 struct PackedLeft {
   P const* data;
   std::int64_t row_stride;
   std::int64_t k_stride;
-  std::int64_t panel_stride;  // between row panels, or 0 when rows simply follow each other
+  std::int64_t panel_stride;  // between row panels, or 0 if rows are contiguous
 
   P const* at(std::int64_t group) const {
     constexpr std::int64_t panel = Microtile<P>::row_panel;
@@ -282,8 +284,8 @@ struct PackedLeft {
   }
 };
 
-/// Rows by depth of the left operand: read in place where that is possible, else converted into `to`, rows
-/// padded with zeros to whole row panels.
+/// Packs (rows, depth) of the left operand. Uses it in place if possible. Otherwise converts it into `to` and
+/// pads rows with zeros to whole row panels.
 template <class P, class T>
 PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* to) {
   constexpr std::int64_t panel = Microtile<P>::row_panel, width = Packet<P>::size;

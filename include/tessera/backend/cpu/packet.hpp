@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eigen's packets as a value type: one expression serves body and tail, since a tail is a padded packet.
+// Provides Eigen's packets as a value type. A tail is a padded packet, so one expression handles body and
+// tail.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 #include "tessera/backend/cpu/pool.hpp"
 #include "tessera/core/dtype.hpp"
 
-// GCC 12's AVX-512 intrinsics have an undefined operand that they warn about when they are inlined here.
+// GCC 12's AVX-512 intrinsics have an undefined operand, which causes warnings when they are inlined here.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -24,7 +25,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// As many values of S (float or double) as one register holds. Arithmetic is per lane. The compiler may
+/// The values of S (float or double) that fit in one register. Arithmetic is per lane. The compiler may
 /// contract a*b + c, so a formula that must not change between compilers writes every such term as fma(a, b,
 /// c).
 template <class S>
@@ -56,7 +57,7 @@ struct Packet {
 
 namespace detail {
 
-/// Applies a scalar function lane by lane, where no instruction does.
+/// Applies a scalar function lane by lane, if there is no instruction for it.
 template <class S, class F, class... Packets>
 EIGEN_STRONG_INLINE Packet<S> each_lane(F&& function, Packets const&... operands) {
   alignas(64) S result[Packet<S>::size];
@@ -82,7 +83,7 @@ EIGEN_STRONG_INLINE Packet<S> fma(Packet<S> a, Packet<S> b, Packet<S> c) {
   return detail::each_lane<S>([](S x, S y, S z) { return std::fma(x, y, z); }, a, b, c);
 }
 
-/// a*b + c as fast as this instruction set can: with one rounding or two. For products and statistics.
+/// a*b + c, the fastest way on this instruction set, with one rounding or two. For products and statistics.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> multiply_add(Packet<S> a, Packet<S> b, Packet<S> c) {
   return Packet<S>(Eigen::internal::pmadd(a.raw, b.raw, c.raw), 0);
@@ -116,7 +117,7 @@ EIGEN_STRONG_INLINE Packet<S> abs(Packet<S> x) {
   return Packet<S>(Eigen::internal::pabs(x.raw), 0);
 }
 
-/// The larger one; which NaN is kept is unspecified.
+/// The larger value. The result for NaN operands is unspecified.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> max(Packet<S> a, Packet<S> b) {
   return Packet<S>(Eigen::internal::pmax(a.raw, b.raw), 0);
@@ -129,8 +130,8 @@ EIGEN_STRONG_INLINE Packet<S> zero_below(Packet<S> x, Packet<S> bound) {
   return Packet<S>(pandnot(x.raw, pcmp_lt(pabs(x.raw), bound.raw)), 0);
 }
 
-/// e^x within two units in the last place; NaN stays NaN, below the smallest exponent it is 0 or the smallest
-/// normal number.
+/// e^x within two units in the last place. NaN stays NaN. Below the smallest exponent the result is 0 or the
+/// smallest normal number.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -160,7 +161,7 @@ EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
 #endif
 }
 
-/// Sum and maximum over the lanes, in the order of this instruction set.
+/// Sum and maximum over the lanes. The order depends on the instruction set.
 template <class S>
 EIGEN_STRONG_INLINE S lane_sum(Packet<S> x) {
   return Eigen::internal::predux(x.raw);
@@ -173,7 +174,7 @@ EIGEN_STRONG_INLINE S lane_max(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
 namespace detail {
 
-/// 16 stored values to floats and back; the pointer only names the format.
+/// Convert 16 stored values to floats and back. The pointer only selects the format.
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, half const*) { return _mm512_cvtph_ps(bits); }
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, bfloat16 const*) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -193,7 +194,7 @@ EIGEN_STRONG_INLINE __m256i narrow(__m512 value, bfloat16 const*) {
 }  // namespace detail
 #endif
 
-/// One packet from memory of any storage type, converted to S. No alignment is asked for.
+/// Loads one packet from memory of any storage type, converted to S. Needs no alignment.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
   using Raw = typename Packet<S>::raw_type;
@@ -223,7 +224,7 @@ EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
   }
 }
 
-/// One packet to memory of any storage type, rounded to nearest even; NaN stays NaN.
+/// Stores one packet to memory of any storage type, rounded to nearest even. NaN stays NaN.
 template <class T, class S>
 EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   if constexpr (std::is_same_v<S, T>) {
@@ -270,7 +271,8 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   }
 }
 
-/// The first `count` values (fewer than a packet), the other lanes `rest`. Nothing beyond them is read.
+/// Loads the first `count` values (fewer than a packet) and sets the other lanes to `rest`. Reads nothing
+/// beyond them.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S rest = S(0)) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -311,8 +313,8 @@ EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t coun
   std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));
 }
 
-/// Calls body(offset, whole packet or not, count) over [begin, end) in packets of S: the last one may be
-/// partial. `get` and `put` below then read as one expression for body and tail.
+/// Calls body(offset, whole packet or not, count) over [begin, end) in packets of S; the last one may be
+/// partial. With `get` and `put` below, one expression handles body and tail.
 template <class S, class F>
 EIGEN_STRONG_INLINE void for_packets(std::int64_t begin, std::int64_t end, F&& body) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -338,14 +340,14 @@ EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Whole>, 
     store_partial(to, value, count);
 }
 
-/// The elements that elementwise work is cut into, whatever the number of threads.
+/// The number of elements per block of elementwise work, for any number of threads.
 inline constexpr std::int64_t block_elements = 4096;
 
 constexpr std::int64_t blocks_of(std::int64_t elements) {
   return (elements + block_elements - 1) / block_elements;
 }
 
-/// body(begin, end, worker) for each block of 4096 of n elements, in parallel.
+/// Calls body(begin, end, worker) for each block of 4096 of n elements, in parallel.
 template <class F>
 void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
   pool.parallel_for(blocks_of(elements), [&](std::int64_t block, int worker) {
@@ -354,9 +356,9 @@ void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
   });
 }
 
-/// Elementwise work over arrays of any storage types: `functor(Packet<S>&...)` sees one packet of each array;
-/// what it changes in those given by a pointer to non-const is stored, converted back. Lanes beyond the end
-/// hold 0 and are not stored. Deterministic for any number of threads.
+/// Elementwise work over arrays of any storage types. `functor(Packet<S>&...)` gets one packet of each array.
+/// Packets of arrays of non-const type are then converted back and stored. Lanes beyond the end hold 0 and
+/// are not stored. Deterministic for any number of threads.
 template <class S, class F, class... T>
 void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... arrays) {
   for_blocks(pool, elements, [&](std::int64_t begin, std::int64_t end, int) {

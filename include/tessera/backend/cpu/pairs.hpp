@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bfloat16 by vdpbf16ps (AVX512_BF16), which does two multiplications a sum where fma does one.
+// Multiplies bfloat16 matrices with vdpbf16ps (AVX512_BF16), which does two multiplications per sum where fma
+// does one.
 //
-// The instruction adds two products to each float, one after the other, each addition rounded to nearest,
-// that of the upper halves first (Intel's manual, VDPBF16PS). A product of two bfloat16 is exact in float. So
-// a pair has the earlier value in its upper half, and sums have the bits of those of converted operands by
-// fma, with one exception: the instruction takes subnormal operands and sums (below 1.2e-38) for zeros.
+// The instruction adds two products to each float, one after the other: first the product of the upper
+// halves, then that of the lower ones. Each addition is rounded to nearest (Intel's manual, VDPBF16PS). A
+// product of two bfloat16 is exact in float. So a pair holds the earlier value in its upper half, and sums
+// have the same bits as with converted operands and fma. The one exception: the instruction treats subnormal
+// operands and sums (below 1.2e-38) as zeros.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +19,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// sum + values, of all k that they hold, in order.
+/// sum + values, over all k that they hold, in order.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> add_values(Packet<S> sum, Packet<S> values) {
   return sum + values;
@@ -25,7 +27,8 @@ EIGEN_STRONG_INLINE Packet<S> add_values(Packet<S> sum, Packet<S> values) {
 
 #if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)  // not under nvcc without EIGEN_NO_CUDA
 
-/// Two neighbours along the depth, the earlier one in the upper half. The last of an odd depth has a zero.
+/// Two adjacent values along the depth, the earlier one in the upper half. An odd depth is padded with a
+/// zero.
 struct Pair {
   std::uint32_t bits;
 };
@@ -40,7 +43,7 @@ struct PackedFor<float, bfloat16, bfloat16> {
   using type = Pair;
 };
 
-/// As many pairs as a packet of floats has sums.
+/// One pair for each sum of a packet of floats.
 template <>
 struct Packet<Pair> {
   static constexpr int size = 16;
@@ -71,13 +74,13 @@ EIGEN_STRONG_INLINE Packet<float> add_values(Packet<float> sum, Packet<Pair> pai
 
 namespace detail {
 
-/// The first `count` of 32 neighbours as pairs, then zeros.
+/// The first `count` of 32 adjacent values as pairs, then zeros.
 EIGEN_STRONG_INLINE __m512i load_pairs(bfloat16 const* from, std::int64_t count) {
   __mmask32 const mask = count < 32 ? (__mmask32{1} << count) - 1u : ~__mmask32{0};
   return _mm512_maskz_rol_epi32(0xffff, _mm512_maskz_loadu_epi16(mask, from), 16);
 }
 
-/// The first `count` of 16 pairs of a row and the next, of which `depth` are there, then zeros.
+/// The first `count` of 16 pairs made of two rows, then zeros. Only `depth` of the two rows exist.
 EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 const* next, std::int64_t depth,
                                               std::int64_t count) {
   constexpr __mmask16 all = 0xffff;
@@ -90,7 +93,8 @@ EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 con
 
 }  // namespace detail
 
-/// As for values: a row's pairs, and those of a row and the next. Without depth, zeros.
+/// As for single values, but packs pairs within a row, or pairs of a row and the next. Zeros beyond the
+/// depth.
 EIGEN_STRONG_INLINE void pack_along(bfloat16 const* from, std::int64_t depth, Pair* to) {
   for (std::int64_t k = 0; k < depth; k += 32)
     _mm512_storeu_si512(to + k / 2, detail::load_pairs(from + k, depth - k));
@@ -103,7 +107,7 @@ EIGEN_STRONG_INLINE void pack_across(bfloat16 const* from, std::int64_t stride, 
   }
 }
 
-/// As for values: to[k/2*step + row].
+/// As for single values, but to[k/2*step + row].
 EIGEN_STRONG_INLINE void transpose_rows(bfloat16 const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, Pair* to, std::int64_t step) {
   for (std::int64_t k = 0; k < depth; k += 32) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker threads of one rank. The caller is worker 0; waiting blocks.
+// Provides the worker threads of one rank. The caller is worker 0; waiting for a loop blocks.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Tells the core that its thread waits for another.
+/// Tells the core that its thread is waiting for another thread.
 inline void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -29,13 +29,14 @@ inline void pause() noexcept {
 #endif
 }
 
-/// Runs loops over independent tasks on a fixed number of threads. One thread creates none. Each worker
-/// starts on its own contiguous range of tasks, so that successive loops over the same data find it in the
-/// same cache, and then takes from the others; which worker runs a task must not matter to its result. A
-/// worker that is not scheduled in time is not waited for: the others finish its tasks.
+/// Runs loops over independent tasks on a fixed number of threads. A pool of one thread creates no thread.
+/// Each worker starts with its own contiguous range of tasks, so that successive loops over the same data
+/// find it in the same cache, and then takes tasks from the others. The result of a task must not depend on
+/// the worker. The loop does not wait for a worker that is not scheduled in time: the others finish its
+/// tasks.
 class ThreadPool {
  public:
-  /// Throws Error(failed) when the system starts fewer threads than that; those that it started have ended.
+  /// Throws Error(failed) if the system starts fewer threads, after joining the ones that it started.
   explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
     // The pool exists from here on: an exception runs its destructor, which joins.
     if (threads_ > 1) start();
@@ -50,8 +51,8 @@ class ThreadPool {
 
   int threads() const noexcept { return threads_; }
 
-  /// body(task, worker) for every task in [0, tasks), returning when all are done. The body must not throw
-  /// and must not call parallel_for of the same pool. Allocates nothing.
+  /// Calls body(task, worker) for every task in [0, tasks) and returns when all are done. The body must not
+  /// throw and must not call parallel_for of the same pool. Allocates nothing.
   template <class F>
   void parallel_for(std::int64_t tasks, F&& body) noexcept {
     using Body = std::remove_reference_t<F>;
@@ -62,7 +63,7 @@ class ThreadPool {
   }
 
  private:
-  /// A pool without its threads.
+  /// Makes a pool without starting its threads.
   ThreadPool(std::in_place_t, int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
     if (threads_ == 1) return;
     cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
@@ -81,8 +82,8 @@ class ThreadPool {
   }
 
   static constexpr int max_threads = 4096;
-  // The state is one word, so that a worker enters a loop only while it is open: bits 0 to 13 count the
-  // workers inside, bit 14 is "open", bit 15 is "stop", the rest numbers the loops.
+  // The state is one word, so that a worker can enter a loop only while it is open. Bits 0 to 13 count the
+  // workers inside, bit 14 is "open", bit 15 is "stop", and the rest number the loops.
   static constexpr std::uint32_t inside_mask = 0x3fffu, open_bit = 0x4000u, stop_bit = 0x8000u,
                                  epoch_one = 0x10000u;
 
@@ -93,7 +94,7 @@ class ThreadPool {
 
   using Run = void (*)(void*, std::int64_t, std::int64_t, int);
 
-  /// One thread too takes the loop by its address, so that each body is compiled once.
+  /// A single thread also calls the loop by its address, so that each body is compiled once.
   void run(std::int64_t tasks, void* body, Run call) noexcept {
     if (threads_ == 1 || tasks <= 1) return call(body, 0, tasks, 0);
     body_ = body;
@@ -113,7 +114,7 @@ class ThreadPool {
   }
 
   void serve(int worker) noexcept {
-    std::uint32_t seen = 0;  // the loop this worker last took part in
+    std::uint32_t seen = 0;  // the last loop that this worker took part in
     int spin = 0;
     for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
       if ((state & stop_bit) != 0) return;
@@ -144,9 +145,10 @@ class ThreadPool {
     }
   }
 
-  /// Waits for the state to change: first a few microseconds without the kernel, since the loops of a step
-  /// follow each other closely, then blocked. Measured on 2 busy cores, mean of a loop: 28 against 35 us for
-  /// one pool of 2 and 10 us of work, 465 against 554 us for 4 pools of 2 and 50 us of work.
+  /// Waits for the state to change. First it spins for a few microseconds without a system call, since the
+  /// loops of a step follow each other closely; then it blocks. Mean time of a loop with and without
+  /// spinning, measured on 2 busy cores: 28 and 35 us for one pool of 2 and 10 us of work, 465 and 554 us for
+  /// 4 pools of 2 and 50 us of work.
   void pause_or_wait(std::uint32_t state, int& spin) noexcept {
     if (++spin > spins) return state_.wait(state, std::memory_order_acquire);
     pause();

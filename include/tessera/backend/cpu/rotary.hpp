@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions. The contract is in ops/rotary.hpp.
+// Implements rotary positions on the CPU. The contract is in ops/rotary.hpp.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,7 @@ inline namespace v0 {
 namespace cpu {
 
 struct Rotary {
-  /// A task is a position, whose angles serve all samples and heads.
+  /// One task per position; its angles serve all samples and heads.
   template <class T>
   static void turn(Context<Cpu>& context, ops::Columns<T const, Cpu> from, ops::Columns<T, Cpu> to,
                    std::int64_t sequence, ops::RotaryFrequencies const& frequencies,

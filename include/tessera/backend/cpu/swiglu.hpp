@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU. The contract is in ops/swiglu.hpp.
+// Implements SwiGLU on the CPU. The contract is in ops/swiglu.hpp.
 #pragma once
 
 #include "tessera/backend/cpu/context.hpp"

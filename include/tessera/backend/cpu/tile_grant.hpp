@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether Intel's tiles (AMX) multiply bfloat16 in this process.
+// Tells whether this process can multiply bfloat16 with Intel's tiles (AMX).
 #pragma once
 
 #include "tessera/config.hpp"
@@ -18,8 +18,8 @@ namespace cpu {
 
 namespace detail {
 
-/// Asks processor and kernel: a tile before the kernel's permission is SIGILL (Linux,
-/// Documentation/arch/x86/xstate.rst).
+/// Checks the processor and requests permission from the kernel. Without permission, using a tile raises
+/// SIGILL (Linux, Documentation/arch/x86/xstate.rst).
 inline bool ask_for_tiles() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
@@ -30,7 +30,7 @@ inline bool ask_for_tiles() noexcept {
 
 }  // namespace detail
 
-/// Asks at the first call, for all threads.
+/// Requests permission at the first call, for all threads.
 inline bool tiles_granted() noexcept {
   static bool const granted = detail::ask_for_tiles();
   return granted;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bfloat16 by Intel's tiles (AMX): tdpbf16ps adds to 16 x 16 sums the products of 32 values each.
+// Multiplies bfloat16 matrices with Intel's tiles (AMX): tdpbf16ps adds the products of 32 values each to 16
+// x 16 sums.
 //
-// The instruction sums in an order of its own (Intel's manual, TDPBF16PS): of 32 values the even ones, each
-// by fma, and the odd ones likewise, then the two sums together, and that to the tile; subnormal operands and
-// sums are zeros. A product is cut at multiples of 32 of its depth, whatever its rows and columns, and filled
-// up with zeros. So its bits differ from those of other instructions, and not with threads or tiles.
+// The instruction has its own summation order (Intel's manual, TDPBF16PS). It sums the products of the even
+// ones of 32 values by fma, and likewise of the odd ones, adds the two sums, and adds the result to the tile.
+// Subnormal operands and sums count as zeros. The depth of a product is cut at multiples of 32, whatever its
+// rows and columns, and padded with zeros. So the bits differ from those of other instructions, but do not
+// depend on threads or tiling.
 //
-// The kernel grants a process the registers when it asks, once. Where it does not, vdpbf16ps multiplies what
-// was packed for the tiles, and a product has its bits.
+// The kernel grants a process the tile registers once, on request. Without them, vdpbf16ps multiplies the
+// operands that were packed for tiles, and a product has the bits of vdpbf16ps.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +26,7 @@ namespace cpu {
 
 namespace detail {
 
-/// What ldtilecfg takes: all eight tiles have 16 rows of 64 bytes.
+/// The operand of ldtilecfg: all eight tiles have 16 rows of 64 bytes.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -43,7 +45,8 @@ struct Microtile<Pair> {
   static constexpr int right_cost = 64, left_cost = 24;
 };
 
-/// The tiles' shapes belong to a thread. Without them a switch of threads has no tiles to keep.
+/// Sets the tile shapes of this thread and releases the tiles at the end, so that a context switch need not
+/// save them.
 template <>
 struct KernelScope<Pair> {
   KernelScope() {
@@ -56,7 +59,7 @@ struct KernelScope<Pair> {
   KernelScope& operator=(KernelScope const&) = delete;
 };
 
-/// As for values, and a row's pairs always follow each other.
+/// As for single values, but the pairs of a row are always contiguous.
 inline PackedLeft<Pair> pack_left(Matrix<bfloat16> a, std::int64_t rows, std::int64_t depth, Pair* to) {
   if (!a.transposed) return pack_left<Pair, bfloat16>(a, rows, depth, to);
   std::int64_t const padded = packed_depth<Pair>(depth);
@@ -84,7 +87,7 @@ template <int Packets>
 EIGEN_DONT_INLINE void multiply_tiles(std::int64_t depth, Pair const* a, std::int64_t a_stride, Pair const* b,
                                       float* c, std::int64_t c_stride, bool first) {
   static_assert(Packets == 1 || Packets == 2);
-  asm volatile("" ::: "memory");  // the loads of tiles do not say what they read
+  asm volatile("" ::: "memory");  // the compiler does not know what tile loads read
   constexpr std::int64_t b_bytes = Packets * 64;
   std::int64_t const a_bytes = a_stride * 4, c_bytes = c_stride * 4;
   Pair const* const lower = a + 16 * a_stride;
@@ -124,7 +127,7 @@ EIGEN_DONT_INLINE void multiply_tiles(std::int64_t depth, Pair const* a, std::in
   }
 }
 
-/// The register tile, by tiles where they are granted.
+/// Computes a register tile, with tiles if they are granted.
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, Pair const* a,
                                         PackedLeft<Pair> const& left, Pair const* b, float* c,
                                         std::int64_t c_stride, bool first) {

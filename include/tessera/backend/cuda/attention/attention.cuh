@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention on a GPU, after FlashAttention (arXiv 2205.14135). The contract is in ops/attention.hpp.
+// Provides causal attention on a GPU, after FlashAttention (arXiv 2205.14135). Contract: ops/attention.hpp.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// What computes a head.
+/// The kernels that can compute a head.
 enum class AttentionForm { tiles, warps, warpgroups };
 
 template <class T>
@@ -35,9 +35,9 @@ bool has_whole_packs(Heads<T> const& x) {
   return takes_packs<n>(x.q, x.k, x.v) && x.q_stride % n == 0 && x.kv_stride % n == 0;
 }
 
-/// Tensor cores take heads in rows of whole 16-byte packs, unless somebody asked for the reference form: of
-/// 16-bit values warps of 32, 64 or 128 channels, Hopper's warpgroups of any up to 128; of fp32 values warps
-/// of any up to 128. A function of type, shape, alignment and the GPU.
+/// Selects the kernels for heads, from the type, shape, alignment and GPU. Tensor cores need rows of whole
+/// 16-byte packs and run unless the reference form is requested. 16-bit heads use warpgroups on Hopper (up to
+/// 128 wide, except 32), otherwise warps (32, 64 and 128 wide). fp32 heads use warps (up to 128 wide).
 template <class T>
 AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
   if (sizeof(T) > 4 || kind == AttentionKind::reference || !whole_packs || at.head % pack_width<T> != 0 ||
@@ -48,7 +48,7 @@ AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whol
   return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
 }
 
-/// Calls `function` with the least of the widths that a kernel exists for and that holds a head, as a type.
+/// Calls `function` with the smallest of `Widths` that holds a head, as a type. Fails if none does.
 template <int... Widths, class F>
 cudaError_t with_width(std::int64_t head, F const& function) {
   cudaError_t status = cudaErrorInvalidValue;
@@ -56,8 +56,8 @@ cudaError_t with_width(std::int64_t head, F const& function) {
   return status;
 }
 
-/// The same with the format of fp32 products as a type before the width. Where they are fp32 themselves six
-/// pieces form them, whose errors are less than those of fp32 sums.
+/// Like with_width, but also passes the format of fp32 products as a type, before the width. Products in
+/// plain fp32 use six pieces, whose errors are smaller than the errors of fp32 sums.
 template <class F>
 cudaError_t with_product(DType product, std::int64_t head, F const& function) {
   auto const with = [&]<DType Product>(std::integral_constant<DType, Product> as) {
@@ -107,7 +107,7 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
-/// g.dots, then the gradients of so many pairs. Warpgroups leave g.partials, unless null.
+/// Computes the gradients of `pairs` pairs, with g.dots as scratch. Warpgroups also fill non-null g.partials.
 template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DType product,
                                    AttentionGradient<T> const& g, std::int64_t pairs) {
@@ -137,7 +137,7 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DTyp
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-/// cuDNN's forward pass, or the backward one where dout is given. Operands of cuDNN are not const.
+/// Runs cuDNN's forward pass, or its backward pass if dout is given. cuDNN takes operands without const.
 template <class T>
 CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes const& sizes,
                                  ops::HeadColumns<T const, Cuda> const& x, T const* out,
@@ -183,7 +183,7 @@ struct Attention {
         "attention_forward");
   }
 
-  /// Sums of dx are left by warpgroups as they store it, otherwise by a pass over it.
+  /// The warpgroup kernels write the sums of dx while they store it. Otherwise a pass over dx computes them.
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
                        ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
@@ -205,8 +205,8 @@ struct Attention {
   }
 
  private:
-  /// The workspace holds a number a row of a head; pairs of samples and heads go in pieces that fit, those
-  /// that share keys together, which changes no sum.
+  /// The workspace holds one number per row of a head. Pairs of samples and heads run in pieces that fit.
+  /// Pairs that share keys stay in one piece, so no sum changes.
   template <class T>
   static void run_backward(Context<Cuda>& context, AttentionKind kind, AttentionForm form,
                            Tensor<T const, Cuda> dout, ops::HeadColumns<T const, Cuda> const& x,

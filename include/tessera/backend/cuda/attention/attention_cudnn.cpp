@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN's attention, the engine of tessera::cudnn. Linking the target compiles this source into the program,
-// and before main Attention<Cudnn> is part of it. Host code: kernels are cuDNN's.
+// Implements cuDNN's attention for the target tessera::cudnn. Linking the target compiles this source into
+// the program and registers it before main. This is host code: the kernels are cuDNN's.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace frontend = cudnn_frontend;
 using tessera::cuda::CudnnOperands;
 using tessera::cuda::CudnnShape;
 
-/// The first whose backward pass takes any length as it is: older ones copy lengths from host memory.
+/// The first version whose backward pass takes any length directly. Older ones copy lengths from host memory.
 constexpr std::size_t oldest_version = 91600;
 
 std::string version_text(std::size_t version) {
@@ -39,7 +39,7 @@ std::string version_text(std::size_t version) {
          std::to_string(version % 100);
 }
 
-/// A failure of the frontend or of cuDNN, inside this source only.
+/// A failure of the frontend or of cuDNN. It never leaves this source.
 struct Failed {
   std::string reason;
 };
@@ -50,7 +50,7 @@ void require(cudnnStatus_t status, char const* what) {
   if (status != CUDNN_STATUS_SUCCESS) throw Failed{std::string(what) + ": " + cudnnGetErrorString(status)};
 }
 
-/// While one lives, this thread may do what must not happen in a captured stream: a plan loads kernels.
+/// While one exists, this thread may make calls that stream capture forbids: making a plan loads kernels.
 class BesideCapture {
  public:
   BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -64,15 +64,15 @@ class BesideCapture {
 
 enum class Pass : int { forward, backward };
 
-/// What a graph calls its tensors.
+/// The ids of a graph's tensors.
 enum Tensor : std::int64_t { q = 1, k, v, out, logsumexp, dout, dq, dk, dv };
 
-/// So many samples, or of one sample so many heads of keys, at once.
+/// The part of an attention that runs at once: some samples, or some key heads of one sample.
 struct Piece {
   std::int64_t samples, key_heads;
 };
 
-/// One pass over one piece of a shape, ready to be enqueued.
+/// A plan for one pass over one piece of a shape, ready to be enqueued.
 class Plan {
  public:
   Plan(cudnnHandle_t handle, Pass pass, CudnnShape const& shape, Piece piece)
@@ -121,7 +121,7 @@ class Plan {
 
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Enqueues it for the samples, or heads of keys, from the given ones on.
+  /// Enqueues the pass on the piece that starts at `sample` and `key_head`.
   void run(cudnnHandle_t handle, CudnnOperands const& at, std::int64_t sample, std::int64_t key_head,
            std::span<std::byte> workspace) const {
     std::int64_t const row = sample * shape_.sequence, query_head = key_head * shape_.group;
@@ -154,11 +154,11 @@ class Plan {
 
   std::int64_t query_heads() const { return piece_.key_heads * shape_.group; }
   std::int64_t width() const { return shape_.heads * shape_.head; }
-  /// cuDNN's order of dimensions is samples, heads, rows, channels, whatever the order in memory.
+  /// cuDNN lists dimensions as samples, heads, rows, channels, whatever their order in memory.
   Numbers dims(std::int64_t heads) const { return {piece_.samples, heads, shape_.sequence, shape_.head}; }
   Numbers strides(std::int64_t row) const { return {shape_.sequence * row, shape_.head, row, 1}; }
   Numbers sum_dims() const { return {piece_.samples, query_heads(), shape_.sequence, 1}; }
-  /// Pieces have all heads or one sample, so the sums of one lie packed, which cuDNN wants.
+  /// A piece has all heads or one sample, so its sums are packed, as cuDNN requires.
   Numbers sum_strides() const { return {query_heads() * shape_.sequence, shape_.sequence, 1, 1}; }
 
   Operand input(Tensor name, std::int64_t heads, std::int64_t row) {
@@ -176,7 +176,7 @@ class Plan {
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// The plans of one pass over a shape: whole pieces and, where they do not divide it, the last one.
+/// The plans of one pass over a shape: for whole pieces and, if needed, for a smaller last piece.
 struct Plans {
   std::optional<Plan> piece, last;
   Piece size{};
@@ -238,7 +238,7 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
            "); use attention auto or fused";
   }
 
-  /// Its kernels load 16 bytes at a time and do not check.
+  /// Checks alignment. cuDNN's kernels load 16 bytes at a time and do not check.
   static void check(CudnnShape const& shape, CudnnOperands const& at) {
     for (std::int64_t const number :
          {shape.head, shape.q_stride, shape.kv_stride, shape.dq_stride, shape.dkv_stride})
@@ -248,13 +248,13 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
         throw Failed{"its operands lie at multiples of 16 bytes"};
   }
 
-  /// The largest of equal parts of `all` whose need is within the room; 0 where no part is.
+  /// The size of the largest equal part of `all` whose need is at most `room`; 0 if none fits.
   template <class Need>
   static std::int64_t largest_part(std::int64_t all, std::int64_t room, Need const& need_of) {
     for (std::int64_t part = all; part > 0;) {
       std::int64_t const need = need_of(part);
       if (need <= room) return part;
-      std::int64_t const fit = std::min(part - 1, part * room / need);  // a need grows with its part
+      std::int64_t const fit = std::min(part - 1, part * room / need);  // need grows with the part
       if (fit == 0) return 0;
       std::int64_t const parts = (all + fit - 1) / fit;
       part = (all + parts - 1) / parts;
@@ -262,7 +262,7 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
     return 0;
   }
 
-  /// Of a shape, all samples at once if their plan's workspace is there, else as many as fit, else heads.
+  /// Plans all samples at once if the workspace suffices, else as many as fit, else key heads of one sample.
   Plans const& plans_of(Pass pass, CudnnShape const& shape, std::int64_t workspace) {
     Plans& plans = plans_[{pass, shape, workspace}];
     if (plans.piece) return plans;

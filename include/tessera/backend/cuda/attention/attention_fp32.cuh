@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention of fp32 values on tensor cores, for heads of up to 128 channels, where products are in
+// Provides causal attention of fp32 values on tensor cores, for heads of up to 128 channels. Products are in
 // tf32 or by pieces of bfloat16. The contract is in ops/attention.hpp.
 //
-// As by warps of 16-bit values (attention_mma.cuh): a warp owns 16 or 32 rows and goes through the other side
-// in order; scores stay in registers, and sums are in fp32, in an order that the shape fixes. The tile after
-// the one that is worked on is on its way to shared memory as it was stored.
+// As in attention_mma.cuh, a warp owns 16 or 32 rows and iterates over the other side in order. Scores stay
+// in registers. Sums are in fp32, in an order that the shape fixes. While one tile is in use, the next is
+// copied to shared memory unconverted.
 #pragma once
 
 #include <cmath>
@@ -21,18 +21,18 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Bytes of so many rows as operands, and of so many on their way.
+/// The bytes of `formed` rows as operands and `waiting` rows that are being copied.
 template <DType Product, int D>
 constexpr std::size_t bytes_of_rows(int formed, int waiting) {
   using Rows = OperandRows<Product, D>;
   return formed * Rows::stride * sizeof(typename Rows::Value) + waiting * D * sizeof(float);
 }
 
-/// How the forward kernel cuts a head: queries a block, against tiles of keys.
+/// Tile sizes of the forward kernel: queries per block, against tiles of keys.
 template <DType Product, int D>
 struct Fp32ForwardCut {
   static constexpr int threads = 128;
-  static constexpr int tiles = Product == DType::tf32 && D <= 64 ? 2 : 1;  // of 16 queries a warp
+  static constexpr int tiles = Product == DType::tf32 && D <= 64 ? 2 : 1;  // of 16 queries per warp
   static constexpr int queries = threads / 2 * tiles;
   static constexpr int keys = D <= 64 ? 32 : 16;
   static constexpr int blocks = D <= 64 ? 3 : 2;  // that a multiprocessor should hold at once
@@ -58,9 +58,9 @@ __global__ __launch_bounds__(
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest rows first
   std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
-  std::int64_t const seen = at.offset + row;                                     // and the last key it sees
+  std::int64_t const seen = at.offset + row;  // the last key that query sees
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
 
   RowsOnTheWay<Rows, D, Cut::threads> const way(waiting, at.head);
@@ -99,19 +99,19 @@ __global__ __launch_bounds__(
   store_sums(sums, factors, out + at.out(pair) + row * at.channels, at.channels, existing, at.head);
 }
 
-/// How the gradients' kernels cut a head: rows a block, 16 a warp, against tiles of rows of the other side.
+/// Tile sizes of the gradient kernels: rows per block, 16 per warp, against tiles of rows of the other side.
 template <DType Product, int D>
 struct Fp32GradientCut {
   static constexpr int threads = Product == DType::bf16x6 && D > 64 ? 64 : 128;
   static constexpr int rows = threads / 2;
   static constexpr int others = D <= 64 ? 32 : 16;
-  static constexpr int numbers = 4 * others > rows ? 4 * others : rows;  // of rows
+  static constexpr int numbers = 4 * others > rows ? 4 * others : rows;  // floats for per-row numbers
   static constexpr std::size_t shared_bytes =
       bytes_of_rows<Product, D>(2 * rows + 2 * others, 2 * others) + numbers * sizeof(float);
   static_assert(shared_bytes <= least_shared_bytes);
 };
 
-/// dq: the sum over keys, in order, of p (dp - dot) k, times the scale. Also g.dots.
+/// Computes dq, the sum over keys, in order, of p (dp - dot) k, times the scale. Also writes g.dots.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_query_gradient_fp32(
     AttentionGradient<float> g) {
@@ -194,8 +194,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
              g.dx.q_stride, existing - own, at.head);
 }
 
-/// dk and dv: sums over the heads that share a key and the queries that see it, in order. The tiles hold keys
-/// down and queries across.
+/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Tiles have
+/// keys as rows and queries as columns.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_key_gradient_fp32(
     AttentionGradient<float> g) {
@@ -209,12 +209,12 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   Value* const queries = values + Cut::rows * Rows::stride;
   Value* const douts = queries + Cut::others * Rows::stride;
   float* const waiting = reinterpret_cast<float*>(douts + Cut::others * Rows::stride);
-  float* const waiting_numbers = waiting + 2 * Cut::others * D;  // logsumexp of the queries, then dots
+  float* const waiting_numbers = waiting + 2 * Cut::others * D;  // logsumexp of the queries, then their dots
   float* const numbers = waiting_numbers + 2 * Cut::others;
   HeadLayout const& at = g.at;
   int const lane = threadIdx.x % 32, own = threadIdx.x / 32 * 16;
   std::int64_t const blocks = (at.keys + Cut::rows - 1) / Cut::rows;
-  std::int64_t const of_grid = blockIdx.x / blocks * at.group;  // the first pair of those that share the keys
+  std::int64_t const of_grid = blockIdx.x / blocks * at.group;  // the first pair that shares the keys
   std::int64_t const pair = g.first_pair + of_grid, stride = g.x.kv_stride;
   std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + own;
   std::int64_t const start = at.sees(first);
@@ -227,7 +227,7 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
                                        existing);
     way.template start<Cut::others, 1>(g.dout + first_out + column + query * at.channels, at.channels,
                                        existing);
-    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     int const i = threadIdx.x % Cut::others;
     float const* const from =
         threadIdx.x < Cut::others ? g.logsumexp + at.rows(pair + member) : g.dots + at.rows(of_grid + member);
@@ -298,7 +298,7 @@ cudaError_t run_attention_forward_fp32(cudaStream_t stream, HeadLayout const& at
   return status;
 }
 
-/// g.dots and the gradients of so many pairs.
+/// Computes g.dots and the gradients of `pairs` pairs.
 template <DType Product, int D>
 cudaError_t run_attention_gradient_fp32(cudaStream_t stream, AttentionGradient<float> const& g,
                                         std::int64_t pairs) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
+// Provides causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
 // FlashAttention-2 (arXiv 2307.08691). The contract is in ops/attention.hpp.
 //
-// A warp owns 16 or 32 rows (queries, or keys for their gradients) and goes through the other side in order;
-// its scores stay in its registers and are the next product's operand there, rounded to T. Sums are in fp32,
-// in an order that the shape fixes. Gradients of queries and of keys are two kernels, so that no sum is
-// shared.
+// A warp owns 16 or 32 rows (queries, or keys for their gradients) and iterates over the other side in order.
+// Its scores stay in registers and, rounded to T, are the next product's operand. Sums are in fp32, in an
+// order that the shape fixes. The gradients of queries and of keys are two kernels, so no sum is shared.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +20,11 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// How the forward kernel cuts a head: 128 queries a block, 32 a warp, against tiles of keys, two of them in
-/// shared memory.
+/// Tile sizes of the forward kernel: 128 queries per block, 32 per warp, against tiles of keys. Two tiles of
+/// keys are in shared memory.
 template <int D>
 struct ForwardCut {
-  static constexpr int tiles = 2;  // of 16 queries a warp
+  static constexpr int tiles = 2;  // of 16 queries per warp
   static constexpr int queries = 64 * tiles;
   static constexpr int keys = D <= 64 ? 64 : 32;
   static constexpr bool keeps_queries = D <= 64;  // in registers
@@ -45,9 +44,9 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest first
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest rows first
   std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
-  std::int64_t const seen = at.offset + row;                                     // and the last key it sees
+  std::int64_t const seen = at.offset + row;  // the last key that query sees
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
   T* const own = queries + warp * 16 * M * Rows::stride;
 
@@ -96,7 +95,7 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
 }
 
-/// attention_dots for D channels: D / 8 lanes a row, 8 channels each in order, then a fixed tree.
+/// attention_dots for D channels: D / 8 lanes per row sum 8 channels each in order, then a fixed tree.
 template <class T, int D>
 __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g, std::int64_t rows) {
   constexpr int lanes = D / 8;
@@ -115,11 +114,11 @@ __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g
   if (row < rows && threadIdx.x % lanes == 0) g.dots[row] = sum;
 }
 
-/// How the gradients' kernels cut a head: rows a block, against tiles of 64 rows of the other side, two of
-/// them in shared memory, of which a warp takes `chunk` at a time.
+/// Tile sizes of the gradient kernels: rows per block, against tiles of `others` rows of the other side. Two
+/// of these tiles are in shared memory; a warp handles `chunk` rows at a time.
 template <int D>
 struct GradientCut {
-  static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows a warp
+  static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows per warp
   static constexpr int rows = 64 * tiles;
   static constexpr int others = D <= 64 ? 64 : 32;
   static constexpr int chunk = 32;
@@ -128,7 +127,7 @@ struct GradientCut {
   static_assert(shared_bytes <= least_shared_bytes);
 };
 
-/// dq: the sum over keys, in order, of p (dp - dot) k, times the scale.
+/// Computes dq, the sum over keys, in order, of p (dp - dot) k, times the scale.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -207,8 +206,8 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
               g.dx.q_stride, at.sequence - row);
 }
 
-/// dk and dv: sums over the heads that share a key and the queries that see it, in order. The tiles hold keys
-/// down and queries across, so that probabilities are the left operand of dv's product as they are.
+/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Tiles have
+/// keys as rows and queries as columns, so probabilities are the left operand of dv's product as they are.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -222,7 +221,7 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
   HeadLayout const& at = g.at;
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.keys + Cut::rows - 1) / Cut::rows;
-  std::int64_t const of_grid = blockIdx.x / blocks * at.group;  // the first pair of those that share the keys
+  std::int64_t const of_grid = blockIdx.x / blocks * at.group;  // the first pair that shares the keys
   std::int64_t const pair = g.first_pair + of_grid, stride = g.x.kv_stride;
   std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + warp * 16 * M;
   T* const own_keys = keys + warp * 16 * M * Rows::stride;
@@ -237,7 +236,7 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
                                      g.dout + first_out + column + query * at.channels, at.channels,
                                      existing);
-    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     int const i = threadIdx.x % Cut::others;
     bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
     float const* const from =
@@ -310,7 +309,7 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
       ones[m][side] = 1;
       factors[m][side] = g.scale;
     }
-  if (start >= at.sequence) {  // no query sees these keys: the copies have not been waited for
+  if (start >= at.sequence) {  // no query sees these keys, and nothing has waited for the copies yet
     wait_for_copies<0>();
     __syncthreads();
   }

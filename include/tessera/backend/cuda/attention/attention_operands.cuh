@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of a head's rows of fp32 in shared memory as tensor cores take them, rounded to tf32 or in pieces of
-// bfloat16 (pieces.hpp), and what a warp does with them.
+// Provides tiles of a head's fp32 rows in shared memory as tensor-core operands, rounded to tf32 or split
+// into pieces of bfloat16 (pieces.hpp), and a warp's products with them.
 //
-// A value is rounded or cut once, when it comes to shared memory. Sums of pieces are two: of the products of
-// largest pieces, and of the smaller terms, since tensor cores cut what a small term adds to a large sum.
+// A value is rounded or split once, when it enters shared memory. Products by pieces keep two sums, one for
+// the products of the largest pieces and one for the smaller terms, because tensor cores truncate a small
+// term that they add to a large sum.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +18,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Rows of D values in the form of products of this format.
+/// Rows of D values, stored as operands of products in the format `Product`.
 template <DType Product, int D>
 struct OperandRows;
 
 template <int D>
 struct OperandRows<DType::tf32, D> {
   using Value = unsigned;               // the bits
-  static constexpr int stride = D + 4;  // 8 rows in different banks, and a column of 4 pairs of rows
+  static constexpr int stride = D + 4;  // 8 rows use different banks, and so does a column of 4 pairs of rows
 
   static __device__ void put(Value* row, int channel, float4 of) {
     *reinterpret_cast<uint4*>(row + channel) =
@@ -55,8 +56,9 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// sums (16 M, D) += values right: values (16 M, 8 N) from registers, right 8 N rows. The tensor cores'
-  /// rows t and t + 4 of `right` are 2t and 2t + 1 here, the columns that a thread has of the values.
+  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers; right has 8 N rows. The tensor
+  /// cores' rows t and t + 4 of `right` are rows 2t and 2t + 1 here, matching the columns of `values` that a
+  /// thread holds.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -78,12 +80,12 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// Room for 16 rows of K values, of which warps have 16 columns each, turned, in their registers: as
-  /// `multiply_columns` takes them.
+  /// The number of values in 16 rows of K, in the layout that `multiply_columns` reads. Each warp has 16 of
+  /// the columns, transposed, in its registers.
   template <int K>
   static constexpr int turned_values = 16 * (K + 4);
 
-  /// Columns `first` to first + 16 of those rows.
+  /// Stores a warp's values, transposed, as the 16 columns of these rows from `first` on.
   template <int K>
   static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
     int const lane = threadIdx.x % 32, column = first + lane / 8 + lane / 4 % 2 * 4;
@@ -94,7 +96,7 @@ struct OperandRows<DType::tf32, D> {
         to[(8 * n + lane % 4 * 2 + i % 2) * (K + 4) + column + i / 2 * 8] = round_to_tf32(values[0][n][i]);
   }
 
-  /// sums (16, 8) = turned right, over 16 `steps` columns and as many rows.
+  /// sums (16, 8) = turned right, over 16 * `steps` columns of `turned` and as many rows of `right`.
   template <int K>
   static __device__ void multiply_columns(Value const* turned, Value const* right, int steps,
                                           float (&sums)[1][1][4]) {
@@ -116,7 +118,7 @@ struct OperandRows<DType::tf32, D> {
   }
 };
 
-/// Two values as pieces of bfloat16, the largest first; the first value in the low halves.
+/// Splits two values into pieces of bfloat16, the largest first. The first value is in the low halves.
 template <int Pieces>
 __device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned (&pieces)[Pieces]) {
 #pragma unroll
@@ -127,14 +129,14 @@ __device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned 
   }
 }
 
-/// A row has its values' pieces one after another, the largest of all values first.
+/// Rows of pieces. A row stores the largest pieces of all its values, then the second pieces, and so on.
 template <int Terms, int D>
 struct PieceRows {
   using Value = bfloat16;
   static constexpr int pieces = Terms == 6 ? 3 : 2;
   static constexpr int stride =
       pieces * D + 8;  // keeps rows aligned to 16 bytes and 8 of them in different banks
-  static constexpr int across = Terms == 6 && D <= 64 ? 4 : 2;  // tiles of a sum at once
+  static constexpr int across = Terms == 6 && D <= 64 ? 4 : 2;  // tiles of a sum that are computed at once
 
   static __device__ void put(Value* row, int channel, float4 of) {
     unsigned low[pieces], high[pieces];
@@ -256,7 +258,7 @@ struct PieceRows {
   }
 
  private:
-  /// From tile n on, the terms from the smallest on: rest += all but the last, most += the last.
+  /// Adds the terms, smallest first, to W tiles from n on: the last one to `most`, the others to `rest`.
   template <int W, int M, int N>
   static __device__ void multiply_pieces(unsigned const (&a)[pieces][M][4],
                                          unsigned const (&b)[pieces][W / 2][4], int n, float (&rest)[M][N][4],
@@ -290,21 +292,21 @@ struct OperandRows<DType::bf16x6, D> : PieceRows<6, D> {};
 template <int D>
 struct OperandRows<DType::bf16x3, D> : PieceRows<3, D> {};
 
-/// Rows of D channels, of which the first `head` exist, on their way from global memory to `Threads` threads
-/// of a block, 4 channels a thread.
+/// Copies rows from global to shared memory with `Threads` threads of a block, 4 channels per thread. Rows
+/// have D channels, of which the first `head` exist.
 template <class Rows, int D, int Threads>
 struct RowsOnTheWay {
   using Value = typename Rows::Value;
-  static constexpr int lanes = D / 4;           // a row
-  static constexpr int step = Threads / lanes;  // rows at once
+  static constexpr int lanes = D / 4;           // per row
+  static constexpr int step = Threads / lanes;  // rows copied at once
   float* const waiting;
   int const first = threadIdx.x / lanes, channel = threadIdx.x % lanes * 4;
   bool const inside;
 
-  /// `shared` has room for the rows of all parts that wait.
+  /// `shared` must hold the waiting rows of all parts.
   __device__ RowsOnTheWay(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
 
-  /// Starts copies of Count rows, of which `existing` exist, that wait as part `Part`; the rest become zeros.
+  /// Starts copying Count rows as part `Part`. Of these `existing` exist; the rest become zeros.
   template <int Count, int Part>
   __device__ void start(float const* from, std::int64_t stride, std::int64_t existing) const {
     static_assert(Count % step == 0);
@@ -316,7 +318,7 @@ struct RowsOnTheWay {
       copy_16_bytes(to + row * D, source + row * stride, first + row < rows);
   }
 
-  /// Forms operands of what this thread's copies brought; wait for them first.
+  /// Converts the rows that this thread copied into operands. The copies must have completed.
   template <int Count, int Part>
   __device__ void arrive(Value* to) const {
     float const* const from = waiting + (Part * Count + first) * D + channel;
@@ -325,8 +327,8 @@ struct RowsOnTheWay {
       Rows::put(to + (first + row) * Rows::stride, channel, *reinterpret_cast<float4 const*>(from + row * D));
   }
 
-  /// The sum of the products of what this thread and the others of its row have of two rows: 4 channels each
-  /// in order, then a fixed tree. Each gets the result.
+  /// The dot product of two rows, over the threads that share them: each sums its 4 channels in order, then a
+  /// fixed tree adds the threads' sums. Each thread gets the result.
   static __device__ float dot(float4 left, float4 right) {
     float sum =
         __fmaf_rn(left.w, right.w, __fmaf_rn(left.z, right.z, __fmaf_rn(left.y, right.y, left.x * right.x)));
@@ -334,7 +336,7 @@ struct RowsOnTheWay {
     for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
   }
-  /// The same of row first + `row` of two parts that wait.
+  /// The dot product of row first + `row` in two waiting parts.
   template <int Count, int Left, int Right>
   __device__ float dot_of_waiting(int row) const {
     float const* const from = waiting + (first + row) * D + channel;
@@ -342,7 +344,7 @@ struct RowsOnTheWay {
                *reinterpret_cast<float4 const*>(from + Right * Count * D));
   }
 
-  /// Row first + `row`, or zeros.
+  /// Reads this thread's channels of row first + `row`, or zeros if they do not exist.
   __device__ float4 read(int row, float const* from, std::int64_t stride, std::int64_t existing) const {
     return inside && first + row < existing
                ? *reinterpret_cast<float4 const*>(from + (first + row) * stride + channel)
@@ -356,7 +358,7 @@ struct RowsOnTheWay {
   }
 };
 
-/// Stores a warp's sums times a factor for each row, of rows that exist, `head` channels.
+/// Stores a warp's sums, each row times its factor: `head` channels of the rows that exist.
 template <int M, int N>
 __device__ void store_sums(float const (&sums)[M][N][4], float const (&factors)[M][2], float* to,
                            std::int64_t stride, std::int64_t existing, std::int64_t head) {

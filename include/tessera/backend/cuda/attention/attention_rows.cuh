@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of a head's rows in shared memory, and what warps of tensor cores do with them.
+// Provides tiles of a head's rows in shared memory, and a warp's tensor-core operations on them.
 #pragma once
 
 #include <cmath>
@@ -30,10 +30,10 @@ __device__ __forceinline__ void clear(float (&sums)[M][N][4]) {
 /// Rows of D values of T in shared memory, and a warp's products with them.
 template <class T, int D>
 struct HeadRows {
-  static constexpr int stride = D + 8;  // keeps rows aligned to 16 bytes and 8 of them in different banks
+  static constexpr int stride = D + 8;  // keeps rows aligned to 16 bytes and puts 8 rows in different banks
   static constexpr int threads = 128;
 
-  /// Starts copies of Count rows, of which `existing` exist; the rest become zeros.
+  /// Starts copying Count rows. Of these `existing` exist; the rest become zeros.
   template <int Count>
   static __device__ void copy(T* shared, T const* from, std::int64_t from_stride, std::int64_t existing) {
     constexpr int step = threads / (D / 8);  // rows at once
@@ -47,7 +47,7 @@ struct HeadRows {
       copy_16_bytes(to + row * stride, source + row * from_stride, first + row < rows);
   }
 
-  /// The left operand of a product over channels 16 k and up: M tiles of 16 rows.
+  /// Loads the left operand of a product over the 16 channels from 16 k on: M tiles of 16 rows.
   template <int M>
   static __device__ void load_left(T const* rows, int k, unsigned (&left)[M][4]) {
     int const lane = threadIdx.x % 32;
@@ -56,7 +56,7 @@ struct HeadRows {
       load_matrices(left[m], rows + (16 * m + lane % 16) * stride + 16 * k + lane / 16 * 8);
   }
 
-  /// sums (16 M, 8 N) += left right^T over channels 16 k and up.
+  /// sums (16 M, 8 N) += left right^T over the 16 channels from 16 k on.
   template <int M, int N>
   static __device__ void multiply_channels(unsigned const (&left)[M][4], T const* right, int k,
                                            float (&sums)[M][N][4]) {
@@ -93,7 +93,7 @@ struct HeadRows {
     for (int k = 0; k < D / 16; ++k) multiply_channels(left[k], right, k, sums);
   }
 
-  /// sums (16 M, D) += values right: values (16 M, 8 N) from registers, rounded to T; right 8 N rows.
+  /// sums (16 M, D) += values right. values (16 M, 8 N) are registers, rounded to T; right has 8 N rows.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], T const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -121,8 +121,8 @@ struct HeadRows {
     }
   }
 
-  /// Stores a warp's sums times a factor for each row, rounded to T, by way of `shared`: room for 16 M rows
-  /// that no other warp uses.
+  /// Stores a warp's sums, each row times its factor, rounded to T. `shared` is a buffer of 16 M rows that no
+  /// other warp uses.
   template <int M>
   static __device__ void store(float const (&sums)[M][D / 8][4], float const (&factors)[M][2], T* shared,
                                T* to, std::int64_t to_stride, std::int64_t existing) {
@@ -149,8 +149,7 @@ struct HeadRows {
   }
 };
 
-/// values(i, j) = `masked` where column j comes after row i + last, or with Down where row i comes after
-/// column j + last: a tile on the diagonal.
+/// Masks a tile on the diagonal: values(i, j) = `masked` if j > i + last or, with Down, if i > j + last.
 template <bool Down, int M, int N>
 __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float masked) {
   int const lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, shift = static_cast<int>(last);
@@ -165,7 +164,7 @@ __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float mas
       }
 }
 
-/// Over the 4 threads that share rows of a tile; each gets the result. A fixed order.
+/// Reductions over the 4 threads that share rows of a tile, in a fixed order. Each thread gets the result.
 __device__ __forceinline__ float largest_of_4(float value) {
   value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
   return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
@@ -175,7 +174,7 @@ __device__ __forceinline__ float sum_of_4(float value) {
   return value + __shfl_xor_sync(~0u, value, 2);
 }
 
-/// The softmax of a warp's 16 M rows, whose scores come tile by tile.
+/// The softmax of a warp's 16 M rows, computed tile by tile.
 template <int M>
 struct RunningSoftmax {
   float largest[M][2], total[M][2];
@@ -190,7 +189,7 @@ struct RunningSoftmax {
       }
   }
 
-  /// Scores become weights relative to the largest score so far, and `sums` of earlier weights follow it.
+  /// Turns scores into weights relative to the largest score so far, and rescales earlier `sums` to match.
   template <int N, int W>
   __device__ void take(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
 #pragma unroll
@@ -222,7 +221,7 @@ struct RunningSoftmax {
       }
   }
 
-  /// What the sums are to be multiplied by. Stores the logarithms of rows that exist.
+  /// Computes the factors that normalize the sums, and stores logsumexp of the rows that exist.
   __device__ void finish(float scale, float* logsumexp, std::int64_t existing, float (&factors)[M][2]) const {
     int const lane = threadIdx.x % 32;
 #pragma unroll

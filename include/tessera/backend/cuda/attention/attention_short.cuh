@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of causal attention of fp32 values on tensor cores where all keys of a head fit one block:
-// one kernel of five products, where longer sequences take two of seven (attention_fp32.cuh). The contract is
-// in ops/attention.hpp.
+// Provides the gradients of causal fp32 attention on tensor cores for heads whose keys all fit one block. It
+// is one kernel with five products; longer sequences need two kernels with seven (attention_fp32.cuh). The
+// contract is in ops/attention.hpp.
 //
-// A warp owns 16 keys and goes through the queries in order, 16 at a time. What all warps have of a tile's
-// slopes meets in shared memory, from which each makes 8 channels of the queries' gradients.
+// A warp owns 16 keys and iterates over the queries in order, 16 at a time. The slopes of a tile from all
+// warps are collected in shared memory; from them each warp computes 8 channels of the queries' gradients.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// How the kernel cuts a head, and for which heads it has room.
+/// Tile sizes of the kernel, and the heads that fit it.
 template <DType Product, int D>
 struct ShortGradientCut {
-  static constexpr bool exists = Product != DType::bf16x6 && D == 64;  // else shared memory is too small
+  static constexpr bool exists = Product != DType::bf16x6 && D == 64;  // otherwise shared memory is too small
   static constexpr int threads = 256, keys = threads / 2, queries = 16;
   static constexpr std::size_t shared_bytes() {
     using Rows = OperandRows<Product, D>;
@@ -33,7 +33,8 @@ struct ShortGradientCut {
   }
 };
 
-/// dq, dk and dv: sums over keys, or over the heads that share a key and the queries that see it, in order.
+/// Computes dq, dk and dv: sums, in order, over keys, or over the heads that share a key and the queries that
+/// see it.
 template <DType Product, int D>
 __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGradient<float> g) {
   using Cut = ShortGradientCut<Product, D>;
@@ -65,7 +66,7 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
                                         existing);
     way.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
     way.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
-    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     if (threadIdx.x < Cut::queries)
       copy_4_bytes(waiting_lse + threadIdx.x, g.logsumexp + at.rows(pair + member) + query + threadIdx.x,
                    threadIdx.x < existing);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// All gradients of short heads by one of Hopper's warpgroups each, for 16-bit types, sequences of up to 128
-// tokens and heads of up to 64 channels. The contract is in ops/attention.hpp.
+// Provides the gradients of attention for short heads on Hopper, one warpgroup per head, for 16-bit types,
+// sequences of up to 128 tokens and heads of up to 64 channels. The contract is in ops/attention.hpp.
 //
-// All of a head is in shared memory, so that the scores of a block of 64 keys and one of 64 queries are
-// formed once and serve the gradients of both: five products where the two kernels of
-// attention_warpgroups.cuh need seven. The blocks come in the order later keys and later queries, earlier
-// keys and earlier queries, earlier keys and later queries; the slopes of the first wait for the last, whose
-// product they join.
+// A whole head is in shared memory. The scores of a block of 64 keys and a block of 64 queries are computed
+// once and serve the gradients of both: five products, where the two kernels of attention_warpgroups.cuh need
+// seven. The order of blocks is later keys and later queries, earlier keys and earlier queries, earlier keys
+// and later queries. The slopes of the first block wait for the last one, whose product they join.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +20,23 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// How the kernel is cut: a warpgroup a head, three on a multiprocessor.
+/// Launch sizes: one warpgroup per head, three per multiprocessor.
 struct ShortHead {
   static constexpr int threads = 128, blocks = 3, tokens = 128;
 
-  /// Queries, their outputs' gradients, keys and values of two blocks, a block of slopes, and the statistics.
+  /// Holds queries, output gradients, keys and values of two blocks, one block of slopes, and the statistics.
   template <class Rows>
   static constexpr std::size_t shared_bytes = 9 * std::size_t{Rows::bytes} + 2 * tokens * sizeof(float);
 };
 
-/// Whether heads are as short, and have keys of their own.
+/// Whether heads are short enough for this kernel, and each has its own keys.
 template <class T>
 bool is_short(HeadLayout const& at) {
   return sizeof(T) == 2 && at.head <= 64 && at.sequence <= ShortHead::tokens && at.group == 1 &&
          at.offset == 0 && at.keys == at.sequence;
 }
 
-/// dq, dk and dv of a head; g.dots stay as they are.
+/// Computes dq, dk and dv of a head. Does not write g.dots.
 template <class T>
 __global__ __launch_bounds__(ShortHead::threads,
                              ShortHead::blocks) void attention_short_gradient(AttentionGradient<T> g) {
@@ -67,13 +66,13 @@ __global__ __launch_bounds__(ShortHead::threads,
     copy(values, g.x.v + keys_at, g.x.kv_stride);
     commit_copies();
   }
-  // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+  // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
   {
     int const query = threadIdx.x;
     logsumexps[query] = query < tokens ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
     float sums[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // 4 lanes a row
+    for (int i = 0; i < 4; ++i) {  // 4 lanes per row
       int const row = threadIdx.x / 4 + 32 * i;
       sums[i] = 0;
 #pragma unroll
@@ -102,8 +101,8 @@ __global__ __launch_bounds__(ShortHead::threads,
 #pragma unroll
       for (int i = 0; i < 4; ++i) dkeys[n][i] = dvalues[n][i] = 0;
   };
-  // Adds what a block of queries gives to the gradients of a block of keys, and leaves its slopes, keys down,
-  // in `left`: of these rows and of the values' each warp reads and writes its own alone.
+  // Adds the contribution of a block of queries to the gradients of a block of keys. Stores the slopes, with
+  // keys as rows, in `left`. Each warp reads and writes only its own rows of `left` and of the values.
   auto const add = [&](int of_keys, int of_queries, unsigned char* left) {
     std::uint64_t const rows = Rows::describe(block(of_queries, queries)),
                         own_keys = Rows::describe(block(of_keys, keys));
@@ -147,7 +146,7 @@ __global__ __launch_bounds__(ShortHead::threads,
     wait_for_products<0>(dvalues);
   };
   float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
-  // By way of blocks that nobody reads any more.
+  // Stages the result in `room`, a block that nothing reads any more.
   auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* room, T* to,
                          std::int64_t to_at, std::int64_t stride, int number, int which) {
     std::int64_t const row = 64 * number, existing = at.sequence - row;
@@ -172,7 +171,7 @@ __global__ __launch_bounds__(ShortHead::threads,
   __syncthreads();
   clear_sums();
   add(0, 0, spare);
-  __syncthreads();  // all slopes are there
+  __syncthreads();  // all slopes are stored
   begin_products();
   Rows::multiply_across(Rows::describe(spare), Rows::describe(block(0, keys)), slopes, false);
   commit_products();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention in tiles on a GPU's ordinary arithmetic, for every type and width of a head. The contract
-// is in ops/attention.hpp.
+// Provides causal attention in tiles without tensor cores, for every type and head width. The contract is in
+// ops/attention.hpp.
 //
-// A block of threads owns 64 rows (queries, or keys for their gradients) and a slice of a head's channels,
-// and goes through the tiles of 64 other rows in order; scores are recomputed for each slice. Sums are in S,
+// A block of threads owns 64 rows (queries, or keys for their gradients) and a slice of a head's channels. It
+// iterates over tiles of 64 rows of the other side in order. Each slice recomputes the scores. Sums are in S,
 // in an order that the shape fixes.
 #pragma once
 
@@ -20,12 +20,12 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Where heads are in tensors of rows (B,T), side by side, and in (B,heads,T). A pair is a sample and a head
-/// of its queries; `group` pairs, one after another, share a pair of a sample and a head of its keys.
+/// Locates heads in tensors with rows (B,T), where heads are adjacent columns, and in (B,heads,T). A pair is
+/// a sample and a query head. `group` consecutive pairs share a sample's key head.
 struct HeadLayout {
   std::int64_t sequence, keys;         // queries and keys of a sample
   std::int64_t offset;                 // query i sees the keys up to offset + i
-  std::int64_t channels, head, heads;  // of all heads, of one, how many
+  std::int64_t channels, head, heads;  // channels of all heads, channels of one head, number of heads
   std::int64_t group;
 
   explicit HeadLayout(ops::AttentionSizes const& sizes)
@@ -37,23 +37,23 @@ struct HeadLayout {
         heads(sizes.heads),
         group(sizes.group) {}
 
-  /// Query 0 of a pair where rows are `stride` apart.
+  /// The index of a pair's query 0, with `stride` values from row to row.
   __device__ std::int64_t first(std::int64_t pair, std::int64_t stride) const {
     return pair / heads * sequence * stride + pair % heads * head;
   }
-  /// Key 0 of a pair. `Own`: each head has a key for each of its queries.
+  /// The index of a pair's key 0. `Own`: each head has one key per query.
   template <bool Own = false>
   __device__ std::int64_t first_key(std::int64_t pair, std::int64_t stride) const {
     return Own ? first(pair, stride) : pair / heads * keys * stride + pair % heads / group * head;
   }
-  /// Row 0 of a pair's output; rows are `channels` apart.
+  /// The index of row 0 of a pair's output. Rows are `channels` values apart.
   __device__ std::int64_t out(std::int64_t pair) const { return first(pair, channels); }
   __device__ std::int64_t rows(std::int64_t pair) const { return pair * sequence; }
   /// The first query that sees a key.
   __device__ std::int64_t sees(std::int64_t key) const { return key > offset ? key - offset : 0; }
 };
 
-/// Queries, keys and values, or their gradients; rows are a stride apart.
+/// Queries, keys and values, or their gradients. Strides are in values from row to row.
 template <class T>
 struct Heads {
   T *q, *k, *v;
@@ -63,17 +63,17 @@ struct Heads {
       : q(of.q.data), k(of.k.data), v(of.v.data), q_stride(of.q.stride), kv_stride(of.k.stride) {}
 };
 
-/// Tiles of 64 x 64 and the registers' part of them: thread (x, y) of 16 across has rows y * rows + i and
+/// A 64 x 64 tile and each thread's registers of it: thread (x, y) of 16 across has rows y * rows + i and
 /// columns x + 16 j.
 template <class S>
 struct AttentionTile {
   static constexpr int size = 64;
-  static constexpr int rows = sizeof(S) == 4 ? 8 : 4;  // rows a thread
+  static constexpr int rows = sizeof(S) == 4 ? 8 : 4;  // rows per thread
   static constexpr int threads = size / rows * 16;
-  static constexpr int stride = size + 4;  // of a transposed tile: keeps vectors aligned and banks apart
+  static constexpr int stride = size + 4;  // of a transposed tile: aligns vectors, spreads banks
   static constexpr int depth = 32;         // channels of a transposed tile of operands
 
-  /// Two transposed tiles of operands, or one of scores; then rows of W channels.
+  /// Holds two transposed tiles of operands, or one of scores, then rows of W channels.
   template <int W>
   static constexpr std::size_t shared_bytes = (size * stride + size * W) * sizeof(S);
 
@@ -84,8 +84,8 @@ struct AttentionTile {
   __device__ explicit AttentionTile(unsigned char* shared)
       : transposed(reinterpret_cast<S*>(shared)), plain(transposed + size * stride) {}
 
-  /// to[d][r] = from[r][d] for r < rows and d < depths, 0 for the rest of 64 rows and 32 channels. A warp
-  /// reads 8 channels of 4 rows at a time, which writes to 32 banks.
+  /// to[d][r] = from[r][d] for r < rows_here and d < depths; the rest of 64 rows and 32 channels becomes 0. A
+  /// warp reads 8 channels of 4 rows at a time, so it writes to 32 banks.
   template <class T>
   static __device__ void load_transposed(S* to, T const* from, std::int64_t stride_from, int rows_here,
                                          std::int64_t depths) {
@@ -97,7 +97,7 @@ struct AttentionTile {
     }
   }
 
-  /// plain[r][c] = from[r][c] for r < rows and c < columns, 0 for the rest of 64 rows and W channels.
+  /// plain[r][c] = from[r][c] for r < rows_here and c < columns; 0 for the rest of 64 rows and W channels.
   template <int W, class T>
   __device__ void load_rows(T const* from, std::int64_t stride_from, int rows_here,
                             std::int64_t columns) const {
@@ -108,8 +108,8 @@ struct AttentionTile {
     }
   }
 
-  /// sums[i][j] += the sum over k < count of left[k][row i] * right[k][column j], k in order; count is padded
-  /// with zeros to a multiple of 8.
+  /// sums[i][j] += the sum over k < count of left[k][row i] * right[k][column j], k in order. The operands
+  /// are zero-padded to a multiple of 8 in k.
   template <int N>
   __device__ void multiply(S const* left, S const* right, int right_stride, int count,
                            S (&sums)[rows][N]) const {
@@ -127,7 +127,7 @@ struct AttentionTile {
       }
   }
 
-  /// sums = left right^T over a head's channels, of 64 rows each. Waits for all threads before and after.
+  /// sums = left right^T over a head's channels, for 64 rows each. Synchronizes all threads around the loads.
   template <class T>
   __device__ void scores(T const* left, std::int64_t left_stride, int left_rows, T const* right,
                          std::int64_t right_stride, int right_rows, std::int64_t head,
@@ -147,8 +147,8 @@ struct AttentionTile {
     }
   }
 
-  /// sums += values right, values a tile in registers and right 64 rows of W channels of which `columns`
-  /// exist. Waits for all threads before and after the loads.
+  /// sums += values right. values is a tile in registers; right has 64 rows of W channels, of which `columns`
+  /// exist. Synchronizes all threads before and after the loads.
   template <int W, class T>
   __device__ void multiply_rows(S const (&values)[rows][4], T const* right, std::int64_t right_stride,
                                 int right_rows, std::int64_t columns, S (&sums)[rows][W / 16]) const {
@@ -185,11 +185,11 @@ struct AttentionTile {
 
 template <class T>
 inline constexpr int tile_threads = AttentionTile<compute_t<T>>::threads;
-/// Blocks of the gradients' kernels that a multiprocessor should hold at once.
+/// The blocks of the gradient kernels that a multiprocessor should hold at once.
 template <class T>
 inline constexpr int tile_gradient_blocks = sizeof(compute_t<T>) == 4 ? 3 : 1;
 
-/// Over the 16 threads that share rows; each gets the result. A fixed order.
+/// Reductions over the 16 threads that share rows, in a fixed order. Each thread gets the result.
 template <class S>
 __device__ S largest_of_16(S value) {
 #pragma unroll
@@ -203,7 +203,7 @@ __device__ S sum_of_16(S value) {
   return value;
 }
 
-/// What a block of the grid does: W channels from `channel` of the rows from `first` of a pair.
+/// The work of one block of the grid: W channels from `channel` on, of a pair's rows from `first` on.
 struct AttentionPart {
   std::int64_t pair, first, channel;
 
@@ -213,7 +213,7 @@ struct AttentionPart {
     std::int64_t const part = blockIdx.x / slices, tile = part % tiles;
     return {part / tiles, 64 * (last_rows_first ? tiles - 1 - tile : tile), blockIdx.x % slices * W};
   }
-  /// The blocks that cover so many pairs.
+  /// The number of blocks that cover `pairs` pairs.
   template <int W>
   static unsigned blocks(HeadLayout const& at, std::int64_t rows, std::int64_t pairs) {
     return static_cast<unsigned>(pairs * ((rows + 63) / 64) * ((at.head + W - 1) / W));
@@ -224,8 +224,8 @@ __device__ __forceinline__ int rows_of_tile(std::int64_t sequence, std::int64_t 
   return static_cast<int>(min(std::int64_t{64}, sequence - first));
 }
 
-/// `Packed`: one stride, values begin where keys end, a key for each query of each head. The kernel then
-/// takes 128 registers a thread in fp32 instead of 168, so that a multiprocessor holds a block more.
+/// `Packed`: one stride, values begin where keys end, and each head has one key per query. The fp32 kernel
+/// then uses 128 registers per thread instead of 168, so a multiprocessor holds one more block.
 template <class T, int W, bool Packed>
 __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadLayout at, compute_t<T> scale,
                                                                            Heads<T const> x, T* out,
@@ -290,7 +290,7 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
   }
 }
 
-/// What the gradient's kernels read and write; the grid and `dots` begin with `first_pair`.
+/// The arguments of the gradient kernels. The grid and `dots` begin with `first_pair`.
 template <class T>
 struct AttentionGradient {
   HeadLayout at;
@@ -302,10 +302,10 @@ struct AttentionGradient {
   compute_t<T> const* logsumexp;
   compute_t<T>* dots;  // (pairs of the grid, T)
   Heads<T> dx;
-  // (blocks of a sample's rows, 3 C): sums of dx in one tensor; null: not wanted
+  // (blocks of a sample's rows, 3 C): sums of dx, which is one tensor; null if not wanted
   compute_t<T>* partials = nullptr;
 
-  /// Those of a block of a pair's rows, of its queries, keys or values.
+  /// The partials of a block of a pair's rows: `which` selects queries, keys or values (0, 1, 2).
   __device__ compute_t<T>* partials_of(std::int64_t pair, std::int64_t row, int which) const {
     constexpr std::int64_t rows = ops::attention_block_rows;
     std::int64_t const block = pair / at.heads * ((at.sequence + rows - 1) / rows) + row / rows;
@@ -313,8 +313,8 @@ struct AttentionGradient {
   }
 };
 
-/// dots = dout . out for each row: the softmax's share of its gradient. A warp a row, lanes in steps of 32
-/// channels, then a fixed tree.
+/// dots = dout . out for each row, the softmax term of the gradient. One warp per row: lanes step by 32
+/// channels, then a fixed tree adds them.
 template <class T>
 __global__ __launch_bounds__(256) void attention_dots(AttentionGradient<T> g, std::int64_t rows) {
   using S = compute_t<T>;
@@ -331,7 +331,7 @@ __global__ __launch_bounds__(256) void attention_dots(AttentionGradient<T> g, st
   if (lane == 0) g.dots[row] = sum;
 }
 
-/// dq of 64 queries: the sum over keys, in order, of scale p (dp - dot) k.
+/// Computes dq of 64 queries: the sum over keys, in order, of scale p (dp - dot) k.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_query_gradient_tiles(
     AttentionGradient<T> g) {
@@ -384,7 +384,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// dk and dv of 64 keys: sums over the heads that share them and the queries that see them, in order.
+/// Computes dk and dv of 64 keys: sums over the heads that share them and the queries that see them, in
+/// order.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_key_gradient_tiles(
     AttentionGradient<T> g) {
@@ -394,7 +395,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   Tile const tile(shared_bytes);
   HeadLayout const& at = g.at;
   AttentionPart const part = AttentionPart::of_block<W>(at, at.keys, false);
-  std::int64_t const of_grid = part.pair * at.group, pair = g.first_pair + of_grid;  // the first that shares
+  std::int64_t const of_grid = part.pair * at.group,
+                     pair = g.first_pair + of_grid;  // the first that shares
   std::int64_t const row = part.first + tile.y * Tile::rows;
   int const keys_here = rows_of_tile(at.keys, part.first);
   std::int64_t const stride = g.x.kv_stride, own = at.first_key(pair, stride) + part.first * stride;
@@ -445,7 +447,7 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// Lets a kernel have more shared memory than every kernel may have.
+/// Lets a kernel use more dynamic shared memory than the default limit of 48 KiB.
 template <class Kernel>
 cudaError_t allow_shared(Kernel* kernel, std::size_t bytes) {
   return bytes <= 48 * 1024 ? cudaSuccess

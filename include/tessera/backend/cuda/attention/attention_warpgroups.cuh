@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention by Hopper's warpgroups, for 16-bit types and heads of up to 128 channels, after
+// Provides causal attention on Hopper's warpgroups, for 16-bit types and heads of up to 128 channels, after
 // FlashAttention-3 (arXiv 2407.08608). The contract is in ops/attention.hpp.
 //
-// A warpgroup owns 64 rows (queries, or keys for their gradients) and goes through blocks of 64 of the other
-// side in order; its scores stay in its registers and are the next product's operand there, rounded to T.
-// While it forms them from one block's scores, the products of the block before run, and other warpgroups'.
-// Sums are in fp32, in an order that the shape fixes. Gradients of queries and of keys are two kernels, so
-// that no sum is shared.
+// A warpgroup owns 64 rows (queries, or keys for their gradients) and iterates over blocks of 64 rows of the
+// other side in order. Its scores stay in registers and, rounded to T, are the next product's operand. While
+// it processes the scores of one block, products of the previous block and of other warpgroups run. Sums are
+// in fp32, in an order that the shape fixes. The gradients of queries and of keys are two kernels, so no sum
+// is shared.
 #pragma once
 
 #include <cstddef>
@@ -23,41 +23,41 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// How a kernel of warpgroups is cut: so many a block of threads, so many blocks a multiprocessor.
+/// Launch sizes of a kernel: `Groups` warpgroups per block of threads, `Blocks` blocks per multiprocessor.
 template <int Groups, int Blocks>
 struct WarpgroupCut {
   static constexpr int groups = Groups, blocks = Blocks;
   static constexpr int threads = 128 * groups, rows = 64 * groups;
-  /// Blocks of the other side in shared memory: one whose last product runs, one used, one coming.
+  /// Blocks of the other side in shared memory: one in its last product, one in use, one being copied.
   static constexpr int stages = 3;
 
-  /// `own` blocks a warpgroup, then the stages of two blocks.
+  /// `own` blocks per warpgroup, then stages of two blocks each.
   template <class Rows>
   static constexpr std::size_t shared_bytes(int own) {
     return static_cast<std::size_t>(own * groups + 2 * stages) * Rows::bytes;
   }
 };
 
-/// mask_tile of a warpgroup's 64 rows.
+/// Applies mask_tile to a warpgroup's 64 rows.
 template <bool Down>
 __device__ __forceinline__ void mask_rows(float (&values)[8][4], std::int64_t last, float masked) {
   int const first = threadIdx.x / 32 % 4 * 16;  // the warp's
   mask_tile<Down>(reinterpret_cast<float(&)[1][8][4]>(values), Down ? last - first : last + first, masked);
 }
 
-/// The warpgroup of the block of threads that the thread is in.
+/// This thread's warpgroup in its block.
 template <class Cut>
 __device__ __forceinline__ int own_warpgroup() {
   return Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
 }
 
-/// A warpgroup's 64 queries; blocks of threads with the longest rows come first.
+/// The 64 queries of a warpgroup. Blocks of threads with the longest rows come first.
 template <class Cut>
 struct WarpgroupQueries {
   int group;
-  std::int64_t of_grid;     // the pair, counted from the grid's first
-  std::int64_t first, row;  // queries: the block's first, the warpgroup's
-  int all, blocks;          // of 64 keys that they see: the block's queries, the warpgroup's
+  std::int64_t of_grid;     // the pair, counted from the grid's first pair
+  std::int64_t first, row;  // first query of the block, first query of the warpgroup
+  int all, blocks;          // number of 64-key blocks that the block's queries see, and the warpgroup's
 
   __device__ __forceinline__ explicit WarpgroupQueries(HeadLayout const& at) : group(own_warpgroup<Cut>()) {
     std::int64_t const tiles = (at.sequence + Cut::rows - 1) / Cut::rows;
@@ -72,11 +72,11 @@ struct WarpgroupQueries {
   }
 };
 
-/// Blocks of 64 keys and values of a pair on their way through shared memory.
+/// Copies a pair's blocks of 64 keys and values through the stages in shared memory.
 template <class Rows, class Cut, class T>
 struct KeyStages {
   unsigned char* stages;
-  std::uint64_t described;  // the first of the stages
+  std::uint64_t described;  // descriptor of the first stage
   T const *k, *v;
   std::int64_t stride, existing;
   int head, all;
@@ -107,7 +107,7 @@ struct KeyStages {
     Rows::template copy<Cut::threads>(to, k + from, stride, existing - key, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, v + from, stride, existing - key, head);
   }
-  /// Waits for a block, and starts the next where the one before the last was.
+  /// Waits for a block, then starts copying the next one into the stage of `block` - 2.
   __device__ __forceinline__ void advance(int block) const {
     wait_for_copies<0>();
     show_to_products();
@@ -117,7 +117,7 @@ struct KeyStages {
   }
 };
 
-/// out and logsumexp of a warpgroup's 64 queries.
+/// Computes out and logsumexp of each warpgroup's 64 queries.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_forward_warpgroups(HeadLayout at, float scale,
@@ -195,7 +195,7 @@ __global__ __launch_bounds__(Cut::threads,
       stay_before_wait(total[0] + total[1]);
       wait_for_products<0>(sums);
       Rows::round(scores, left);
-      if (__any_sync(~0u, keep[0] != 1 || keep[1] != 1))  // else no row met a larger score
+      if (__any_sync(~0u, keep[0] != 1 || keep[1] != 1))  // otherwise no row met a larger score
 #pragma unroll
         for (int n = 0; n < D / 8; ++n)
 #pragma unroll
@@ -222,8 +222,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// g.dots = dout . out for each row, the softmax's share of its gradient; then dq: the sum over keys, in
-/// order, of p (dp - dot) k, times the scale.
+/// Computes g.dots = dout . out for each row, the softmax term of the gradient. Then computes dq, the sum
+/// over keys, in order, of p (dp - dot) k, times the scale.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_query_gradient_warpgroups(AttentionGradient<T> g) {
@@ -324,8 +324,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// dk and dv: sums over the heads that share a key and the queries that see it, in order. The blocks hold
-/// keys down and queries across, so that probabilities are the left operand of dv's product as they are.
+/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Blocks
+/// have keys as rows and queries as columns, so probabilities already are the left operand of dv's product.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_key_gradient_warpgroups(AttentionGradient<T> g) {
@@ -338,13 +338,14 @@ __global__ __launch_bounds__(Cut::threads,
   int const lane = threadIdx.x % 32, group = own_warpgroup<Cut>();
   int const head = static_cast<int>(at.head);
   std::int64_t const tiles = (at.keys + Cut::rows - 1) / Cut::rows;
-  std::int64_t const of_grid = blockIdx.x / tiles * at.group;  // the first pair of those that share the keys
+  std::int64_t const of_grid = blockIdx.x / tiles * at.group;  // the first pair that shares the keys
   std::int64_t const pair = g.first_pair + of_grid, stride = g.x.kv_stride;
   std::int64_t const first = blockIdx.x % tiles * Cut::rows, row = first + 64 * group;
   unsigned char* const keys = shared_blocks + 2 * group * Rows::bytes;
   unsigned char* const values = keys + Rows::bytes;
 
-  // Blocks of queries of one head after another; a warpgroup's keys are seen from its own first block on.
+  // Turns go over the blocks of queries, head by head. The first `hidden` blocks of each head do not see the
+  // warpgroup's keys.
   std::int64_t const start = at.sees(first);
   int const members = static_cast<int>(at.group);
   int const blocks = start < at.sequence ? static_cast<int>((at.sequence - start + 63) / 64) : 0;
@@ -364,7 +365,7 @@ __global__ __launch_bounds__(Cut::threads,
                                       existing, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.dout + outs_at + column + query * at.channels,
                                       at.channels, existing, head);
-    // A query that does not exist has zeros everywhere: its probability is 1 and adds 1 * 0.
+    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     if (threadIdx.x < 128) {
       int const i = threadIdx.x % 64;
       float const* const from =
@@ -397,12 +398,12 @@ __global__ __launch_bounds__(Cut::threads,
     Rows::scores(own_keys, Rows::further(first_stage, stage(turn)), scores);
     commit_products();
     wait_for_products<1>(dkeys);
-    wait_for_products<1>(dvalues);  // their operands' registers are free for more
+    wait_for_products<1>(dvalues);  // so the registers of their operands can be reused
     begin_products();
     Rows::scores(own_values, Rows::further(first_stage, stage(turn) + 1), slopes);
     commit_products();
   };
-  // Leaves the products of both gradients on their way.
+  // Leaves the products of both gradients running.
   auto const add = [&](int turn) {
     std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(turn % blocks);
     float const* const lse = statistics_of(turn);
@@ -435,7 +436,7 @@ __global__ __launch_bounds__(Cut::threads,
   for (int turn = 0; turn < turns; ++turn) {
     advance(turn);
     if (turn % blocks < hidden) {
-      wait_for_products<0>(dkeys);  // before the stage that they read is written again
+      wait_for_products<0>(dkeys);  // before the stage that they read is overwritten
       continue;
     }
     multiply(turn);
@@ -443,7 +444,7 @@ __global__ __launch_bounds__(Cut::threads,
   }
   wait_for_products<0>(dkeys);
   wait_for_products<0>(dvalues);
-  if (turns == 0) {  // no query sees these keys: the copies have not been waited for
+  if (turns == 0) {  // no query sees these keys, and nothing has waited for the copies yet
     wait_for_copies<0>();
     __syncthreads();
   }
@@ -460,8 +461,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// As many warpgroups as registers and shared memory leave room for; fewer threads wait for each other where
-/// a block has one.
+/// As many warpgroups as registers and shared memory allow. With one warpgroup per block, fewer threads wait
+/// for each other.
 template <int D>
 using ForwardWarpgroups = WarpgroupCut<1, D <= 64 ? 4 : 2>;
 template <int D>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The classifier's loss and gradient on the GPU. The contract is in ops/cross_entropy.hpp.
+// Implements the classifier's loss and gradient on the GPU. The contract is in ops/cross_entropy.hpp.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// 2^x; in fp32 what is below the smallest normal number is 0.
+/// 2^x. In fp32, results below the smallest normal number are 0.
 __device__ __forceinline__ float power_of_two(float x) { return exponential_of_2(x); }
 __device__ __forceinline__ double power_of_two(double x) { return exp2(x); }
 
-/// A sum of e^x as total 2^top, in one pass: top grows with the largest x. What is subtracted from x log2(e)
-/// is the same number for every term, so its rounding cancels, and the terms that count have small exponents,
-/// whose rounding is small too.
+/// A one-pass sum of e^x, kept as total * 2^top, where top grows with the largest x. Every term subtracts the
+/// same top from x log2(e), so the rounding of top cancels. The terms that matter have small exponents, whose
+/// rounding is also small.
 template <class S>
 struct SumOfExponentials {
   static constexpr S log2_e = S(1.4426950408889634073599246810018921);
@@ -45,16 +45,16 @@ struct SumOfExponentials {
     total *= power_of_two(top - next);
     top = next;
   }
-  /// Over the block; every thread gets the same.
+  /// Combines the sums of a block. Every thread gets the same result.
   __device__ __forceinline__ void combine() {
     raise(reduce_row<Maximum>(top));
     total = reduce_row<Sum>(total);
   }
 };
 
-/// A row a block: packs where its addresses allow, and before and after them up to 2 (N - 1) single values,
-/// one a thread. With a gradient the first `kept` packs wait in shared memory for the second pass, the rest
-/// is read again. `Whole`: logits start where packs may.
+/// One block per row. Reads packs where addresses are aligned, and up to 2 (N - 1) single values before and
+/// after them, one per thread. With a gradient, the first `kept` packs stay in shared memory for the second
+/// pass; the rest is read again. `Whole`: logits are aligned for packs.
 template <class T, bool Whole>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
                                                              T* logits, std::int32_t const* targets,
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   std::int64_t const row = blockIdx.x;
   T* const values = logits + row * pitch;
   std::int32_t const target = targets[row];
-  // [0, head) singly, then `packs` packs, then `tail` values singly.
+  // [0, head) as single values, then `packs` packs, then `tail` single values.
   int const thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   int const head = static_cast<int>(min((n - row * pitch % n) % n, columns));
   int const packs = static_cast<int>((columns - head) / n), tail = static_cast<int>((columns - head) % n);
@@ -134,13 +134,13 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   if (thread == writer) values[target] = put<T>((power_of_two(chosen_exponent) / sum.total - S(1)) * scale);
 }
 
-/// How many threads take a row: a function of the shape, since the sum's order depends on it.
+/// The number of threads per row. It depends only on the shape, because the order of the sum depends on it.
 template <class T>
 int cross_entropy_threads(std::int64_t columns) {
-  // Two blocks a multiprocessor where two rows fit into its shared memory.
+  // Two blocks per multiprocessor if two rows fit into its shared memory.
   constexpr std::int64_t half_of_shared = 112 << 10;
   std::int64_t const bytes = columns * static_cast<std::int64_t>(sizeof(T));
-  std::int64_t const wanted = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs each
+  std::int64_t const wanted = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs per thread
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 32, bytes <= half_of_shared ? 512 : 1024));
 }
 
@@ -156,7 +156,7 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
     context.check(cudaGetDevice(&device), "cudaGetDevice");
     context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                   "cudaDeviceGetAttribute");
-    most -= 1024;  // the reductions' own
+    most -= 1024;  // for the reductions
     kept = static_cast<int>(std::min<std::int64_t>(columns / pack_width<T>, most / 16));
     context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
                   "cudaFuncSetAttribute");
@@ -165,7 +165,7 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
            context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, kept);
 }
 
-/// One block. Each thread adds every 1024th row in order, then the threads are added pairwise.
+/// One block. Each thread adds every 1024th row in order, then the sums of the threads are added pairwise.
 template <class S>
 __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S const* losses,
                                                           std::int32_t const* targets, double* loss,
@@ -185,7 +185,7 @@ __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S c
 }
 
 struct CrossEntropy {
-  /// One read of memory and one write for rows of up to 226 KiB; what is longer is read again.
+  /// Reads and writes memory once for rows of up to 226 KiB; the rest of longer rows is read twice.
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T, Cuda> logits, std::int64_t vocabulary,
                       Tensor<std::int32_t const, Cuda> targets, Tensor<compute_t<T>, Cuda> losses,
@@ -196,8 +196,8 @@ struct CrossEntropy {
                         gradient, gradient_scale);
   }
 
-  /// The sum is in double in a fixed order that depends on the number of rows alone, but not from the first
-  /// to the last: its bits differ from the CPU's.
+  /// Sums in double, in a fixed order that depends only on the number of rows. The order is not from first to
+  /// last, so the bits differ from the CPU's.
   template <class S>
   static void sum_losses(Context<Cuda>& context, Tensor<S const, Cuda> losses,
                          Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* unmasked) {

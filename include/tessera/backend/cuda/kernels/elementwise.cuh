@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folding, norms, conversion, GELU and inspection of flat arrays on the GPU. The contracts are in the ops
-// headers.
+// Implements folding, norms, conversion, activations, and inspection of flat arrays on the GPU. The contracts
+// are in the ops headers.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// What run_transform applies to each element.
+// Functors for run_transform.
 struct Assign {
   template <class S>
   __device__ __forceinline__ void operator()(S from, S& to) const {
@@ -49,7 +49,7 @@ void run_fill(cudaStream_t stream, std::int64_t elements, T* to, compute_t<T> va
   run_transform<compute_t<T>>(stream, elements, Constant<compute_t<T>>{value}, to);
 }
 
-/// to = from in another format. Doubles on either side are converted without a detour through float.
+/// to = from in another format. If either side is double, values are not converted through float.
 template <class S, class D>
 void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* to) {
   using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
@@ -58,7 +58,7 @@ void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* t
 
 // ---- folding --------------------------------------------------------------------------------------------
 
-/// What a sum of pieces starts from.
+/// The initial value of a sum of pieces.
 enum class FoldStart { zero, target, first_piece };
 
 template <class S, int N, int Groups, bool Whole, class T, class D>
@@ -99,8 +99,8 @@ __global__ __launch_bounds__(elementwise_threads) void fold_kernel(std::int64_t 
     fold_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
 }
 
-/// Adds `count` pieces, `stride` elements apart, in order, in S; rounds once. `to` may be the first piece
-/// where the types are the same.
+/// Adds `count` pieces, `stride` elements apart, in order, in S, and rounds once. `to` may be the first piece
+/// if the types are the same.
 template <class S, class T, class D>
 void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
               std::int64_t stride, FoldStart start, D* to) {
@@ -117,15 +117,17 @@ void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::
 inline constexpr int norm_lanes = 16;
 inline constexpr int norm_block = static_cast<int>(ops::row_block);
 template <class T>
-inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // of a block of threads
+inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // per thread block
 
-/// Whether a sum's values come to shared memory first, so that all of them are on their way at once.
+/// Whether a sum's values are first copied to shared memory, so that all loads are in flight at once.
 template <class T>
 inline constexpr bool norm_copies = sizeof(T) <= 4;
 template <class T>
-inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64 : 0;  // 64: other banks
+inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64
+                                                : 0;  // 64: avoids bank conflicts
 
-/// By one thread whose block of values has a sum that is not finite. The unit is also the lock.
+/// Records the first non-finite value of a block. Called by one thread, when the block's sum is not finite.
+/// `unit` also serves as the lock.
 template <class T>
 __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
                                       ops::BadNote note) {
@@ -148,8 +150,9 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
-/// Sums of squares of 4096 elements each, 16 lanes to one: lane l adds the elements l modulo 16 in order, one
-/// fma each, and the lanes are added pairwise, as on the CPU. Without rows in memory there is `one`.
+/// Sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the elements with index l modulo
+/// 16 in order, with one fma each, and the lanes are added pairwise, as on the CPU. Without rows in memory,
+/// `one` is the only row.
 template <class T, class Q>
 __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
                                                                                  ops::NormRow one) {
@@ -201,7 +204,7 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   if (lane == 0 && left > 0) {
     Q const partial = put<Q>(sum);
     static_cast<Q*>(row.partials)[index] = partial;
-    if (row.note.bad && !isfinite(get<S>(partial)))  // as stored: a float's squares may overflow alone
+    if (row.note.bad && !isfinite(get<S>(partial)))  // as stored: squares of finite values may overflow
       note_bad(from, left < norm_block ? left : norm_block, index * norm_block, row.note);
   }
 }
@@ -231,7 +234,7 @@ __device__ __forceinline__ void find_non_finite(T const* values, std::int64_t el
   if (found < *static_cast<unsigned long long volatile*>(index)) atomicMin(index, found);
 }
 
-/// The smallest index of a value that is not finite; *index must hold -1, all ones, which stays if there is
+/// Finds the smallest index of a non-finite value. *index must hold -1 (all ones), which remains if there is
 /// none.
 template <class T>
 __global__ __launch_bounds__(elementwise_threads) void find_non_finite_kernel(T const* values,
@@ -256,7 +259,7 @@ struct Elementwise {
     run_fill(context.stream(), to.elements(), to.data(), value);
   }
 
-  /// Either end may be pinned host memory.
+  /// Either side may be pinned host memory.
   template <class T>
   static void copy(Context<Cuda>& context, Tensor<T const, Cuda> from, Tensor<T, Cuda> to) {
     if (to.elements() == 0 || from.data() == to.data()) return;
@@ -265,7 +268,7 @@ struct Elementwise {
                   "cudaMemcpyAsync");
   }
 
-  /// The same bits as on the CPU. Reads every piece once, however many there are.
+  /// The same bits as on the CPU. Reads every piece once.
   template <class T>
   static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
                    std::int64_t stride, bool first, Tensor<float, Cuda> partials, ops::BadNote const& note) {
@@ -298,7 +301,7 @@ struct Elementwise {
     auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
     run_norm_partials<T, Q>(context.stream(), rows, one);
   }
-  /// One launch.
+  /// Uses one launch.
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
     run_norm_partials<T, Q>(context.stream(), rows, {});

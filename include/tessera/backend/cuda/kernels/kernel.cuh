@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels share: conversions, packs of 16 bytes, reductions in a fixed order, elementwise kernels.
+// Provides the common parts of kernels: conversions, packs of 16 bytes, reductions in a fixed order,
+// elementwise kernels.
 #pragma once
 
 #include <algorithm>
@@ -20,26 +21,27 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The shared memory that a block of any GPU from 8.0 on may have: 99 KiB on 8.6, 8.9 and 12.0, more on
+/// The shared memory that a block may use on every GPU from 8.0 on: 99 KiB on 8.6, 8.9 and 12.0, more on
 /// others.
 inline constexpr std::size_t least_shared_bytes = 99 << 10;
 
-// ---- kernels that begin while the one before them ends --------------------------------------------------
+// ---- kernels that begin before the previous one ends ----------------------------------------------------
 
-/// Waits until the kernel before has ended, and what it wrote can be read.
+/// Waits until the previous kernel has ended and its writes are visible.
 __device__ __forceinline__ void await_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Lets blocks of the next kernel begin, if that was launched early, when all blocks of this one have come
-/// here.
+/// Lets blocks of the next kernel begin once all blocks of this one have called it, if the next kernel was
+/// launched early.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Launches a kernel that calls await_kernel_before before it touches memory.
+/// Launches a kernel that may begin before the previous one ends. It must call await_kernel_before before it
+/// accesses memory.
 template <class... Parameters, class... Arguments>
 void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, std::size_t shared_bytes,
                   cudaStream_t stream, Arguments const&... arguments) {
@@ -58,7 +60,7 @@ void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, 
 
 // ---- conversions ----------------------------------------------------------------------------------------
 
-/// A stored value in the type that computes, float or double.
+/// Converts a stored value to the type of the computation, float or double.
 template <class S, class T>
 __device__ __forceinline__ S get(T value) {
   if constexpr (std::is_same_v<T, half>)
@@ -69,8 +71,8 @@ __device__ __forceinline__ S get(T value) {
     return static_cast<S>(value);
 }
 
-/// A computed value as it is stored, rounded to nearest even; NaN stays NaN. A double becomes a 16-bit value
-/// by way of float, as on the CPU.
+/// Converts a computed value for storage, rounded to nearest even; NaN stays NaN. A double becomes a 16-bit
+/// value by way of float, as on the CPU.
 template <class T, class S>
 __device__ __forceinline__ T put(S value) {
   if constexpr (std::is_same_v<T, half>) {
@@ -88,17 +90,17 @@ __device__ __forceinline__ T put(S value) {
 
 // ---- packs ----------------------------------------------------------------------------------------------
 
-/// N values that are loaded and stored at once where their address allows.
+/// N values that are loaded and stored with one instruction if their address is aligned.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
 
-/// Whether conversions between a stored and a computing type take values in pairs.
+/// Whether values are converted in pairs between a storage type and a computation type.
 template <class T, class S, int N>
 inline constexpr bool in_pairs = N % 2 == 0 && sizeof(T) == 2 && std::is_same_v<S, float>;
 
-/// `get` of a pack's values.
+/// Converts a pack's values with `get`.
 template <class S, class T, int N>
 __device__ __forceinline__ void read_pack(Pack<T, N> const& pack, S (&to)[N]) {
   if constexpr (in_pairs<T, S, N>) {
@@ -115,7 +117,7 @@ __device__ __forceinline__ void read_pack(Pack<T, N> const& pack, S (&to)[N]) {
   }
 }
 
-/// A pack of `put` of each.
+/// Makes a pack of values converted with `put`.
 template <class T, int N, class S>
 __device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
   Pack<T, N> result;
@@ -130,23 +132,23 @@ __device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
   return result;
 }
 
-/// How many values of the widest of some types fill 16 bytes.
+/// The number of values of the widest type that fit into 16 bytes.
 template <class... T>
 inline constexpr int pack_width = static_cast<int>(16 / std::max({sizeof(T)...}));
 
-/// Whether packs of N values may start at each of the pointers.
+/// Whether all pointers are aligned for packs of N values.
 template <int N, class... T>
 __host__ __device__ __forceinline__ bool takes_packs(T const*... from) {
   return ((reinterpret_cast<std::uintptr_t>(from) % (N * sizeof(T)) == 0) && ...);
 }
 
-/// What one instruction stores, by its bytes.
+/// The type that one instruction stores, by size in bytes.
 template <std::size_t Bytes>
 using Word = std::conditional_t<
     Bytes == 16, uint4,
     std::conditional_t<Bytes == 8, uint2, std::conditional_t<Bytes == 4, unsigned, unsigned short>>>;
 
-/// Stores to global memory with one instruction: the compiler would sometimes split an assignment.
+/// Stores to global memory with one instruction; the compiler would sometimes split an assignment.
 __device__ __forceinline__ void store_word(uint4* to, uint4 word) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word.x), "r"(word.y), "r"(word.z),
                "r"(word.w)
@@ -158,8 +160,8 @@ __device__ __forceinline__ void store_word(uint2* to, uint2 word) {
 __device__ __forceinline__ void store_word(unsigned* to, unsigned word) { *to = word; }
 __device__ __forceinline__ void store_word(unsigned short* to, unsigned short word) { *to = word; }
 
-/// The N values from `from` on. `Whole` says that all exist and takes_packs; otherwise the first `count` are
-/// loaded one by one, and the rest are zero.
+/// Loads N values. `Whole` says that all of them exist and the address is aligned (takes_packs). Otherwise
+/// the first `count` are loaded one by one, and the rest are zero.
 template <int N, bool Whole, class T>
 __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
   if constexpr (Whole) {
@@ -198,7 +200,7 @@ struct Sum {
   static constexpr S identity = S(0);
 };
 
-/// The larger one; a NaN loses.
+/// The larger value. A NaN loses against a number.
 struct Maximum {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
   __device__ __forceinline__ double operator()(double a, double b) const { return fmax(a, b); }
@@ -206,7 +208,7 @@ struct Maximum {
   static constexpr S identity = -std::numeric_limits<S>::infinity();
 };
 
-/// Each of K values combined over the lanes of a warp, pairwise; every lane gets the same bits.
+/// Combines each of K values over the lanes of a warp, pairwise. Every lane gets the same bits.
 template <class Combine, int K, class S>
 __device__ __forceinline__ void reduce_warp(S (&values)[K]) {
 #pragma unroll
@@ -216,9 +218,9 @@ __device__ __forceinline__ void reduce_warp(S (&values)[K]) {
       values[k] = Combine{}(values[k], __shfl_xor_sync(0xffffffffu, values[k], distance));
 }
 
-/// Each of K values combined over the threads of the block that have this threadIdx.y, in an order that
-/// depends on blockDim.x alone, a multiple of 32; every such thread gets the same bits. Every thread of the
-/// block takes part.
+/// Combines each of K values over the threads of the block with this threadIdx.y. The order depends only on
+/// blockDim.x, which is a multiple of 32; every such thread gets the same bits. All threads of the block must
+/// call it.
 template <class Combine, int K, class S>
 __device__ __forceinline__ void reduce_row(S (&values)[K]) {
   __shared__ S parts[K][32];
@@ -245,20 +247,20 @@ __device__ __forceinline__ S reduce_row(S value) {
 
 // ---- elementwise kernels --------------------------------------------------------------------------------
 
-/// Blocks of `each` elements that cover `elements`.
+/// The number of blocks of `each` elements that cover `elements`.
 constexpr unsigned blocks_for(std::int64_t elements, std::int64_t each) {
   return static_cast<unsigned>((elements + each - 1) / each);
 }
 
 inline constexpr int elementwise_threads = 256;
 
-/// A thread's share of an array: groups of N neighbours, a block's width apart.
+/// A thread's share of an array: groups of N adjacent values. Its groups are a thread block's width apart.
 template <class T, int N, int Groups>
 struct Batch {
   Pack<T, N> pack[Groups];
 };
 
-/// Where the thread's groups start.
+/// The start of one of the thread's groups.
 template <int N, int Groups>
 __device__ __forceinline__ std::int64_t start_of_group(int group) {
   return ((static_cast<std::int64_t>(blockIdx.x) * Groups + group) * blockDim.x + threadIdx.x) * N;
@@ -309,9 +311,9 @@ __device__ __forceinline__ void transform_groups(std::int64_t elements, F const&
   work(load_batch<N, Groups, Whole>(static_cast<T const*>(arrays), elements)...);
 }
 
-/// Elementwise work of one thread: `functor(S&...)` sees one element of each array; what it changes in arrays
-/// of a type that is not const is stored, rounded. What it overwrites without reading is not loaded. All
-/// loads come first, so that arrays may be the same. `packed`: all arrays take packs of N values.
+/// The elementwise work of one thread. `functor(S&...)` gets one element of each array. Elements of arrays of
+/// non-const type are stored afterwards, rounded. Arrays that are overwritten without being read are not
+/// loaded. All loads come first, so arrays may be the same. `packed`: all arrays are aligned for packs of N.
 template <class S, int N, int Groups, class F, class... T>
 __device__ __forceinline__ void transform_batch(std::int64_t elements, bool packed, F const& functor,
                                                 T*... arrays) {
@@ -328,7 +330,7 @@ __global__ __launch_bounds__(elementwise_threads) void transform_kernel(std::int
 }
 
 /// Enqueues functor(S&...) for every element of some arrays, which may be the same but must not overlap
-/// otherwise. Each array is read and written at most once.
+/// partially. Reads and writes each array at most once.
 template <class S, int Groups = 2, class F, class... T>
 void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor, T*... arrays) {
   constexpr int n = pack_width<T...>;
@@ -340,7 +342,7 @@ void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor,
 
 // ---- operations over several rows -----------------------------------------------------------------------
 
-/// Finds the row that contains a block (ops::Rows): the last row that begins at this block or before it. All
+/// Finds the row that contains a block (ops::Rows): the last row that begins at or before this block. All
 /// threads of a thread block search together; each round compares as many rows as there are threads.
 template <class Row>
 __device__ __forceinline__ int find_row(ops::Rows<Row> const& rows, std::int64_t block) {

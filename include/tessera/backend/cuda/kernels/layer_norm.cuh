@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer normalisation on the GPU, and RMS normalisation, which takes 0 for the mean and has no beta. The
-// contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
+// Implements layer normalisation and RMS normalisation on the GPU. RMS normalisation uses 0 for the mean and
+// has no beta. The contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// Products are rounded or fused by name: what a compiler fuses differs between the forms of one kernel, whose
-// sums must not. A row is spread over the threads of one threadIdx.y: pack p of a thread is pack p *
-// blockDim.x + threadIdx.x of the row. The shape alone decides how, so that the sums do not depend on
-// addresses; `Whole` says that rows consist of packs and start where packs may.
+// Multiplications are explicitly rounded or fused: the compiler fuses differently in different forms of a
+// kernel, and their sums must be the same. A row is spread over the threads of one threadIdx.y: pack p of a
+// thread is pack p * blockDim.x + threadIdx.x of the row. The layout depends only on the shape, so that sums
+// do not depend on addresses. `Whole` says that rows consist of whole packs and are aligned for them.
 
-/// The pack at a position of a row; what lies beyond the row is zero, put there by words, not by values.
+/// Loads the pack at a position of a row. Beyond the row it is zero, set by whole words rather than by
+/// values.
 template <int N, bool Whole, class T>
 __device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
   if constexpr (Whole) {
@@ -42,8 +43,8 @@ __device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, int
   if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
 }
 
-/// The most threads of a row, and the packs that each keeps in registers; backward more where a warp then has
-/// a row to itself.
+/// The maximum number of threads per row, and the number of packs that each keeps in registers. Backward
+/// keeps more if one warp can then hold a whole row.
 inline constexpr int norm_row_threads = 512;
 inline constexpr int norm_forward_packs = 4;
 template <class T>
@@ -53,7 +54,8 @@ inline constexpr int norm_warp_packs = sizeof(T) == 4   ? 6
                                        : sizeof(T) == 2 ? 3
                                                         : 2;
 
-/// How many warps share a row of so many columns, and how many rows a block of `threads` then takes.
+/// The number of warps that share a row of so many columns, and the number of rows that a block of `threads`
+/// then takes.
 template <class T>
 dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
   std::int64_t const of_warp = std::int64_t{32} * packs * pack_width<T>;
@@ -64,8 +66,8 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 
 // ---- forward --------------------------------------------------------------------------------------------
 
-/// A row for each threadIdx.y. Rows that fit stay in registers; longer ones are read three times. One that is
-/// not centered has neither beta nor mean.
+/// One row per threadIdx.y. Rows that fit stay in registers; longer ones are read three times. Without
+/// `Centered` there is no beta and no mean.
 template <class T, bool Whole, bool Centered>
 __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
     std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
@@ -81,7 +83,7 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
   T const* const from = x + row * columns;
   S values[packs][n];
   int loaded = -1;
-  // work(begin) with the values of [begin, begin + span) at hand.
+  // Calls work(begin) with the values of [begin, begin + span) loaded.
   auto const for_spans = [&](auto const& work) {
     for (int begin = 0; begin < columns; begin += span) {
       if (begin != loaded) {
@@ -139,8 +141,8 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The operands of the backward pass; `residual` may be null, and so may `dx` and the sums over blocks of
-/// rows of both (blocks,columns), which are not wanted then.
+/// The operands of the backward pass. `residual` and `dx` may be null. So may the sums of both over blocks of
+/// rows (blocks,columns); null ones are not computed.
 template <class T>
 struct NormGradient {
   std::int64_t rows, columns;
@@ -157,7 +159,7 @@ __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_
   return detail::multiply(detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean), scale);
 }
 
-/// Over a row: both sums, or the second alone where nothing is centered.
+/// Reduces both sums over a row, or only the second if not centered.
 template <bool Centered, class S>
 __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
   if constexpr (Centered)
@@ -166,16 +168,17 @@ __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
     sums[1] = reduce_row<Sum>(sums[1]);
 }
 
-/// The most threads of a block, fewer where its sums of rows stay in registers too, and of one whose warps
-/// have a row each.
+/// The maximum number of threads of a block: fewer if sums over rows are also kept in registers, and the
+/// number for blocks with one row per warp.
 template <bool Sums>
 inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
 inline constexpr int norm_warp_threads = 128;
 
-/// Blocks of rows in one read: dx, and the block's shares of dgamma and, where it is centered, dbeta, of
-/// which partials (2 or 1,blocks,columns), unless null, receive one row each. A row is one threadIdx.y's and
-/// stays in registers; each threadIdx.y adds its rows in order, then those sums are added in order. With Sums
-/// those of the residual and of dx go the same way into `sum_blocks` rows, of which some may be zeros.
+/// Computes dx, and each block's share of dgamma and (if centered) dbeta, and reads each row once. `partials`
+/// (2 or 1,blocks,columns), unless null, gets one row per block for each. A row belongs to one threadIdx.y
+/// and stays in registers. Each threadIdx.y adds its rows in order, then those sums are added in order. With
+/// Sums, the sums of the residual and of dx go the same way into `sum_blocks` rows, some of which may be
+/// zeros.
 template <class T, int Packs, int Threads, int Blocks, bool Whole, bool Centered, bool Sums>
 __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                               std::int64_t rows_of_block,
@@ -183,14 +186,14 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
                                                                               int sum_blocks) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = Packs;
-  constexpr int shared_threads = Threads < 256 ? Threads : 256;  // of blocks with several rows at once
+  constexpr int shared_threads = Threads < 256 ? Threads : 256;  // for blocks with several rows at once
   __shared__ S shared[shared_threads * packs * n];
   int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
   auto const position = [](int p) { return static_cast<int>((p * blockDim.x + threadIdx.x) * n); };
   S dgamma[packs][n] = {}, dbeta[packs][n] = {}, residual_sums[packs][n] = {}, dx_sums[packs][n] = {};
 
-  // While a row is used, the packs of the next are on their way to shared memory: each thread's own, two rows
-  // of three arrays.
+  // While a row is used, the packs of the next row are copied to shared memory. Each thread copies its own
+  // packs: two rows of three arrays.
   extern __shared__ uint4 norm_packs[];
   int const threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
   auto const on_its_way = [&](int which, int array, int p) {
@@ -228,7 +231,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
       send_for(row + blockDim.y, which ^ 1);
       wait_for_copies<1>();
     }
-#pragma unroll  // each row anew: kept over rows they would be kept in fp32, for which registers are short
+#pragma unroll  // reloaded for each row: keeping them as fp32 would take too many registers
     for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
@@ -243,8 +246,8 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
       }
     }
 
-    S sums[2] = {S(0), S(0)};  // of dy gamma, and of that times the normalised value
-    // What a pack's values give: work(k, dy, dy gamma, the normalised value).
+    S sums[2] = {S(0), S(0)};  // of dy gamma, and of dy gamma times the normalised value
+    // Calls work(k, dy, dy gamma, the normalised value) for each value of a pack.
     auto const for_values = [&](int p, auto const& work) {
       S slope[n], factor[n], input[n];
       read_pack(slopes[p], slope);
@@ -277,7 +280,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
         read_pack(result, values);  // as stored
 #pragma unroll
         for (int k = 0; k < n; ++k) {
-          // what is absent is zero, but not what is made of it
+          // absent inputs are zero, but the values computed from them are not
           if (g.residual) residual_sums[p][k] += residual[k];
           if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += values[k];
         }
@@ -325,8 +328,8 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
 
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
 
-/// The sums of dgamma and of dbeta, 32 columns a block of 32 x 16 threads: each threadIdx.y adds every 16th
-/// row, in blocks of 64 of its rows, then those sums are added in order.
+/// Sums dgamma and dbeta, with a block of 32 x 16 threads for 32 columns. Each threadIdx.y adds every 16th
+/// row, in blocks of 64 of its rows; then these sums are added in order.
 template <bool Centered, class T>
 __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
                                                                        compute_t<T>* partials) {
@@ -356,7 +359,7 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
   partials[threadIdx.y * g.columns + column] = sum;
 }
 
-/// dx, a row a block, read twice.
+/// Computes dx with one block per row. Reads the row twice.
 template <bool Centered, class T>
 __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_kernel(NormGradient<T> g) {
   using S = compute_t<T>;
@@ -379,11 +382,11 @@ __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_ker
   }
 }
 
-/// How many threads take the rows of a backward pass, and into how many blocks rows are cut, each of which
-/// leaves a row of partial sums; long rows leave one. A function of shape and type.
+/// The number of threads per row of a backward pass, and the number of blocks of rows. Each block leaves one
+/// row of partial sums; long rows leave one in total. Depends only on shape and type.
 template <class T>
 struct NormBlocks {
-  bool long_rows, warps;  ///< too long for registers; a warp a row, of norm_warp_packs
+  bool long_rows, warps;  ///< too long for registers; one warp per row, with norm_warp_packs
   dim3 threads;
   std::int64_t rows_each = 0;
   unsigned count = 1;
@@ -401,7 +404,7 @@ struct NormBlocks {
   }
 };
 
-/// One that is not centered has an empty mean, beta and dbeta.
+/// Without `Centered`, mean, beta and dbeta are empty.
 template <bool Centered>
 struct RowNorm {
   /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
@@ -449,7 +452,7 @@ struct RowNorm {
         run_row_block_sums(context.stream(), of, g.rows, g.columns, (g.rows + count - 1) / count, count, 0,
                            g.columns, to);
     };
-    sum(g.residual, g.residual_sums);  // dx may take its place
+    sum(g.residual, g.residual_sums);  // before dx may overwrite it
     run_backward<false>(context, g, blocks, partials.data());
     sum(g.dx, g.dx_sums);
   }
@@ -481,10 +484,10 @@ struct RowNorm {
     int bytes = 0;
     if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
       auto* const whole = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
-      int const packs = 2 * 3 * Packs;  // that are on their way to a thread
+      int const packs = 2 * 3 * Packs;  // in flight per thread
       int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
-      // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit is the kernel's, whoever
-      // launches it, so it is always all there is.
+      // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit belongs to the kernel, which
+      // other callers also launch, so it is always set to the maximum.
       int device = 0, most = 0;
       cudaFuncAttributes its{};
       context.check(cudaGetDevice(&device), "cudaGetDevice");

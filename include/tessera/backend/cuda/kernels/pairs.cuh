@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two 16-bit values in one register, which the GPU converts in one or two instructions.
+// Converts two 16-bit values in one register, with one or two instructions.
 #pragma once
 
 #include <type_traits>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions on the GPU. The contract is in ops/rotary.hpp.
+// Implements rotary positions on the GPU. The contract is in ops/rotary.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,8 @@ __device__ __forceinline__ void sine_and_cosine(double angle, double* sine, doub
 
 inline constexpr int rotary_threads = 256;
 
-/// A row a block: the angles of its position once, then all heads, N pairs a thread at a time.
+/// One block per row: computes the angles of its position once, then turns all heads. A thread turns N pairs
+/// at a time.
 template <int N, class T>
 __global__ __launch_bounds__(rotary_threads) void rotary_kernel(
     ops::Columns<T const, Cuda> from, ops::Columns<T, Cuda> to, std::int64_t sequence,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A list of sums over rows that one kernel launch forms.
+// Defines a list of sums over rows that one kernel launch computes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct RowSum {
   void* to;
 };
 
-/// The sums of one launch, all of the types that `run` launches. It is a kernel's argument as it is.
+/// The sums of one launch, all of the types that `run` handles. Passed by value as a kernel argument.
 struct RowSums {
   using Run = void (*)(cudaStream_t stream, RowSums const& all);
   static constexpr int most = 8;

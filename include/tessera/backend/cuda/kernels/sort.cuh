@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stable radix sort of small numbers with their positions. cub::DeviceRadixSort in its place makes a recipe
-// compile 7 % longer (81 s instead of 76 s of nvcc 13.0 for sm_90a) and adds a second namespace named cuda.
+// Provides a stable radix sort of small numbers that also yields their original positions. With
+// cub::DeviceRadixSort instead, a recipe compiles 7 % longer (81 s instead of 76 s of nvcc 13.0 for sm_90a),
+// and a second namespace is named cuda.
 #pragma once
 
 #include <algorithm>
@@ -15,17 +16,17 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// Least significant digit first, 8 bits a pass, each pass in three kernels: digits are counted by tiles of
-// 2048 numbers, the counts become first positions, and the numbers move there in order.
+// Sorts by the least significant digit first, 8 bits per pass, with three kernels per pass: count the digits
+// in tiles of 2048 numbers, turn the counts into first positions, move the numbers there in order.
 
 inline constexpr int sort_digits = 256;
 inline constexpr int sort_threads = 256;
 inline constexpr int sort_warps = sort_threads / 32;
-inline constexpr int sort_rounds = 8;  // of 32 neighbours, a warp
+inline constexpr int sort_rounds = 8;  // per warp, of 32 adjacent numbers each
 inline constexpr int sort_tile = sort_threads * sort_rounds;
 static_assert(sort_digits == sort_threads);
 
-/// The number of a warp's round that belongs to this lane.
+/// The index of this lane's number in a round of its warp.
 __device__ __forceinline__ std::int64_t sort_index(int round) {
   return static_cast<std::int64_t>(blockIdx.x) * sort_tile +
          static_cast<int>(threadIdx.x) / 32 * (32 * sort_rounds) + round * 32 +
@@ -35,7 +36,7 @@ __device__ __forceinline__ int sort_digit(std::int32_t key, int shift) {
   return static_cast<int>(static_cast<std::uint32_t>(key) >> shift) & (sort_digits - 1);
 }
 
-/// positions (digits, tiles) = how often each digit is in each tile.
+/// positions (digits, tiles) = the count of each digit in each tile.
 template <class Key>
 __global__ __launch_bounds__(sort_threads) void count_digits_kernel(std::int64_t count, Key const* keys,
                                                                     int shift, std::int32_t* positions) {
@@ -49,8 +50,8 @@ __global__ __launch_bounds__(sort_threads) void count_digits_kernel(std::int64_t
   positions[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = counts[threadIdx.x];
 }
 
-/// Each of `count` numbers becomes the sum of those before it. One block of 1024 threads, of which each takes
-/// neighbours.
+/// Replaces each of `count` numbers by the sum of the numbers before it. One block of 1024 threads; each
+/// thread takes adjacent numbers.
 template <class Number>
 __global__ __launch_bounds__(1024) void sums_before_kernel(std::int64_t count, Number* numbers) {
   __shared__ Number sums[1024];
@@ -74,8 +75,8 @@ __global__ __launch_bounds__(1024) void sums_before_kernel(std::int64_t count, N
   }
 }
 
-/// Moves each key and its row to the next position of its digit. Without rows, the first pass: a key's row is
-/// its index.
+/// Moves each key and its row to the next position of its digit. In the first pass `rows` is null, and a
+/// key's row is its index.
 template <class Key>
 __global__ __launch_bounds__(sort_threads) void move_keys_kernel(std::int64_t count, Key const* keys,
                                                                  std::int32_t const* rows, int shift,
@@ -114,7 +115,7 @@ __global__ __launch_bounds__(sort_threads) void move_keys_kernel(std::int64_t co
     }
 }
 
-/// Numbers in order, and where each stood before.
+/// Sorted numbers, and the original position of each.
 struct SortedKeys {
   std::int32_t* keys;
   std::int32_t* rows;
@@ -126,8 +127,8 @@ constexpr std::size_t sort_workspace_bytes(std::int64_t count) {
   return sizeof(std::int32_t) * (4 * tiles * sort_tile + tiles * sort_digits);
 }
 
-/// Enqueues the sort of `count` (below 2^31) numbers in [0, bound). Equal ones keep their order. The result
-/// lies in `workspace`.
+/// Enqueues the sort of `count` (below 2^31) numbers in [0, bound). Equal numbers keep their order. The
+/// result is in `workspace`.
 inline SortedKeys run_sort(cudaStream_t stream, std::int64_t count, std::int32_t const* numbers,
                            std::int64_t bound, void* workspace) {
   unsigned const tiles = blocks_for(count, sort_tile);

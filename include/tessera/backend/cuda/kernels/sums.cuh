@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over rows on the GPU, in an order that the shape alone decides.
+// Computes sums over rows on the GPU, in an order that depends only on the shape.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// How the rows of a column sum are cut: into at most 512 blocks of at least 64 rows. A function of the
-/// shape.
+/// Divides the rows of a column sum into at most 512 blocks of at least 64 rows. Depends only on the shape.
 struct RowBlocks {
   static constexpr std::int64_t most = 512;
   std::int64_t rows_each, count;
@@ -25,8 +24,9 @@ struct RowBlocks {
         count((rows + rows_each - 1) / rows_each) {}
 };
 
-/// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. A
-/// warp takes each 8th row of the block, in order; the 8 warps' sums are added in order. N columns a thread.
+/// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. Each
+/// of 8 warps adds every 8th row of the block in order; the sums of the warps are added in order. A thread
+/// takes N columns.
 template <int N, class T>
 __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t rows, std::int64_t columns,
                                                       std::int64_t rows_each, std::int64_t first,
@@ -58,8 +58,8 @@ __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t r
   }
 }
 
-/// Sum blockIdx.y of partial sums (of compute_t<T>), rounded once: each 32nd row in order, then those 32 sums
-/// in order.
+/// Computes sum blockIdx.y from partial sums (of compute_t<T>) and rounds once. Adds every 32nd row in order,
+/// then the 32 results in order.
 template <class T>
 __global__ __launch_bounds__(1024) void sum_partials_kernel(RowSums sums) {
   using S = compute_t<T>;
@@ -89,7 +89,7 @@ void run_sum_partials(cudaStream_t stream, RowSums const& sums) {
       <<<dim3(blocks_for(columns, 32), static_cast<unsigned>(sums.size)), dim3(32, 32), 0, stream>>>(sums);
 }
 
-/// Forms the sums of a list and empties it.
+/// Launches the sums of a list and empties it.
 inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   if (sums.size == 0) return;
   sums.run(context.stream(), sums);
@@ -97,7 +97,7 @@ inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   context.check(cudaGetLastError(), "sums over rows");
 }
 
-/// to (columns) = the sums of partial sums (count, columns) over rows: now, or when the open batch ends.
+/// to (columns) = the sums of partial sums (count, columns) over rows. Runs now, or when the open batch ends.
 template <class T>
 void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
                   std::int64_t columns, T* to) {
@@ -109,7 +109,7 @@ void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int6
   if (!context.collects_row_sums()) launch(context, sums);
 }
 
-/// partial (count, end - first) = the sums over so many blocks of rows, of columns from `first` to `end`.
+/// partial (count, end - first) = the sums over `count` blocks of rows, for columns from `first` to `end`.
 template <class T>
 void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std::int64_t columns,
                         std::int64_t rows_each, std::int64_t count, std::int64_t first, std::int64_t end,
@@ -122,8 +122,8 @@ void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std:
   kernel<<<blocks, 256, 0, stream>>>(x, rows, columns, rows_each, first, end, partial);
 }
 
-/// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds a number a row block and
-/// column; where that is more than `capacity` numbers, columns go in pieces, which changes no sum.
+/// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds one number per row block and
+/// column. If that exceeds `capacity` numbers, columns are processed in pieces, which changes no sum.
 template <class T>
 void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
                      std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
@@ -144,7 +144,7 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
 
 }  // namespace cuda
 
-/// One launch for up to 8 sums of a type, and the next one for more.
+/// Launches up to 8 sums of one type at once.
 template <>
 struct backend::RowSums<Cuda> {
   static void begin(Context<Cuda>& context) noexcept { context.open_row_sums(); }

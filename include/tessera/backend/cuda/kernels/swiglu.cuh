@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU on the GPU. The contract is in ops/swiglu.hpp.
+// Implements SwiGLU on the GPU. The contract is in ops/swiglu.hpp.
 #pragma once
 
 #include "tessera/backend/cuda/kernels/activation.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hopper's copies of boxes of a matrix into shared memory (TMA), and the barriers on which they arrive. The
-// device functions need code for compute capability 9.0.
+// Provides Hopper's copies of boxes of a matrix to and from shared memory (TMA), and the barriers that track
+// them. The device functions need code for compute capability 9.0.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Boxes of lines of 128 bytes of some matrices of values of so many bytes, all as Extents says of columns,
-/// rows and matrices; strides in values, from row to row and from matrix to matrix. Lines are swizzled as
-/// WarpgroupRows has them; what lies outside a matrix is zero. False where the driver takes no such matrices:
-/// a row begins at a multiple of 16 bytes.
+/// A size in columns, rows and matrices.
 struct BoxExtents {
   std::int64_t columns, rows, matrices;
 };
+/// The distances between rows and between matrices, in values.
 struct BoxStrides {
   std::int64_t row, matrix;
 };
+/// Describes boxes of 128-byte lines in one or several matrices, for values of `bytes` bytes. Lines are
+/// swizzled as in WarpgroupRows; values outside a matrix are zero. Returns false if the driver does not
+/// support such matrices: rows must begin at multiples of 16 bytes.
 inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void const* data, unsigned bytes,
                             BoxExtents const& of, BoxStrides const& strides, BoxExtents const& box) {
   static auto* const encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
@@ -37,20 +38,20 @@ inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void con
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
-/// Boxes of `box_rows` by 64 columns of one matrix (rows, columns) of 16-bit values without gaps.
+/// Describes boxes of `box_rows` by 64 columns in one contiguous matrix (rows, columns) of 16-bit values.
 inline bool make_tensor_map(CUtensorMap& map, void const* matrix, std::int64_t rows, std::int64_t columns,
                             unsigned box_rows) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, matrix, 2, {columns, rows, 1},
                          {columns, rows * columns}, {64, box_rows, 1});
 }
 
-/// A barrier in shared memory. Its phases alternate in parity, the first is even; one ends when `count` have
-/// arrived and so many bytes as were announced.
+/// Makes a barrier in shared memory. A phase ends after `count` arrivals, when all announced bytes have
+/// arrived. Its phases alternate in parity; the first is even.
 __device__ __forceinline__ void make_barrier(std::uint64_t* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
                : "memory");
 }
-/// Before the others of the cluster use barriers that were made.
+/// Makes new barriers visible before the other blocks of the cluster use them.
 __device__ __forceinline__ void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -59,7 +60,7 @@ __device__ __forceinline__ void announce_bytes(std::uint64_t* barrier, int bytes
                "r"(bytes)
                : "memory");
 }
-/// Arrives at the barrier that stands at the same place in a block of the cluster.
+/// Arrives at the barrier at the same address in another block of the cluster.
 __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
   asm volatile(
       "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
@@ -67,7 +68,7 @@ __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block
       "r"(block)
       : "memory");
 }
-/// Waits for the end of the phase of that parity.
+/// Waits for the end of the phase with this parity.
 __device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity) {
   asm volatile(
       "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
@@ -76,7 +77,7 @@ __device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity)
       : "memory");
 }
 
-/// Starts the copy of the box whose first element is at (row, column); its bytes arrive at the barrier.
+/// Starts to copy the box whose first element is at (row, column). Its bytes arrive at the barrier.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -85,12 +86,13 @@ __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int r
       "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row)
       : "memory");
 }
-/// Brings such a box near, into the L2 cache.
+/// Prefetches such a box into the L2 cache.
 __device__ __forceinline__ void prefetch_box(CUtensorMap const& map, int row, int column) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
                : "memory");
 }
-/// The same to the same place, and to the same barrier, in each block of the cluster that `blocks` names.
+/// Copies a box to the same address, with the same barrier, in each block of the cluster that the mask
+/// `blocks` selects.
 __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map, int row,
                                             int column, std::uint64_t* barrier) {
   asm volatile(
@@ -100,7 +102,7 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// The same two of one of several matrices.
+/// The same two functions for one of several matrices.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int matrix, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -118,8 +120,8 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// Starts the store of a box at (row, column), of which only what lies in the matrix is stored. What threads
-/// wrote to it must have been shown to the copies.
+/// Starts to store a box at (row, column), but only the part inside the matrix. The threads' writes to it
+/// must have been made visible to the copies before.
 __device__ __forceinline__ void store_box(CUtensorMap const& map, void const* from, int row, int column) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
                "r"(shared_address(from)), "r"(column), "r"(row)
@@ -127,13 +129,13 @@ __device__ __forceinline__ void store_box(CUtensorMap const& map, void const* fr
 }
 /// Ends a group of this thread's stores.
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Waits until this thread's stores but the last N groups have read shared memory.
+/// Waits until this thread's stores, except the last N groups, have read shared memory.
 template <int N>
 __device__ __forceinline__ void wait_for_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
-/// All threads of all blocks of the cluster.
+/// Waits for all threads of all blocks of the cluster.
 __device__ __forceinline__ void sync_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }

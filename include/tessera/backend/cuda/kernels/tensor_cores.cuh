@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a warp says to the tensor cores and to the copies that feed them, for 16-bit and tf32 operands and
-// fp32 sums. Needs compute capability 8.0.
+// Provides a warp's tensor core products, for 16-bit and tf32 operands and fp32 sums, and the asynchronous
+// copies that feed them. Needs compute capability 8.0.
 //
-// A tile of a product is 16 rows by 8 columns. With g = lane / 4 and t = lane % 4, a thread has its sums at
-// rows g (two) and g + 8 (two), columns 2t and 2t + 1.
+// A tile of a product is 16 rows by 8 columns. With g = lane / 4 and t = lane % 4, a thread has two sums in
+// row g and two in row g + 8, at columns 2t and 2t + 1.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ __device__ __forceinline__ unsigned shared_address(void const* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-/// Four 8x8 matrices of 16-bit values; lane i has the address of row i % 8 of matrix i / 8. A thread gets of
-/// each matrix row g, columns 2t and 2t + 1. Of 8x4 matrices of 32-bit values, row g, column t.
+/// Loads four 8x8 matrices of 16-bit values. Lane i passes the address of row i % 8 of matrix i / 8. A thread
+/// gets row g, columns 2t and 2t + 1 of each matrix. From 8x4 matrices of 32-bit values it gets row g, column
+/// t.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
-/// The same of the transposed matrices: rows 2t and 2t + 1, column g.
+/// The same for the transposed matrices: rows 2t and 2t + 1, column g.
 __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -58,15 +59,15 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[4], unsigned const (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// The bits of a value rounded to the 10 bits of mantissa of tf32, halves away from zero.
+/// The bits of a value rounded to tf32 (10 mantissa bits), ties away from zero.
 __device__ __forceinline__ unsigned round_to_tf32(float value) {
   unsigned bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return bits;
 }
 
-/// sums (16, 8) += a (16, 8) b (8, 8), of values rounded to tf32. A thread has a at rows g and g + 8, column
-/// t, then both rows at column t + 4, and b at rows t and t + 4, column g.
+/// sums (16, 8) += a (16, 8) b (8, 8), for values rounded to tf32. A thread has a at rows g and g + 8 of
+/// column t, then at both rows of column t + 4, and b at rows t and t + 4 of column g.
 __device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
                                                    unsigned b1) {
   asm volatile(
@@ -83,7 +84,7 @@ __device__ __forceinline__ float exponential_of_2(float x) {
   return result;
 }
 
-/// Copies 16 bytes to shared memory, or zeros where there are none, while the thread goes on.
+/// Starts to copy 16 bytes to shared memory, or zeros if they do not exist. The thread continues meanwhile.
 __device__ __forceinline__ void copy_16_bytes(void* shared, void const* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -98,7 +99,7 @@ __device__ __forceinline__ void copy_4_bytes(void* shared, void const* from, boo
 }
 /// Ends a group of copies.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits for this thread's copies but the last N groups.
+/// Waits for this thread's copies, except the last N groups.
 template <int N>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What four warps together say to Hopper's tensor cores, for 16-bit operands and fp32 sums, and the rows in
-// shared memory that these read. Needs code for compute capability 9.0a; elsewhere nothing here may be
-// called.
+// Provides Hopper's warpgroup products, for 16-bit operands and fp32 sums, and the layout of their operand
+// rows in shared memory. Needs code for compute capability 9.0a; other code must not call anything here.
 //
-// Sums of 64 rows by 8 N columns: warp w of the four has rows 16 w and up, in each tile of 8 columns as
-// tensor_cores.cuh has them.
+// Sums have 64 rows and 8 N columns. Warp w of the four has rows 16 w and up; each tile of 8 columns is
+// distributed over its threads as in tensor_cores.cuh.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +17,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Between writes of registers that a product reads or adds to, and the product.
+/// Separates writes to registers that a product reads or accumulates into from the product.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Ends a group of products.
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits for all groups but the last N, after which `sums` hold them.
+/// Waits for all groups except the last N. Then `sums` hold their results.
 template <int N, int Tiles>
 __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -33,24 +32,24 @@ __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
 }
-/// Keeps what the compiler schedules before from moving behind a wait that comes next, and that wait from
-/// moving up: a branch that is never taken. `value` is a number, not an infinity, in every thread of a warp.
+/// Keeps the compiler from moving the code before it behind the next wait, or the wait ahead of it. It is a
+/// branch that is never taken: `value` must not be infinite in any thread of the warp.
 __device__ __forceinline__ void stay_before_wait(float value) {
   if (__any_sync(~0u, value == INFINITY)) asm volatile("nanosleep.u32 0;" ::: "memory");
 }
-/// What threads wrote to shared memory may be read by products after the next barrier.
+/// Makes the threads' writes to shared memory visible to products after the next barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// Waits at a named barrier, 1 to 15, for so many warps.
+/// Waits at a named barrier, 1 to 15, for `Warps` warps.
 template <int Warps>
 __device__ __forceinline__ void sync_warps(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
 }
-/// Waits for a warpgroup's four.
+/// Waits for the four warps of a warpgroup.
 __device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
 
-/// Four 8x8 matrices of 16-bit values, as load_matrices reads them. Of Hopper.
+/// Stores four 8x8 matrices of 16-bit values in the layout of load_matrices. Needs Hopper.
 __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -68,8 +67,8 @@ __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)
 #define TESSERA_PRODUCT(columns, type) \
   "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
 
-/// sums (64, 64) = or += a (64, 16) b (64, 16)^T, both in shared memory, described by WarpgroupRows; with
-/// Rows a (16, 64)^T b (16, 64).
+/// sums (64, 64) = or += a (64, 16) b (64, 16)^T. With Rows, a (16, 64)^T b (16, 64). Both operands are in
+/// shared memory, described by WarpgroupRows.
 template <class T, bool Rows = false>
 __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
                                                 bool add) {
@@ -85,8 +84,8 @@ __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t 
 #undef TESSERA_MULTIPLY
 }
 
-/// sums (64, N) = or += a (64, 16) b, a in registers as multiply_tile has it. b is (N, 16)^T, or with Rows
-/// (16, N) as WarpgroupRows describes it.
+/// sums (64, N) = or += a (64, 16) b. a is in registers, as for multiply_tile. b is (N, 16)^T or, with Rows,
+/// (16, N), described by WarpgroupRows.
 template <class T, int N, bool Rows>
 __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned const (&a)[4], std::uint64_t b,
                                                    bool add) {
@@ -122,20 +121,20 @@ __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned co
 #undef TESSERA_TILES_2
 #undef TESSERA_TILE
 
-/// 64 rows of D values of T in shared memory, in panels of 64 columns: a row of a panel has 128 bytes, in
-/// which the 16-byte chunk c of row r stands at c ^ r % 8 (128-byte swizzling, "Matrix shared memory layout"
-/// in the PTX manual). A block begins at a multiple of 1024 bytes. Rows may exist in part and have fewer
-/// channels; what does not exist is zero.
+/// 64 rows of D values of T in shared memory, in panels of 64 columns. A row of a panel has 128 bytes; the
+/// 16-byte chunk c of row r is stored as chunk c ^ r % 8 (128-byte swizzling, "Matrix shared memory layout"
+/// in the PTX manual). A block begins at a multiple of 1024 bytes. Rows and channels that do not exist are
+/// zero.
 template <class T, int D>
 struct WarpgroupRows {
   static_assert(sizeof(T) == 2 && D % 16 == 0);
   static constexpr int panels = (D + 63) / 64, panel_bytes = 64 * 128, bytes = panels * panel_bytes;
-  /// The columns of a panel.
+  /// The number of columns of a panel.
   static __host__ __device__ constexpr int width(int panel) {
     return D - 64 * panel < 64 ? D - 64 * panel : 64;
   }
 
-  /// Starts the copies of a block by so many threads; `existing` rows and `channels` exist.
+  /// Starts to copy a block with `Threads` threads. `existing` rows and `channels` channels exist.
   template <int Threads>
   static __device__ __forceinline__ void copy(unsigned char* to, T const* from, std::int64_t stride,
                                               std::int64_t existing, int channels) {
@@ -143,18 +142,18 @@ struct WarpgroupRows {
     copy_panels<Threads, 0>(to, from, stride, rows, channels);
   }
 
-  /// A block as products name it: as an operand whose sums go over channels, or over its rows.
+  /// Returns the descriptor of a block for products that sum over its channels, or over its rows.
   static __device__ __forceinline__ std::uint64_t describe(unsigned char const* block) {
     // Groups of 8 rows follow each other at 1024 bytes; swizzled by 128 bytes.
     return (shared_address(block) & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 |
            std::uint64_t{1} << 62;
   }
-  /// The same so many blocks further on.
+  /// The descriptor of the block that many blocks further on.
   static __device__ __forceinline__ std::uint64_t further(std::uint64_t operand, unsigned blocks) {
     return operand + blocks * (bytes >> 4);
   }
 
-  /// The left operand over channels 16 k and up, in the registers of a warpgroup.
+  /// Loads channels 16 k and up of the left operand into the registers of a warpgroup.
   static __device__ __forceinline__ void load_left(unsigned char const* block, int k, unsigned (&left)[4]) {
     int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
     load_matrices(left, chunk_at(block, row, 2 * k + lane / 16));
@@ -174,7 +173,7 @@ struct WarpgroupRows {
       multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
   }
 
-  /// sums (64, 64) = or += left^T right over the 64 rows of both, of heads of one panel.
+  /// sums (64, 64) = or += left^T right, summed over the 64 rows of both. For heads of one panel.
   static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
                                                          float (&sums)[8][4], bool add) {
     static_assert(D == 64);
@@ -190,7 +189,7 @@ struct WarpgroupRows {
     for (int k = 0; k < 4; ++k) multiply_panels<0>(left[k], right, k, sums);
   }
 
-  /// A warpgroup's values (64, 64) rounded to T, as a left operand.
+  /// Rounds a warpgroup's values (64, 64) to T, as a left operand.
   static __device__ __forceinline__ void round(float const (&values)[8][4], unsigned (&left)[4][4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -208,8 +207,8 @@ struct WarpgroupRows {
     for (int k = 0; k < 4; ++k) store_matrices(chunk_at(block, row, 2 * k + lane / 16), left[k]);
   }
 
-  /// Stores a warp's sums times a factor for each row, rounded to T, by way of the warpgroup's own block,
-  /// which nobody reads any more. `to` is row 0 of the block's.
+  /// Stores a warp's sums, times a factor for each row and rounded to T. Goes through the warpgroup's own
+  /// block, which must no longer be in use. `to` is row 0 of the block.
   static __device__ __forceinline__ void store(float const (&sums)[D / 8][4], float const (&factors)[2],
                                                unsigned char* block, T* to, std::int64_t stride,
                                                std::int64_t existing, int channels) {
@@ -231,8 +230,8 @@ struct WarpgroupRows {
     }
   }
 
-  /// By a warpgroup, after `store`: the sums of each channel over the rows that exist, as stored, a warp's
-  /// rows and then the warps in order.
+  /// Called by a warpgroup after `store`: sums each channel, as stored, over the rows that exist. Adds the
+  /// rows of each warp in order, then the warps in order.
   static __device__ __forceinline__ void sum_stored(unsigned char* block, std::int64_t existing, int channels,
                                                     int group, float* to) {
     int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, first = 16 * warp;
@@ -277,7 +276,7 @@ struct WarpgroupRows {
     return block + chunk / 8 * panel_bytes + row * 128 + ((chunk % 8 ^ row % 8) * 16);
   }
 
-  /// From a block's descriptor to that of its channels 16 k and up, and of a panel's rows 16 k and up.
+  /// Offsets from a block's descriptor to channels 16 k and up, and to rows 16 k and up of a panel.
   static constexpr __host__ __device__ std::uint64_t channels_at(int k) {
     return (k / 4 * panel_bytes + k % 4 * 32) >> 4;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by cuBLASLt: what a product is, the algorithm chosen for it, and the cache of those choices.
+// Defines products that run on cuBLASLt, the algorithm chosen for each, and the cache of these choices.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +29,14 @@ inline constexpr cudaDataType_t data_type<half> = CUDA_R_16F;
 template <>
 inline constexpr cudaDataType_t data_type<bfloat16> = CUDA_R_16BF;
 
-/// How a pointer is aligned, as far as an algorithm may depend on it: a power of two up to 16 bytes.
+/// The alignment of a pointer, as far as an algorithm may depend on it: a power of two up to 16 bytes.
 inline int alignment_of(void const* pointer) {
   auto const address = reinterpret_cast<std::uintptr_t>(pointer);
   return address == 0 ? 16 : std::min(16, 1 << std::min(4, std::countr_zero(address)));
 }
 
-/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major: op(a)
-/// is (rows, depth) and stored (depth, rows) if transposed, op(b) is (depth, columns) alike. Without gaps.
+/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major, no
+/// gaps. op(a) (rows, depth) is stored (depth, rows) if transposed; op(b) (depth, columns) likewise.
 template <class T, class Y = T>
 struct Product {
   std::int64_t rows, columns, depth;
@@ -51,19 +51,19 @@ struct Product {
   double scale = 1.0;
 };
 
-/// What is fused into a product.
+/// The operation that is fused into a product.
 enum class Fused : std::uint8_t {
   none,
-  bias,            // + bias, one value a column
+  bias,            // + bias, one value per column
   gelu_derivative  // * gelu'(aux), aux shaped like y
 };
 
-/// A product y = op(a) op(b) of row-major matrices, y (rows, columns), op(a) (rows, depth),
-/// op(b) (depth, columns); a transposed operand is stored the other way round. Everything that the choice of
-/// an algorithm depends on, so equal keys have equal plans.
+/// A product y = op(a) op(b) of row-major matrices: y (rows, columns), op(a) (rows, depth), op(b) (depth,
+/// columns). A transposed operand is stored transposed. The key holds everything that the choice of an
+/// algorithm depends on, so equal keys have equal plans.
 struct ProductKey {
   std::int64_t rows = 0, columns = 0, depth = 0;
-  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // elements from line to line as stored; 0: no gaps
+  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // stored elements from line to line; 0: no gaps
   bool a_transposed = false, b_transposed = false;
   bool add = false;  // + c, shaped like y
   Fused fused = Fused::none;
@@ -73,7 +73,7 @@ struct ProductKey {
 
   auto operator<=>(ProductKey const&) const = default;
 
-  /// Elements from the first to behind the last, gaps among them.
+  /// The number of elements that an operand spans in memory, gaps included.
   std::int64_t a_elements() const { return elements(rows, depth, a_transposed, a_stride); }
   std::int64_t b_elements() const { return elements(depth, columns, b_transposed, b_stride); }
   std::int64_t y_elements() const { return elements(rows, columns, false, y_stride); }
@@ -85,8 +85,8 @@ struct ProductKey {
   }
 };
 
-/// Device pointers, and a number. `c` may be y and is not read without ProductKey::add; `extra` is the bias
-/// or aux.
+/// Device pointers and the scale. `c` may be y and is read only with ProductKey::add. `extra` is the bias or
+/// aux.
 struct ProductOperands {
   void const* a = nullptr;
   void const* b = nullptr;
@@ -96,8 +96,8 @@ struct ProductOperands {
   double scale = 1.0;  ///< of op(a) op(b)
 };
 
-/// One algorithm with its descriptors. cuBLASLt sees column-major matrices, y^T = op(b)^T op(a)^T, because
-/// its epilogues take a bias along the contiguous dim of such a result only.
+/// One algorithm with its descriptors. cuBLASLt computes the column-major product y^T = op(b)^T op(a)^T,
+/// because its epilogues take a bias only along the contiguous dimension of the result.
 class BlasPlan {
  public:
   BlasPlan(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes)
@@ -107,11 +107,12 @@ class BlasPlan {
     if (candidates(blas, key, workspace_bytes, std::span(&first, 1)) == 1) adopt(first);
   }
 
-  /// Whether cuBLASLt has an algorithm.
+  /// Whether cuBLASLt has an algorithm for the product.
   bool exists() const { return exists_; }
 
-  /// The heuristic's answers, the best first, among the algorithms whose sums have a fixed order: no split of
-  /// the depth, or partial sums in the compute type that a second kernel adds up. How many there are.
+  /// Writes the heuristic's algorithms to `to`, best first, and returns their number. Only algorithms with a
+  /// fixed order of sums qualify: no split of the depth, or partial sums in the compute type, added by a
+  /// second kernel.
   int candidates(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
                  std::span<cublasLtMatmulHeuristicResult_t> to) {
     point(reinterpret_cast<void const*>(static_cast<std::uintptr_t>(key.extra_alignment)));
@@ -137,13 +138,13 @@ class BlasPlan {
     });
     return static_cast<int>(end - to.begin());
   }
-  /// Takes one of them.
+  /// Uses one of these candidates.
   void adopt(cublasLtMatmulHeuristicResult_t const& candidate) {
     algorithm_ = candidate.algo;
     workspace_bytes_ = candidate.workspaceSize;
     exists_ = true;
   }
-  /// Takes an algorithm that was another plan's of an equal key, if the library says that it fits.
+  /// Uses an algorithm of another plan with an equal key; false if the library says that it does not fit.
   bool adopt(cublasLtHandle_t blas, cublasLtMatmulAlgo_t const& algorithm, std::size_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t checked;
     if (cublasLtMatmulAlgoCheck(blas, &product_, &left_, &right_, &result_, &result_, &algorithm, &checked) !=
@@ -187,7 +188,7 @@ class BlasPlan {
     layout(result_, key.out, key.columns, key.rows, false, key.y_stride);
   }
 
-  /// A column-major operand of the product, or its transpose as stored.
+  /// Describes a column-major operand of the product, or its transpose as stored.
   static void layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows,
                      std::int64_t columns, bool transposed, std::int64_t stride) {
     if (transposed) std::swap(rows, columns);
@@ -195,7 +196,7 @@ class BlasPlan {
                              static_cast<std::uint64_t>(columns), stride ? stride : rows);
   }
 
-  /// The heuristic reads the pointer's alignment, not what it points to.
+  /// Sets the pointer of the epilogue. The heuristic reads its alignment, not its target.
   void point(void const* extra) {
     if (fused_ == Fused::bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra);
     if (fused_ == Fused::gelu_derivative) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra);
@@ -209,23 +210,23 @@ class BlasPlan {
   Fused fused_;
 };
 
-/// Chooses among the algorithms for a product. Its choice gives the bits of the first one. The threads of all
-/// ranks call it within their steps.
+/// Chooses among the algorithms for a product. The choice must give the same bits as the first one. The
+/// threads of all ranks call it within their steps.
 class PlanChoice {
  public:
   virtual ~PlanChoice() = default;
   virtual void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
                       BlasPlan& plan) noexcept = 0;
 
-  /// From now on every context of the process asks this object once for each of its products. A process has
-  /// at most one choice, and the last one installed holds. Any thread may call these two functions while no
-  /// trainer takes a step. A class that derives from this one calls `remove` in its destructor.
+  /// After install(), every context of the process asks this object once for each of its products. A process
+  /// has at most one choice; the last one installed applies. Any thread may call install and remove while no
+  /// trainer takes a step. The destructor of a derived class must call `remove`.
   void install() noexcept { slot().store(this); }
   void remove() noexcept {
     PlanChoice* self = this;
     slot().compare_exchange_strong(self, nullptr);
   }
-  /// Returns the choice to ask; null: contexts take the heuristic's first algorithm.
+  /// Returns the installed choice; if null, contexts use the heuristic's first algorithm.
   static PlanChoice* installed() noexcept { return slot().load(); }
 
  private:
@@ -235,17 +236,17 @@ class PlanChoice {
   }
 };
 
-/// The plans of one context. A plan is made on its first use, on the host alone, so that it may also happen
-/// while a stream is captured; from then on a product costs one look-up and one cublasLtMatmul.
+/// The plans of one context. A plan is made on its first use, on the host only, so this may happen during
+/// stream capture. After that a product costs one look-up and one cublasLtMatmul.
 class BlasPlans {
  public:
   BlasPlans() = default;
-  /// Plans use up to so much of the workspace that they are run with; another budget is another choice.
+  /// Plans use at most `workspace_bytes` of their workspace. A different budget can select different plans.
   BlasPlans(cublasLtHandle_t blas, std::size_t workspace_bytes)
       : blas_(blas), workspace_bytes_(workspace_bytes) {}
 
-  /// The plan of a product, or null where cuBLASLt has none. A function of the key, the device and the
-  /// library's version.
+  /// Returns the plan of a product, or null if cuBLASLt has none. It depends only on the key, the device and
+  /// the library's version.
   BlasPlan* find(ProductKey const& key) {
     auto const [entry, made] = plans_.try_emplace(key, blas_, key, workspace_bytes_);
     if (made && entry->second.exists())

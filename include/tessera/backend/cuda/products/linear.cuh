@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers: one product with what can be fused into it. The contract is in ops/linear.hpp.
+// Provides linear layers: one product with the operations that can be fused into it. The contract is in
+// ops/linear.hpp.
 //
-// Products run on warpgroups or on cuBLASLt, by plans, as shapes, types, alignments and the GPU alone decide,
-// those of fp32 by pieces where the context asks for it; where there is no plan, on a plain tiled kernel.
+// Products run on warpgroups or on cuBLASLt plans; only shapes, types, alignments and the GPU decide which.
+// fp32 products run by pieces if the context requests it. Products without a plan use a plain tiled kernel.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ namespace cuda {
 
 constexpr int product_tile = 64;
 
-/// One 64x64 tile of y a block of 256 threads, each 4x4 values; sums over the depth in order, in S.
+/// A block of 256 threads computes a 64x64 tile of y, 4x4 values per thread. Sums over depth, in order, in S.
 template <class T, class Y>
 __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
   using S = compute_t<T>;
@@ -103,7 +104,7 @@ struct TimesReluDerivative {
 
 // ---- products ------------------------------------------------------------------------------------------
 
-/// Whether gelu' may be cuBLASLt's epilogue, which multiplies before the one rounding. Its plans exist for
+/// Whether gelu' can be cuBLASLt's epilogue, which multiplies before the one rounding. Its plans exist for
 /// 16-bit results whose rows start at multiples of 16 bytes.
 template <class T>
 constexpr bool fuses_gelu_derivative = sizeof(T) == 2;
@@ -131,7 +132,7 @@ ProductKey key_of(Product<T, Y> const& p, DType product) {
   return key;
 }
 
-/// Runs the product by cuBLASLt's plan for it; false where there is none.
+/// Runs the product on its cuBLASLt plan, or by pieces on cuBLASLt. Returns false if there is no plan.
 template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
@@ -148,9 +149,9 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   return true;
 }
 
-/// Runs a product by this library's own kernels where that is faster; false where it is not, or cannot. With
-/// `activated` y is the sums with their bias, and `activated` their gelu. `partials`, which go with p.pre
-/// alone, become the sums of y over blocks of rows.
+/// Runs a product on this library's own kernels. Returns false if they are slower or cannot run it. With
+/// `activated`, y receives the sums with their bias, and `activated` their gelu. `partials` requires p.pre
+/// and receives the sums of y over blocks of rows.
 template <class T, class Y>
 bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr,
                            compute_t<T>* partials = nullptr) {
@@ -191,8 +192,8 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
   }
 }
 
-/// Runs a product. Where gelu' is no epilogue of the plan it is a second pass, so that a 16-bit result is
-/// rounded twice; which of them it is depends on shape, type and alignment.
+/// Runs a product. If gelu' is not an epilogue of the plan, it is a second pass, and a 16-bit result is
+/// rounded twice. Shape, type and alignment decide which.
 template <class T, class Y>
 void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.rows == 0 || p.columns == 0 || run_warpgroup_product(context, p) || run_planned_product(context, p))
@@ -224,8 +225,8 @@ Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T co
 static_assert(ProductTiles::rows == ops::linear_block_rows);
 
 struct Linear {
-  /// The activation is computed from `pre` as stored, by the expression of `activate`, so that both have the
-  /// same bits. (cuBLASLt's epilogue would take the value before its rounding.)
+  /// The activation is computed from `pre` as stored, with the expression of `activate`, so both give the
+  /// same bits. (cuBLASLt's epilogue would use the value before rounding.)
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, ops::Operand<T, Cuda> const& w,
                       Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
@@ -265,8 +266,8 @@ struct Linear {
     }
   }
 
-  /// The bias's gradient has its own kernels: a cuBLASLt product that also sums over rows is slower than
-  /// both.
+  /// The bias gradient has its own kernels: a cuBLASLt product that also sums over rows is slower than the
+  /// two separately.
   template <class T, class G>
   static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
                               Tensor<G, Cuda> dw, ops::LinearWeightOptions<T, Cuda> const& with) {

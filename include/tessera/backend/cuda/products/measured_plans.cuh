@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of products that were timed on this machine's GPUs, and the files that keep them.
+// Provides product algorithms that were timed on this machine's GPUs, and the files that store them.
 //
-// Of the candidates for a product those count whose results equal the first's to the bit on two sets of
-// operands, of which one makes sums cancel, where the order of adding shows; infinities, NaN and subnormal
-// numbers are not among them. So a plan should change no bit whether it was measured or not. A file holds for
-// one kind of GPU, library and driver; its name says which.
+// A candidate qualifies if its results equal the first candidate's bit for bit on two sets of operands. In
+// one set sums cancel, which reveals the order of addition. Neither has infinities, NaN or subnormal numbers.
+// So measuring a plan should not change any bit. A file is valid for one type of GPU, library and driver, as
+// its name says.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Values in [-1, 1) of one of the operands' types, as bits.
+/// Fills an operand of any product type with values in [-1, 1).
 static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std::uint32_t seed, void* to) {
   std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (i >= count) return;
@@ -48,15 +48,14 @@ static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std
   if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
   if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
 }
-/// How an operand of a product lies: so many elements from line to line, the depth along lines or across
-/// them.
+/// The layout of a product's operand: `count` elements, `stride` from line to line. The depth runs along the
+/// lines if `along`, else across them.
 struct OperandLines {
   std::int64_t count, stride, depth;
   bool along;
 };
-/// The same for results that tell orders of sums apart: exponents are far apart, and the second half of the
-/// depth is the first again, or its negative, so that of a sum nothing is left but what was rounded on the
-/// way.
+/// Fills an operand so that results reveal the order of summation. Exponents differ widely. The second half
+/// of the depth repeats the first half, or its negative, so only rounding errors remain of a sum.
 static __global__ void fill_cancelling(cudaDataType_t type, OperandLines lines, bool negative,
                                        std::uint32_t seed, void* to) {
   std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
@@ -79,7 +78,7 @@ static __global__ void count_differences(std::int64_t words, std::uint32_t const
   if (i < words && a[i] != b[i]) atomicAdd(found, 1u);
 }
 
-/// A stream whose work, the return of its memory included, has ended when it goes.
+/// A stream whose destructor waits for its work, including the release of its memory.
 class SpareStream {
  public:
   SpareStream() = default;
@@ -92,8 +91,8 @@ class SpareStream {
   Stream stream_ = make_stream();
 };
 
-/// Device memory that ends with its scope; null where there is none. In the order of a stream neither taking
-/// it nor giving it back waits for the device, whose other streams may wait for another rank.
+/// Device memory that is freed at the end of its scope; null if none is available. With a stream, allocating
+/// and freeing do not wait for the device, whose other streams may be waiting for another rank.
 class Spare {
  public:
   explicit Spare(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
@@ -121,7 +120,7 @@ class Spare {
   void* data_ = nullptr;
 };
 
-/// While it lives this thread may take memory and wait, though one of its streams is recorded.
+/// While one exists, this thread may allocate memory and wait even if one of its streams is being captured.
 class BesideCapture {
  public:
   BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -133,16 +132,16 @@ class BesideCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Several threads may use it, each with a device of its own current. Ranks that want the same product at
-/// once measure it side by side, and all take the plan of the first that is done: none waits for another,
-/// which may wait for it in a collective.
+/// Measures and stores plans. Several threads may use it, each with its own current device. Ranks that need
+/// the same product at once measure it concurrently, and all use the plan of the first to finish. None waits
+/// for another, which may be waiting for it in a collective.
 class MeasuredPlans final : public PlanChoice {
  public:
-  /// Reads what `folder` has for the GPUs of this machine. `measures`: what a file lacks is timed when it is
-  /// first wanted, which takes some milliseconds, and device memory outside every plan for the product's
-  /// operands, what is added to them, two results, a workspace and twice the L2 cache; without that memory
-  /// the first stays. Then the folder and the files are made. Throws Error(failed or data) that names what
-  /// cannot be made, read or written.
+  /// Reads the files in `folder` for this machine's GPUs. With `measures`, creates the folder and the files,
+  /// and times products that a file lacks at their first use. That takes some milliseconds and unplanned
+  /// device memory for the product's operands, added operands, two results, a workspace and twice the L2
+  /// cache; without that memory the first algorithm stays. Throws Error(failed or data) naming what cannot be
+  /// created, read or written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);
@@ -162,20 +161,20 @@ class MeasuredPlans final : public PlanChoice {
   MeasuredPlans& operator=(MeasuredPlans const&) = delete;
   ~MeasuredPlans() override { remove(); }
 
-  /// The file of the current device. Throws Error where there is none.
+  /// The file of the current device. Throws Error if there is none.
   PlanFile const& file() const { return current(); }
-  /// How many products have a plan, in all files.
+  /// The number of products that have a plan, over all files.
   std::size_t size() const {
     std::size_t plans = 0;
     for (auto const& [name, file] : files_) plans += file.size();
     return plans;
   }
-  /// How many products took a measured plan since the last call.
+  /// The number of products that adopted a measured plan since the last call.
   std::size_t take_used() {
     std::lock_guard const lock(mutex_);
     return std::exchange(used_, {}).size();
   }
-  /// Why something is not measured or not on file; empty where nothing went wrong.
+  /// The reason that a plan was not measured or stored; empty if nothing failed.
   std::string failure() const {
     for (auto const& [name, file] : files_)
       if (std::string const failure = file.failure(); !failure.empty()) return failure;
@@ -183,7 +182,8 @@ class MeasuredPlans final : public PlanChoice {
     return failure_;
   }
 
-  /// Throws nothing, as a step does not: what goes wrong leaves the first, and is kept.
+  /// Adopts the measured plan of a product. Never throws, since it runs in a step: on failure the first
+  /// algorithm stays and the reason is kept.
   void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
               BlasPlan& plan) noexcept override {
     try {
@@ -200,16 +200,16 @@ class MeasuredPlans final : public PlanChoice {
       std::lock_guard const lock(mutex_);
       used_.insert(product);
     } catch (std::exception const& error) {
-      (void)cudaGetLastError();  // no later call of this thread is blamed for it
+      (void)cudaGetLastError();  // so no later call of this thread reports it
       std::lock_guard const lock(mutex_);
       if (failure_.empty()) failure_ = std::string("a product was not measured: ") + error.what();
     }
   }
 
  private:
-  static constexpr int most = 8;  // the heuristic gives no more
+  static constexpr int most = 8;  // the most candidates that the heuristic returns
 
-  /// The name of its file: the GPU's, cuBLASLt's version and that of CUDA which the driver knows.
+  /// The file name of a device: its GPU, cuBLASLt's version and the CUDA version that the driver supports.
   static std::string kind_of(int device) {
     int driver = 0;
     cudaDeviceProp properties{};
@@ -228,7 +228,7 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
-    // All of the key: one number more there does not compile until it is here.
+    // This names every member of the key: adding a member breaks compilation until it is added here.
     auto const& [rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused,
                  in, out, compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment] = key;
     ProductNumbers numbers{};
@@ -246,8 +246,9 @@ class MeasuredPlans final : public PlanChoice {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   }
 
-  /// The fastest by more than 2 % whose bits are the first's, of sums that cancel too, where an order of
-  /// adding shows; none where there is no memory to try.
+  /// The fastest algorithm whose bits equal the first one's, also for sums that cancel, which reveal the
+  /// order of addition. It must be more than 2 % faster than the first. Returns nothing if there is no memory
+  /// to measure.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
     BesideCapture const beside;
@@ -363,7 +364,7 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   bool measures_;
-  std::map<std::string, PlanFile> files_;  // by kind of GPU
+  std::map<std::string, PlanFile> files_;  // by file name without its extension
   std::vector<PlanFile*> of_device_;
   mutable std::mutex mutex_;
   std::set<ProductNumbers> used_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fp32 values by pieces of bfloat16 on tensor cores (pieces.hpp): the kernels that form pieces,
-// and the blocks of a product, each by this library's own kernel or by cuBLASLt.
+// Provides products of fp32 values by pieces of bfloat16 on tensor cores (pieces.hpp): the kernels that form
+// pieces, and the loops that run a product's blocks on this library's kernels or on cuBLASLt.
 #pragma once
 
 #include <algorithm>
@@ -19,21 +19,21 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A block of a matrix as stored, and where its pieces go, as the matrix lies: planes, or one copy a term
-/// side by side along the depth of the product, wherever that runs. What extends it to whole units is zero.
+/// A block of a stored matrix, and the destination of its pieces in the same layout: planes, or one copy per
+/// term side by side along the product's depth, in either direction. Padding to whole units is zero.
 struct PieceForm {
   float const* from;
   std::int64_t from_stride;
   unsigned lines, width;
   bool packed;  // lines of `from` start at multiples of 16 bytes
   bfloat16* to;
-  unsigned line_end, width_end;            // of the pieces, in whole units
-  std::int64_t line_stride, piece_stride;  // of a plane, or of a term's copy
+  unsigned line_end, width_end;            // of the pieces, padded to whole units
+  std::int64_t line_stride, piece_stride;  // within a plane or copy; between planes or copies
 };
 
-/// Eight values a thread: pieces_of, in words of two.
+/// Applies pieces_of to a thread's eight values; two pieces per word.
 __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[3][4]) {
-  bool common = true;  // no first piece is an infinity or NaN
+  bool common = true;  // whether no first piece is an infinity or NaN
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     float low = value[2 * i], high = value[2 * i + 1];
@@ -56,7 +56,7 @@ __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[
   }
 }
 
-/// Visits a thread's eight values: their pieces, and where the first of them goes.
+/// Calls visit(pieces, destination of the first) for a thread's eight values.
 template <class F>
 __device__ __forceinline__ void form_at(PieceForm const& form, unsigned block, F&& visit) {
   constexpr int n = static_cast<int>(piece_unit);
@@ -81,7 +81,7 @@ __device__ __forceinline__ void store_pieces(bfloat16* to, unsigned const (&piec
   store_word(reinterpret_cast<uint4*>(to), uint4{piece[0], piece[1], piece[2], piece[3]});
 }
 
-/// A copy of a piece for each term.
+/// Stores a copy of a piece for each term.
 template <int Terms, bool Left>
 __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
   form_at(form, blockIdx.x, [&](auto const& piece, bfloat16* to) {
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
       store_pieces(to + term * form.piece_stride, piece[piece_of(Terms, Left, term)]);
   });
 }
-/// Planes of the first so many pieces of two operands, of which the first blocks have the first.
+/// Stores planes of two operands' first `Count` pieces. The first `first_blocks` blocks do the first operand.
 template <int Count>
 __global__ __launch_bounds__(256) void form_planes(__grid_constant__ PieceForm const first,
                                                    __grid_constant__ PieceForm const second,
@@ -116,8 +116,8 @@ void run_form_pieces(cudaStream_t stream, PieceForm const& form, int terms) {
     form_pieces<3, Left><<<blocks, 256, 0, stream>>>(form);
 }
 
-/// y = bias + residual, which may be null: what a product is added to where no plan adds the bias.
-/// A thread has four columns of some rows.
+/// y = bias + residual; residual may be null. A product is then added to y, if no plan adds the bias. A
+/// thread has four columns of some rows.
 static __global__ __launch_bounds__(256) void start_with_bias(std::int64_t rows, std::int64_t columns,
                                                               bool packed, float const* bias,
                                                               float const* residual, float* y) {
@@ -146,18 +146,18 @@ inline void run_start_with_bias(cudaStream_t stream, Product<float> const& p) {
   start_with_bias<<<blocks, 256, 0, stream>>>(p.rows, p.columns, packed, p.bias, p.residual, p.y);
 }
 
-/// One operand of a product: `extent` rows or columns of the result, over the depth.
+/// An operand of a product: `extent` rows or columns of the result, over the depth.
 struct PieceOperand {
   float const* data;
   std::int64_t extent, depth;
   bool along_lines;  // the depth runs along the lines as stored
 };
 
-/// Which of an operand: a block of its extent and of the depth.
+/// A block of an operand: part of its extent and part of its depth.
 struct PieceRange {
   std::int64_t first, extent, deep, depth;
 };
-/// Where the pieces of a block of an operand go: planes, or one copy for each of so many terms.
+/// Returns the form of a block of an operand: planes, or one copy for each of `terms` terms.
 inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool planes, int terms,
                          std::byte* to) {
   std::int64_t const stride = of.along_lines ? of.depth : of.extent, whole = in_piece_units(at.depth);
@@ -182,13 +182,13 @@ struct PieceBlock {
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and its blocks, none deeper than `deepest`, as many as have room for so many
-/// copies of values.
+/// The operands of a product and its blocks. No block is deeper than `deepest`. `room` holds `copies` copies
+/// of each value of a block.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
   std::int64_t rows, columns, depth;
-  std::byte *lefts, *rights;  // their pieces
+  std::byte *lefts, *rights;  // memory for their pieces
 
   PieceSplit(Product<float> const& p, int terms, int copies, std::int64_t deepest, std::span<std::byte> room)
       : left{p.a, p.rows, p.depth, !p.a_transposed},
@@ -200,7 +200,7 @@ struct PieceSplit {
         lefts(room.data()),
         rights(lefts + piece_bytes_of(size.rows, size.depth, copies)) {}
 
-  // Along the other operand the one that stays is formed once.
+  // The operand that stays is formed once for all blocks of the other.
   bool forms_left(PieceBlock const& at) const { return !size.left_stays || at.column == 0; }
   bool forms_right(PieceBlock const& at) const { return size.left_stays || at.row == 0; }
 
@@ -222,9 +222,9 @@ struct PieceSplit {
   }
 };
 
-/// Runs a product by pieces on warpgroups; false, and nothing is touched, where it cannot: a is transposed
-/// and b is, too, or the product has more of an end than one of ProductEnd. `partials`, which go with p.pre
-/// alone, become the sums of y over blocks of rows.
+/// Runs a product by pieces on warpgroups. Returns false, without touching anything, if it cannot: for
+/// example, if both a and b are transposed, or if the product needs more than one ProductEnd. `partials`
+/// requires p.pre and receives the sums of y over blocks of rows.
 template <class T>
 bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* partials = nullptr) {
   static_assert(std::is_same_v<T, float>);
@@ -245,7 +245,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
     std::int64_t const from = at.row * p.columns + at.column;
     bool const first = at.deep == 0;
     auto const block_of = [from](float const* matrix) {
-      return matrix ? const_cast<float*>(matrix) + from : nullptr;  // what is written is not const
+      return matrix ? const_cast<float*>(matrix) + from : nullptr;  // written matrices are not const
     };
     PieceEnd end{};
     end.rows = at.rows;
@@ -287,8 +287,8 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
   });
 }
 
-/// Runs a product by pieces on cuBLASLt; false where that lacks a plan for a block of it. gelu' is not fused.
-/// One block after another uses the room for pieces, and each sum goes on from block to block over the depth.
+/// Runs a product by pieces on cuBLASLt. Returns false if a block has no plan. Does not fuse gelu'. Blocks
+/// use the memory for pieces one after another, and each sum continues from block to block over the depth.
 inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {
@@ -325,7 +325,7 @@ inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   };
   if (!planned()) {
     if (!p.bias) return false;
-    Product<float> const biased = p;  // the bias before the product, then
+    Product<float> const biased = p;  // then add the bias before the product
     p.bias = nullptr;
     p.residual = p.y;
     if (!planned()) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of products in a file, a line each, for any compiler.
+// Provides a file of product algorithms, one per line, for any compiler.
 //
-// Several processes may add lines at once: each is one write to the file's end, under its lock. A line ends
-// in a sum over its text, so that one that was torn or damaged is known; it is passed over, which costs one
-// measurement.
+// Several processes may append lines at once: each is one write to the end of the file, under its lock. A
+// line ends in a checksum of its text, so torn or damaged lines are detected. They are skipped, which costs
+// one measurement.
 #pragma once
 
 #include <algorithm>
@@ -30,19 +30,19 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Everything that the choice of an algorithm depends on, and the algorithm, as whole numbers.
+/// Everything that the choice of an algorithm depends on, and the algorithm, as integers.
 using ProductNumbers = std::array<std::uint64_t, 19>;
 using AlgorithmNumbers = std::array<std::uint64_t, 8>;
 using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;
 
-/// FNV-1a.
+/// The FNV-1a hash of a text.
 inline std::uint64_t sum_of_text(std::string_view text) {
   std::uint64_t sum = 14695981039346656037u;
   for (char const c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return sum;
 }
 
-/// The numbers and the sum over their text, between single spaces.
+/// Formats a plan as a line: its numbers, then the checksum of their text, separated by single spaces.
 inline std::string plan_line(PlanNumbers const& plan) {
   std::string line;
   for (std::uint64_t const number : plan.first) line += std::to_string(number) + ' ';
@@ -50,14 +50,14 @@ inline std::string plan_line(PlanNumbers const& plan) {
   return line + std::to_string(sum_of_text(line)) + '\n';
 }
 
-/// What a line without its end says; nothing where it is torn or damaged.
+/// Parses a line without its newline. Returns nothing if it is torn or damaged.
 inline std::optional<PlanNumbers> read_plan(std::string_view line) {
   PlanNumbers plan{};
   char const* at = line.data();
   char const* const end = at + line.size();
   auto const read = [&](std::uint64_t& number) {
     auto const [stop, code] = std::from_chars(at, end, number);
-    at = stop == end ? stop : stop + 1;  // behind the space
+    at = stop == end ? stop : stop + 1;  // past the space
     return code == std::errc();
   };
   bool const whole = std::all_of(plan.first.begin(), plan.first.end(), read) &&
@@ -67,11 +67,11 @@ inline std::optional<PlanNumbers> read_plan(std::string_view line) {
                                                                                  : std::nullopt;
 }
 
-/// Plans by product, in memory and in a file. Several threads may use it.
+/// A map from products to plans, in memory and in a file. Several threads may use it.
 class PlanFile {
  public:
-  /// Reads what the file has. With `writes` it is made where it is missing, in a folder that exists. Throws
-  /// Error(failed), and Error(data) for what is no file of plans.
+  /// Reads the file. With `writes`, creates it if it is missing, in an existing folder. Throws Error(failed),
+  /// or Error(data) if the file is not a file of plans.
   PlanFile(std::string path, bool writes) : path_(std::move(path)), writes_(writes) {
     Opened const file(path_, writes_ ? O_RDWR | O_CREAT : O_RDONLY);
     if (!file && errno == ENOENT && !writes_) return;
@@ -105,19 +105,19 @@ class PlanFile {
     auto const found = known_.find(product);
     return found == known_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Keeps a plan, and gives the one that holds from now on: the first of its product.
+  /// Adds a plan. Returns the plan that applies from now on: the first one added for its product.
   AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
     std::unique_lock lock(mutex_);
     auto const [entry, made] = known_.try_emplace(product, algorithm);
     AlgorithmNumbers const kept = entry->second;
     if (!made || !writes_ || !failure_.empty()) return kept;
-    lock.unlock();  // no rank waits for another one's file
+    lock.unlock();  // so no rank waits for another rank's write
     std::string const problem = append(plan_line({product, algorithm}));
     lock.lock();
     if (failure_.empty()) failure_ = problem;
     return kept;
   }
-  /// Why the file lacks what was added; empty while it does not. Nothing more is written then.
+  /// The reason that an added plan is not in the file, or empty. After a failure nothing more is written.
   std::string failure() const {
     std::lock_guard const lock(mutex_);
     return failure_;
@@ -143,12 +143,12 @@ class PlanFile {
            "); give a folder that may be written";
   }
 
-  /// Why a line could not be added; empty if it was.
+  /// Appends a line. Returns the reason if it failed, else an empty string.
   std::string append(std::string line) const {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);
-    // A line of another process that is half written would look like one that was torn. Closing unlocks.
-    // Where there are no locks it is written without; who is stopped while holding one is not waited for.
+    // A line that another process is still writing would look torn, hence the lock. Closing unlocks. Without
+    // lock support, the line is written unlocked. The wait for the lock ends after about 2 s.
     for (int tries = 0;
          ::flock(file.number, LOCK_EX | LOCK_NB) < 0 && (errno == EINTR || errno == EWOULDBLOCK); ++tries) {
       if (tries == 2000) return cannot("lock", EWOULDBLOCK);
@@ -158,7 +158,7 @@ class PlanFile {
     char last = '\n';
     if (::fstat(file.number, &status) == 0 && status.st_size > 0)
       (void)!::pread(file.number, &last, 1, status.st_size - 1);
-    if (last != '\n') line.insert(line.begin(), '\n');  // behind what a killed process left
+    if (last != '\n') line.insert(line.begin(), '\n');  // after a partial line of a killed process
     ssize_t written = 0;
     while ((written = ::write(file.number, line.data(), line.size())) < 0 && errno == EINTR) {
     }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by pieces (pieces.hpp) by Hopper's warpgroups: each piece of an operand is in memory once, as a
-// plane, and the copies into shared memory go over the terms, in order, where a library's product would need
-// a copy of a piece for each of its terms.
+// Provides products by pieces (pieces.hpp) on Hopper's warpgroups. Each piece of an operand is in memory
+// once, as a plane, and the copies into shared memory visit the terms in order. A library's product would
+// need one copy of a piece per term.
 //
-// The blocks, their copies, and how a tile leaves, are those of product_warpgroups.cuh, but the warpgroups of
-// a block have halves of one tile, so that each has registers for two sums: tensor cores cut what they add to
-// one, and with it more of a sum the longer it gets, so every few steps it is put down into the other. Where
-// tiles do not go around among the clusters, these share the steps over the depth of the last ones
-// (PieceWork), and a second kernel adds up what the parts of a tile came to, in order. Needs code for compute
-// capability 9.0a.
+// Blocks, copies and the store of a tile work as in product_warpgroups.cuh, except that a block's warpgroups
+// have halves of one tile, so each has registers for two sums. Tensor cores truncate what they add to a sum,
+// more so as it grows, so every few steps one sum is added to the other. If tiles do not divide evenly among
+// clusters, the clusters share the steps over the depth of the last tiles (PieceWork), and a second kernel
+// adds the parts of a tile in order. Needs code for compute capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -29,53 +28,52 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The pieces of an operand, the largest first: each (lines, width), whose lines begin at multiples of 16
-/// bytes.
+/// The pieces of an operand, the largest first. Each is (lines, width); lines begin at multiples of 16 bytes.
 struct PiecePlanes {
   bfloat16 const* data;
   std::int64_t lines, width, line_stride, plane_stride;
   int count;
 };
 
-/// What becomes of the sums; y and pre are (rows, columns) blocks of matrices whose lines are `stride`
-/// values, `partials` of one of as many columns.
+/// The epilogue of the sums. y and pre are (rows, columns) blocks of matrices whose lines have `stride`
+/// values. `partials` is a block of a matrix with as many columns.
 struct PieceEnd : FinishedProduct<float> {
   std::int64_t stride;
 };
 
 struct PieceTiles : ProductTiles {
-  static constexpr int strip_columns = 32;  // of fp32, beside 16 rows
+  static constexpr int strip_columns = 32;  // of fp32, by 16 rows
   static constexpr int panels = ProductTiles::columns / strip_columns;
   static constexpr int bias_bytes = ProductTiles::columns * 4;
   static constexpr int shared_bytes =
       ProductTiles::shared_bytes + warpgroups * (bias_bytes - ProductTiles::bias_bytes);
-  static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of a cluster's tile
-  /// How many steps tensor cores add to one sum: what they cut of it by then is less than fp32 arithmetic
-  /// rounds (six terms), or than what is left out (three).
+  static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of the tile of a cluster
+  /// The steps that tensor cores add to one sum. The truncation until then is less than fp32 rounding (six
+  /// terms) or than the omitted terms (three).
   static __device__ constexpr int sum_steps(int terms) { return terms == 6 ? 4 : 8; }
 };
 
-/// By one lane: starts the copy of pre's strip `i` of a warp's rows, which begin at (row, column).
+/// Starts the copy of pre's strip `i` of a warp's rows, which begin at (row, column). Called by one lane.
 __device__ __forceinline__ void fetch_piece_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                                   int column, int i) {
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
   copy_box(own.strip(i), pre, row, column + i * PieceTiles::strip_columns,
            own.arrived + i % ProductStrips::count);
 }
-/// A thread's pair of fp32 values in tile `n` of 8 columns, of the upper or the lower 8 rows, in a strip.
+/// A thread's pair of fp32 values in a strip: in tile `n` of 8 columns, in the upper or lower 8 rows.
 __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, int lower) {
   int const lane = threadIdx.x % 32, row = lane / 4, chunk = 2 * n + lane % 4 / 2;
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Finishes and stores a warp's rows of a tile. `fetched` tiles came before this one. Of an
-/// end with much arithmetic the code is there once.
+/// Finishes and stores a warp's rows of a tile. `fetched` is the number of earlier tiles. An epilogue with
+/// much arithmetic is not unrolled.
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float scale,
                                               ProductStrips const& own, CUtensorMap const& y,
                                               CUtensorMap const& pre, int row, int column, unsigned fetched,
                                               ColumnSums& column_sums) {
-  static_assert(End != ProductEnd::gelu);  // a pass over the result takes less
+  static_assert(End != ProductEnd::gelu);  // a separate pass over the result is faster
   constexpr bool reads = reads_pre<End>, rolled = End == ProductEnd::gelu_derivative;
   constexpr int tiles = PieceTiles::strip_columns / 8, again = PieceTiles::panels - ProductStrips::count;
   int const lane = threadIdx.x % 32;
@@ -142,13 +140,13 @@ __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float 
     }
   }
 }
-/// Which columns of 64 a lane has sums of then, by pairs.
+/// The index, among 32 pairs of columns, of the pair whose sums a lane has after finish_pieces.
 __device__ __forceinline__ int pair_of_sums() {
   int const lane = threadIdx.x % 32;
   return lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4;
 }
 
-// Compilers for GPUs without clusters refuse their size.
+// Compilers reject a cluster size for GPUs without clusters.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TESSERA_CLUSTER __cluster_dims__(2)
 #else
@@ -170,12 +168,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   auto* const full = reinterpret_cast<std::uint64_t*>(biases + Tiles::warpgroups * Tiles::bias_bytes);
   std::uint64_t *const empty = full + Tiles::stages, *const arrived = empty + Tiles::stages;
 
-  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // the first one copies
+  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies
   int const block = static_cast<int>(block_in_cluster()), cluster = static_cast<int>(blockIdx.x) / 2;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tiles::stages; ++stage) {
       make_barrier(full + stage, 1);
-      make_barrier(empty + stage, 16);  // the eight warps that have read it, in both blocks
+      make_barrier(empty + stage, 16);  // the eight warps that read it, in both blocks
     }
     for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
@@ -188,7 +186,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == 0) {
-      int const deep = work.steps / terms;  // steps of a term
+      int const deep = work.steps / terms;  // steps per term
       int stage = 0;
       unsigned parity = 1;
       work.for_parts(cluster, [&](int tile, int from, int to, bool) {
@@ -231,7 +229,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     float totals[24][4];
-    // A descriptor's leading dimension, from one panel of 64 columns to the next, is read with Rows alone.
+    // A descriptor's leading dimension, from one panel of 64 columns to the next, is used only with Rows.
     constexpr std::uint64_t panel = Rows ? std::uint64_t{(Tiles::depth * 128 >> 4) - 1} << 16 : 0;
     std::uint64_t const a0 = WarpgroupRows<bfloat16, 64>::describe(shared + warpgroup * 64 * 128),
                         b0 = WarpgroupRows<bfloat16, 64>::describe(shared + Tiles::a_bytes) + panel;
@@ -240,12 +238,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
                               arrived + Tiles::strips * warp, biases + warpgroup * Tiles::bias_bytes};
     int stage = 0;
     unsigned parity = 0, fetched = 0;
-    bool waits = warpgroup > 0;  // for its turn, before its next step
+    bool waits = warpgroup > 0;  // for its turn before its next step
     work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
       bool const whole = from == 0 && to == work.steps;
       int const row = work.down_of(tile) * 2 * Tiles::rows, column = work.across_of(tile) * Tiles::columns,
                 own_row = block * Tiles::rows + warp * 16;
-      // What the end needs comes meanwhile.
+      // Fetches the epilogue's operands meanwhile.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -256,7 +254,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         }
         __syncwarp();
       }
-      if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);  // the tile before has read its bias
+      if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);  // the previous tile has read its bias
       if (int const four = static_cast<int>(threadIdx.x) % 128 * 4; adds_bias<End> && four < Tiles::columns) {
         bool const exists = whole && bias && column + four < columns;
         copy_16_bytes(strip.bias + 4 * four, exists ? bias + column + four : bias, exists);
@@ -265,7 +263,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
       for (int n = 0; n < 24; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) totals[n][i] = 0;
-      float sums[24][4];  // of the last few steps
+      float sums[24][4];  // sums of the last few steps
       auto const step = [&](auto is_first, bool gives_turn) {
         constexpr bool first = decltype(is_first)::value;
         wait_at(full + stage, parity);
@@ -303,7 +301,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         sync_warpgroup(warpgroup + 2);
       }
       ColumnSums column_sums;
-      bool const part = End == ProductEnd::bias && !whole;  // the sums themselves then
+      bool const part = End == ProductEnd::bias && !whole;  // if so, the sums are stored unscaled
       finish_pieces<End>(totals, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
                          (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
                          part ? 0 : column, fetched++, column_sums);
@@ -317,13 +315,13 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   __syncwarp();
-  sync_cluster();  // the other block may still arrive here
+  sync_cluster();  // the other block may still arrive at this one's barriers
 #endif
 }
 #undef TESSERA_CLUSTER
 
-/// Adds up the parts of tiles that several clusters had, and finishes them as ProductEnd::bias, or residual,
-/// says. A block has 16 rows of a tile.
+/// Adds the parts of tiles that several clusters shared, and finishes them as ProductEnd::bias or residual
+/// does. A block has 16 rows of a tile.
 static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ PieceEnd const end,
                                                            __grid_constant__ PieceWork const work,
                                                            float const* parts) {
@@ -333,7 +331,7 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
   int const begin = static_cast<int>(blockIdx.x) * work.steps;
   int const first = work.own > 0 ? 0 : work.cluster_of(begin),
             last = work.own > 0 ? 1 : work.cluster_of(begin + work.steps - 1);
-  if (first == last) return;  // nobody shared it
+  if (first == last) return;  // not shared
   auto const add = [](Pack<float, 4>& sum, Pack<float, 4> const& more) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum.value[k] = detail::add(sum.value[k], more.value[k]);
@@ -358,21 +356,21 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
   }
 }
 
-/// Boxes of `box_rows` lines of 128 bytes of a plane, as those of make_tensor_map; what lies outside a plane
-/// is zero.
+/// Makes the map of boxes of `box_rows` lines of 128 bytes of a plane, like make_tensor_map. Values outside a
+/// plane are zero.
 inline bool make_plane_map(CUtensorMap& map, PiecePlanes const& planes, unsigned box_rows) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, planes.data, 2,
                          {planes.width, planes.lines, planes.count},
                          {planes.line_stride, planes.plane_stride}, {64, box_rows, 1});
 }
-/// Strips of a matrix of fp32 values.
+/// Makes the map of strips of an fp32 matrix.
 inline bool make_strip_map(CUtensorMap& map, float const* matrix, std::int64_t rows, std::int64_t columns,
                            std::int64_t stride) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, matrix, 4, {columns, rows, 1},
                          {stride, rows * stride}, {PieceTiles::strip_columns, 16, 1});
 }
 
-/// How the tiles of a product are shared out on the current GPU, given so many bytes for sums of parts.
+/// Assigns the tiles of a product to the current GPU's clusters. `bytes` is the memory for partial sums.
 inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                                 std::size_t bytes) {
   return share_pieces((rows + 2 * PieceTiles::rows - 1) / (2 * PieceTiles::rows),
@@ -381,9 +379,9 @@ inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::in
                       std::max(1, processors() / 2), bytes / PieceTiles::part_bytes);
 }
 
-/// Whether a product costs less here, pieces included, than by a library from copies of pieces: its tiles
-/// keep all busy, and most of what is in them exists. With a residual all tiles are shared or none, and with
-/// other ends no bytes are for parts.
+/// Whether a product, pieces included, is faster here than in a library from copies of pieces: its tiles keep
+/// all clusters busy, and most of their values exist. With a residual, all tiles are shared or none are. With
+/// other epilogues, `bytes` is 0.
 inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                          std::size_t bytes, bool residual = false) {
   if (!has_warpgroups()) return false;
@@ -394,23 +392,22 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
-/// Whether what is added to a product's sums is added to those of parts, by finish_parts: all tiles are
-/// shared.
+/// Whether finish_parts adds end.pre, which requires that all tiles are shared.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
   return work.shared() > 0 && work.whole == 0;
 }
 
-/// A product of planes: a is (rows, depth) or, with Columns, (depth, rows), b (columns, depth) or, with Rows,
-/// (depth, columns). Sums go over the terms, in each over the depth in order, 16 at a time, and every few
-/// steps' sum is added to one of fp32 arithmetic.
+/// A product of planes. a is (rows, depth) or, with Columns, (depth, rows). b is (columns, depth) or, with
+/// Rows, (depth, columns). Sums run over the terms, in each over the depth in order, 16 at a time. After
+/// every few steps their sum is added to a total in fp32 arithmetic.
 template <bool Columns, bool Rows, ProductEnd End>
 class PieceProduct {
   using Tiles = PieceTiles;
 
  public:
-  /// Describes it; false where it cannot run: lines of y, of pre and of the bias begin at multiples of 16
-  /// bytes. `room` is for sums of parts.
+  /// Prepares the product. Returns false if it cannot run: lines of y, pre and bias must begin at multiples
+  /// of 16 bytes. `room` is the memory for partial sums.
   bool describe(PiecePlanes const& a, PiecePlanes const& b, int terms, PieceEnd const& end,
                 std::span<std::byte> room) {
     constexpr std::int64_t most = (1LL << 31) - 256;  // a copy's coordinates are 32 bits
@@ -433,12 +430,12 @@ class PieceProduct {
                                    Tiles::columns, Tiles::columns)) &&
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::shared_bytes) ==
             cudaSuccess;
-    if (!shared) parts_map_ = y_map_;     // nobody's
-    if (!runs) (void)cudaGetLastError();  // the next way to run it is not blamed for this one
+    if (!shared) parts_map_ = y_map_;     // unused
+    if (!runs) (void)cudaGetLastError();  // so the next attempt does not report this error
     return runs;
   }
 
-  /// Costs a launch or two.
+  /// Costs one or two launches.
   void run(cudaStream_t stream) const {
     launch_early(kernel, dim3(static_cast<unsigned>(2 * work_.clusters)), Tiles::threads, Tiles::shared_bytes,
                  stream, a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_,

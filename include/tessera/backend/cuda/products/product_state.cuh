@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources that products and attention of one context share: workspaces, cuBLASLt's plans, cuDNN's
-// plans.
+// Defines the resources that products and attention of one context share: workspaces and the plans of
+// cuBLASLt and cuDNN.
 #pragma once
 
 #include <array>
@@ -19,12 +19,12 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The device memory in which operations work, one for each lane that computes. The caller owns it.
+/// The device memory that operations use as workspace, one per lane that computes. The caller owns it.
 class Workspaces {
  public:
   struct Workspace {
     std::span<std::byte> whole;
-    std::span<std::byte> pieces;  // bf16 splits of products; empty if products have none
+    std::span<std::byte> pieces;  // bf16 pieces of operands; empty if products have none
   };
 
   /// `index` is 1 for Lane::gradients, else 0.

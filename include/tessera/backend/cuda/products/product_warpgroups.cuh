@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16-bit matrices by Hopper's warpgroups, with a pass over the result that costs next to no time
-// of its own: while one warpgroup finishes its tile the other one's tile is on the tensor cores.
+// Provides products of 16-bit matrices on Hopper's warpgroups, with an epilogue that costs almost no time:
+// while one warpgroup finishes its tile, the other one's tile is on the tensor cores.
 //
-// Two blocks of a cluster have the same columns and copy half of them each, to both. In a block one thread
-// copies, ahead by `stages`, and two warpgroups take tiles of 128 rows by 192 columns in turns. A tile leaves
-// by strips of 16 rows by 64 columns, each of which a warp writes to shared memory and hands to the copies.
-// Needs code for compute capability 9.0a.
+// The two blocks of a cluster have the same columns; each copies half of b's tile, to both. In a block, one
+// thread copies up to `stages` ahead, and two warpgroups alternate on tiles of 128 rows by 192 columns. A
+// tile is stored in strips of 16 rows by 64 columns: a warp writes each to shared memory and starts its copy
+// to global memory. Needs code for compute capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// What follows a product's sums times `scale`: + bias; + bias + pre; + bias, stored as pre, and its gelu;
+/// The epilogue of a product's sums times `scale`: + bias; + bias + pre; + bias, stored as pre, and its gelu;
 /// times gelu'(pre).
 enum class ProductEnd { bias, residual, gelu, gelu_derivative };
 template <ProductEnd End>
@@ -33,23 +33,23 @@ constexpr bool adds_bias = End != ProductEnd::gelu_derivative;
 template <ProductEnd End>
 constexpr bool sums_columns = End == ProductEnd::gelu_derivative;
 
-/// y (rows, columns) of a (rows, depth) and b, which is (columns, depth), or (depth, columns), without gaps.
+/// y (rows, columns) from a (rows, depth) and b, which is (columns, depth) or (depth, columns). No gaps.
 template <class T>
 struct FinishedProduct {
   std::int64_t rows, columns, depth;
   T* y;
-  T* pre;         // shaped like y, written or read as the end says; a residual may be y
+  T* pre;         // shaped like y, written or read by the epilogue; a residual may be y
   T const* bias;  // (columns) or null
   float scale;
-  float* partials = nullptr;  // (ceil(rows / 128), columns) where the end sums columns, or null: not wanted
+  float* partials = nullptr;  // (ceil(rows / 128), columns) if the epilogue sums columns; null if not wanted
 };
 
 struct ProductTiles {
-  static constexpr int rows = 128, columns = 192, depth = 64;  // of a warpgroup's tile and of one copy
+  static constexpr int rows = 128, columns = 192, depth = 64;  // the tile of a warpgroup; depth of one copy
   static constexpr int stages = 4, warpgroups = 2;
   static constexpr int a_bytes = rows * depth * 2, b_bytes = columns * depth * 2, bytes = a_bytes + b_bytes;
   static constexpr int warps = 4 * warpgroups, threads = 128 * (warpgroups + 1);
-  static constexpr int strips = 4, strip_bytes = 16 * 128;  // of a warp: 16 rows by 64 columns each
+  static constexpr int strips = 4, strip_bytes = 16 * 128;  // per warp: 16 rows by 64 columns each
   static constexpr int bias_bytes = columns * 2;
   static constexpr int shared_bytes = 1024 + stages * bytes + warps * strips * strip_bytes +
                                       warpgroups * bias_bytes + (2 * stages + strips * warps) * 8;
@@ -76,8 +76,8 @@ struct ProductTiles {
       : "l"(a), "l"(b), "n"(static_cast<int>(Rows)), "n"(static_cast<int>(Columns)))
 #define TESSERA_WRITTEN(x) "=f"(x)
 #define TESSERA_CHANGED(x) "+f"(x)
-/// sums (64, 192) = or, with Add, += a (64, 16) b; b is (192, 16)^T, or with Rows (16, 192) in panels of 64
-/// columns. With Columns a is (16, 64)^T. Without Add the sums' registers are free until here.
+/// sums (64, 192) = or, with Add, += a (64, 16) b. b is (192, 16)^T or, with Rows, (16, 192) in panels of 64
+/// columns. With Columns, a is (16, 64)^T. Without Add, the sums' registers are free until this call.
 template <class T, bool Rows, bool Add, bool Columns = false>
 __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, half> && Add)
@@ -96,14 +96,15 @@ __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t
 #undef TESSERA_SUMS_32
 #undef TESSERA_SUMS_8
 
-/// 16 rows by 64 columns on a warp's way between registers, as a tile of products has them, and memory.
+/// A lane's address of tiles n and n + 1 of sums in a strip, which has 16 rows by 64 columns.
 __device__ __forceinline__ void* tiles_of_strip(unsigned char* strip, int n) {
   int const lane = threadIdx.x % 32, row = lane % 16, chunk = n + lane / 16;
   return strip + row * 128 + ((chunk ^ row % 8) * 16);
 }
 
-/// By a warp whose lane l has sums of columns 8 n + 2 (l % 4) and the next one, n below N: those of all lanes
-/// together, of 8 tiles of columns 2 l and 2 l + 1; of 4, halves of them, which lanes l and l ^ 4 have.
+/// Sums columns over the lanes of a warp. Lane l has sums of columns 8 n + 2 (l % 4) and the next, for n < N.
+/// With N = 8 it gets the totals of columns 2 l and 2 l + 1. With N = 4, lanes l and l ^ 4 get halves of one
+/// total.
 template <int N>
 __device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
 #pragma unroll
@@ -121,18 +122,18 @@ __device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
   return sums[0];
 }
 
-/// What a warp has in shared memory while it finishes tiles.
+/// A warp's shared memory while it finishes tiles.
 struct ProductStrips {
   static constexpr int count = ProductTiles::strips, bytes = ProductTiles::strip_bytes;
   unsigned char* strips;
-  std::uint64_t* arrived;  // one of each strip
-  unsigned char* bias;     // of a tile's columns
+  std::uint64_t* arrived;  // one barrier per strip
+  unsigned char* bias;     // the bias of a tile's columns
 
   __device__ __forceinline__ unsigned char* strip(int i) const { return strips + i % count * bytes; }
 };
 
-/// The rows and columns of strip `i` of a warp's tile, which begins at (row, column): both sides of a panel
-/// follow each other.
+/// The position of strip `i` of a warp's tile, which begins at (row, column). The two sides of a panel are
+/// consecutive.
 struct StripAt {
   static constexpr int panels = ProductTiles::columns / 64, count = 2 * panels;
   int row, column;
@@ -140,31 +141,31 @@ struct StripAt {
       : row(tile_row + i % 2 * 64), column(tile_column + i / 2 * 64) {}
 };
 
-/// By one lane: starts the copy of pre's strip.
+/// Starts the copy of pre's strip. Called by one lane.
 __device__ __forceinline__ void fetch_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                             int column, int i) {
   StripAt const at(row, column, i);
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
   copy_box(own.strip(i), pre, at.row, at.column, own.arrived + i % ProductStrips::count);
 }
-/// By a warp: all but its last N stores have read their strips.
+/// Waits until all but the warp's last N stores have read their strips. Called by a whole warp.
 template <int N>
 __device__ __forceinline__ void await_strips() {
   if (threadIdx.x % 32 == 0) wait_for_reads<N>();
   __syncwarp();
 }
 
-/// The sums over a warp's rows of a tile, of columns 64 p + 2 i and the next one, as stored; i is another for
-/// each lane.
+/// The sums over a warp's rows of a tile, as stored, of columns 64 p + 2 i and the next. Each lane has its
+/// own i.
 using ColumnSums = float2[StripAt::panels];
 
-/// By the warpgroups of a tile, of so many warps: leaves the sums of its `width` first columns, its warps'
-/// added in order. Before the last two strips of the tile strip `spare` was stored.
+/// Stores the sums of the first `width` columns of a tile, adding its warps' sums in order. Called by all
+/// `Warps` warps of the tile. Strip `spare` must have been stored before the tile's last two strips.
 template <int Warps>
 __device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, ProductStrips const& own, int spare,
                                            int barrier, int width, float* to) {
   constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
-  int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // the first warpgroup copies
+  int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // the first warpgroup only copies
   await_strips<2>();
   unsigned char* const mine = own.strip(spare);
 #pragma unroll
@@ -181,31 +182,31 @@ __device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, Produc
     }
     reinterpret_cast<float2*>(to)[thread] = sum;
   }
-  sync_warps<Warps>(barrier);  // the strips may be fetched again
+  sync_warps<Warps>(barrier);  // the strips may be overwritten
 }
 
-/// Finishes and stores a warp's part of a tile. `fetched` tiles came before this one. An end that waits for
-/// its own arithmetic has few columns at a time, and the registers of sums that are done for it.
+/// Finishes and stores a warp's part of a tile. `fetched` is the number of earlier tiles. An epilogue bound
+/// by its own arithmetic handles few columns at a time and reuses the registers of finished sums.
 template <class T, ProductEnd End>
 __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                             CUtensorMap const& y, CUtensorMap const& pre, int row, int column,
                                             unsigned fetched, ColumnSums& column_sums) {
   constexpr bool reads = reads_pre<End>;
-  constexpr int tiles = End == ProductEnd::gelu_derivative ? 2 : 8;  // of 8 columns, at a time
-  float2 totals[8];                                                  // of a panel's columns
+  constexpr int tiles = End == ProductEnd::gelu_derivative ? 2 : 8;  // tiles of 8 columns at a time
+  float2 totals[8];                                                  // of one panel's columns
   int const lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < StripAt::count; ++i) {
     StripAt const at(row, column, i);
     unsigned char* const strip = own.strip(End == ProductEnd::gelu ? 2 * i : i);
     if constexpr (reads) {
-      constexpr int again = StripAt::count - ProductStrips::count;  // so many strips are fetched twice
+      constexpr int again = StripAt::count - ProductStrips::count;  // buffers that are fetched twice
       int const which = i % ProductStrips::count;
       wait_at(own.arrived + which, which < again ? i / ProductStrips::count : fetched & 1);
     }
 #pragma unroll
     for (int first = 0; first < 8; first += tiles) {
-      unsigned words[tiles / 2][4];  // of two tiles each, upper and lower rows
+      unsigned words[tiles / 2][4];  // two tiles each, upper and lower rows
       if constexpr (reads)
 #pragma unroll
         for (int n = 0; n < tiles; n += 2) load_matrices(words[n / 2], tiles_of_strip(strip, first + n));
@@ -281,7 +282,7 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
   }
 }
 
-/// Waits, or lets the others know, that a warpgroup may use the tensor cores.
+/// Waits for a warpgroup's turn on the tensor cores, or signals it.
 __device__ __forceinline__ void await_turn(int warpgroup) {
   asm volatile("bar.sync %0, 256;" ::"r"(warpgroup + 1) : "memory");
 }
@@ -289,7 +290,7 @@ __device__ __forceinline__ void give_turn(int warpgroup) {
   asm volatile("bar.arrive %0, 256;" ::"r"(warpgroup + 1) : "memory");
 }
 
-// Compilers for GPUs without clusters refuse their size.
+// Compilers reject a cluster size for GPUs without clusters.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define TESSERA_CLUSTER __cluster_dims__(2)
 #else
@@ -310,12 +311,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
   auto* const full = reinterpret_cast<std::uint64_t*>(biases + Tiles::warpgroups * Tiles::bias_bytes);
   std::uint64_t *const empty = full + Tiles::stages, *const arrived = empty + Tiles::stages;
 
-  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // the first one copies
+  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies
   int const block = static_cast<int>(block_in_cluster());
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tiles::stages; ++stage) {
       make_barrier(full + stage, 1);
-      make_barrier(empty + stage, 8);  // the four warps that have read it, in both blocks
+      make_barrier(empty + stage, 8);  // the four warps that read it, in both blocks
     }
     for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
@@ -359,7 +360,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     float sums[2][24][4];
-    // A descriptor's leading dimension, from one panel of 64 columns to the next, is read with Rows alone.
+    // A descriptor's leading dimension, from one panel of 64 columns to the next, is used only with Rows.
     constexpr std::uint64_t panel = Rows ? std::uint64_t{(Tiles::depth * 128 >> 4) - 1} << 16 : 0;
     std::uint64_t const a0 = WarpgroupRows<T, 64>::describe(shared),
                         b0 = WarpgroupRows<T, 64>::describe(shared + Tiles::a_bytes) + panel;
@@ -371,7 +372,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     for (int tile = own + warpgroup * clusters; tile < count; tile += Tiles::warpgroups * clusters) {
       int const row = (tile / across * 2 + block) * Tiles::rows + warp % 4 * 16,
                 column = tile % across * Tiles::columns;
-      // What the end needs comes meanwhile.
+      // Fetches the epilogue's operands meanwhile.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -436,13 +437,13 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   __syncwarp();
-  sync_cluster();  // the other block may still arrive here
+  sync_cluster();  // the other block may still arrive at this one's barriers
 #endif
 }
 
 #undef TESSERA_CLUSTER
 
-/// Of the current device; 0 where it does not say.
+/// The number of multiprocessors of the current device; 0 if the query fails.
 inline int processors() {
   int device = 0, count = 0;
   cudaGetDevice(&device);
@@ -450,9 +451,9 @@ inline int processors() {
   return count;
 }
 
-/// Whether a product that has an end costs less here than by cuBLASLt and a pass of its own: there are tiles
-/// enough that one's end hides behind another's products, and few of their columns do not exist. Measured on
-/// an H200, where the library is as fast for the largest of widths and depths.
+/// Whether a product with an epilogue is faster here than on cuBLASLt with a separate pass. It needs enough
+/// tiles for one's epilogue to hide behind another's products, and few unused columns in them. Measured on an
+/// H200, where the library is as fast for the largest widths and depths.
 inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   std::int64_t const across = (columns + ProductTiles::columns - 1) / ProductTiles::columns,
                      pairs = (rows + 2 * ProductTiles::rows - 1) / (2 * ProductTiles::rows);
@@ -461,9 +462,9 @@ inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64
          depth >= 256 && columns <= 1 << 14 && depth <= 1 << 14;
 }
 
-/// Runs the product; false, and nothing is touched, where it cannot: its rows, and y's, begin at multiples of
-/// 16 bytes, and the code is Hopper's. Costs a launch and the description of four matrices. Sums go over the
-/// depth in order, 16 at a time, which are cuBLASLt's bits where that does not split the depth.
+/// Runs the product. Returns false, without touching anything, if it cannot: rows must begin at multiples of
+/// 16 bytes, also y's, and the GPU must be a Hopper. Costs a launch and the description of four matrices.
+/// Sums run over the depth in order, 16 at a time, with cuBLASLt's bits if that does not split the depth.
 template <class T, bool Rows, ProductEnd End>
 bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedProduct<T> const& p) {
   using Tiles = ProductTiles;
@@ -483,7 +484,7 @@ bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedP
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::shared_bytes) ==
           cudaSuccess;
   if (!runs) {
-    (void)cudaGetLastError();  // the next way to run it is not blamed for this one
+    (void)cudaGetLastError();  // so the next attempt does not report this error
     return false;
   }
   std::int64_t const pairs = (p.rows + 2 * Tiles::rows - 1) / (2 * Tiles::rows) *

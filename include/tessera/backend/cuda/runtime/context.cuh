@@ -61,8 +61,8 @@ class Context<Cuda> : public MathChannel {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
-  /// Gives Lane::gradients a workspace of its own, as large as the other one, since operations of both lanes
-  /// run at the same time.
+  /// Gives Lane::gradients a separate workspace of the same size, since operations of both lanes run at the
+  /// same time.
   void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
     workspaces_.set(1, workspace, piece_terms(math().product) > 0);
   }
@@ -101,11 +101,11 @@ class Context<Cuda> : public MathChannel {
     check(cudaGetLastError(), operation.name);
   }
 
-  /// Sums over rows that wait for the end of the open batch (ops::RowSumBatch).
+  /// Sums over rows that are collected until the open batch ends (ops::RowSumBatch).
   cuda::RowSums& row_sums() noexcept { return row_sums_; }
   bool collects_row_sums() const noexcept { return row_sum_batches_ > 0; }
   void open_row_sums() noexcept { ++row_sum_batches_; }
-  /// Says whether the outermost batch has ended.
+  /// Returns whether the outermost batch has ended.
   bool close_row_sums() noexcept { return --row_sum_batches_ == 0; }
 
   /// Keeps the first failure. `what` is a string literal.
@@ -133,9 +133,9 @@ class Context<Cuda> : public MathChannel {
     lanes_.end(entry, signals);
   }
 
-  /// Until `end_timing`, records an event before and after each entry of a step of so many instances. The
-  /// step has a graph of its own, so that the graphs of other steps have no events. Waits for all work
-  /// enqueued before. When the step has ended, `report_times` passes the times to the timer.
+  /// Until `end_timing`, records an event before and after each entry of a step of so many instances. Timed
+  /// steps use a separate graph, so that other graphs have no events. Waits for all work enqueued before.
+  /// When the step has ended, `report_times` passes the times to the timer.
   void begin_timing(EntryTimer& timer, std::int64_t instances) {
     times_.start(timer, static_cast<std::size_t>(instances), lanes_.compute());
     timer_ = &timer;
@@ -166,11 +166,11 @@ class Context<Cuda> : public MathChannel {
     return true;
   }
 
-  /// Enqueues host code in the order of the lane, in graphs too. Other lanes and their host tasks go on.
+  /// Enqueues host code in the order of the lane, in graphs too. Other lanes and their host tasks continue.
   /// `work` runs on a thread of the lane and must not call CUDA. On Lane::host it gets the context of the
-  /// host with its threads. On other lanes it gets a context of that one thread, since such work mostly
+  /// host with its threads. On other lanes it gets a context with only that thread, since such work mostly
   /// waits, for example for a disk. `raise` rethrows its exceptions. The object at `data` must live as long
-  /// as the step may be repeated. The pointer identifies the task: a pointer given again is the same task.
+  /// as the step may be repeated. The pointer identifies the task: the same pointer means the same task.
   /// Fails on a GPU or driver without stream-memory operations.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
                  void* data) noexcept {
@@ -298,7 +298,7 @@ class Context<Cuda> : public MathChannel {
   cuda::Workspaces workspaces_;
   cuda::Lanes lanes_{failure_};
   cuda::RowSums row_sums_;
-  int row_sum_batches_ = 0;  // open ones, one within the other
+  int row_sum_batches_ = 0;  // nesting depth of open batches
   cuda::ProductState products_;
   cuda::EntryEvents times_;
   EntryTimer *timer_ = nullptr,

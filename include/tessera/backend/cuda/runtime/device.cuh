@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU of this thread: whether it can be used, and what code of this program it runs.
+// Selects the GPU of this thread, and checks whether it can be used and which code of this program it runs.
 #pragma once
 
 #include <cstdlib>
@@ -14,8 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Never launched. The host asks what the code that its GPU got was compiled for, and only code that has
-/// the products of warpgroups takes the mark's shared memory.
+/// Never launched. The host queries which architecture the loaded code was compiled for: only code with
+/// warpgroup products uses the mark's shared memory.
 static __global__ void mark_of_code(int* to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ int mark[32];
@@ -24,13 +24,13 @@ static __global__ void mark_of_code(int* to) {
   to[threadIdx.x] = mark[31 - threadIdx.x];
 #endif
 }
-/// Costs a query of the runtime, no synchronisation.
+/// Whether the loaded code has warpgroup products. Costs one runtime query, no synchronisation.
 inline bool has_warpgroups() {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess && attributes.sharedSizeBytes > 0;
 }
 
-/// Makes a GPU current for this thread, where it can, and says what stands between it and this program.
+/// Makes a GPU current for this thread if possible, and collects what could keep this program from using it.
 inline DeviceAnswers ask_device(int device) {
   DeviceAnswers all;
   all.device = device;
@@ -40,7 +40,7 @@ inline DeviceAnswers ask_device(int device) {
   cudaError_t const counted = cudaGetDeviceCount(&all.count);
   if (counted != cudaSuccess) all.count = 0;
   if (counted != cudaSuccess && counted != cudaErrorNoDevice) all.failure = text_of(counted);
-  cudaGetLastError();  // said here, so no later call of this thread is blamed for it
+  cudaGetLastError();  // reported here, so clear it for later calls of this thread
   if (device >= all.count) return all;
   cudaFuncAttributes attributes{};
   cudaError_t status = cudaSetDevice(device);

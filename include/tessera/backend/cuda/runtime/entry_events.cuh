@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events around the entries of a step, from which it is known when each of them ran.
+// Provides events around the entries of a step, which measure when each entry ran.
 #pragma once
 
 #include <cmath>
@@ -17,14 +17,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A pair of events for each instance of a step and one for the step. In a graph they are event record nodes,
-/// so every launch records them again. The times of a launch must be reported before the next launch.
-/// Device times become those of the host's clock by an event whose end the host has waited for, the one of
-/// several that it heard of soonest: times of different steps and ranks are as far apart as it heard of
-/// theirs late.
+/// A pair of events for each entry instance of a step, and one for the step. In a graph they are event record
+/// nodes, so every launch records them again. The times of a launch must be reported before the next launch.
+/// Device times are converted to the host's clock through a reference event: of several events that the host
+/// waited for, the one with the shortest delay. Times of different steps and ranks are off by up to that
+/// delay.
 class EntryEvents {
  public:
-  /// Makes what a step of so many instances needs, and waits for what the stream has so far.
+  /// Creates the events for a step of so many instances, and waits for all work of the stream so far.
   void start(EntryTimer& timer, std::size_t instances, cudaStream_t stream) {
     while (pairs_.size() < instances + 1)  // [0]: the step
       pairs_.push_back({make_event(cudaEventDefault), make_event(cudaEventDefault), -1});
@@ -42,7 +42,8 @@ class EntryEvents {
     }
   }
 
-  /// Entries begin in turn, after the step, which is entry -1; a graph is walked once.
+  /// The step (entry -1) begins first, then its entries in order. In a graph this happens only once, at
+  /// capture.
   cudaError_t begin(int entry, cudaStream_t stream, bool in_graph) noexcept {
     if (entry < 0) walked_ = 0;
     pairs_[walked_].entry = entry;
@@ -55,7 +56,8 @@ class EntryEvents {
     return record(pairs_[0].end, stream, in_graph);
   }
 
-  /// Of a step that has ended; null: it was not timed. Throws Error(failed) when a time cannot be had.
+  /// Reports the times of a step that has ended; null if it was not timed. Throws Error(failed) if a time
+  /// cannot be read.
   void report(EntryTimer* timer) const {
     if (!timer) return;
     for (std::size_t instance = 1; instance < walked_; ++instance)
@@ -68,7 +70,7 @@ class EntryEvents {
     Event begin, end;
     int entry;
   };
-  /// The external flag is for captures alone.
+  /// The external flag is valid only during capture.
   static cudaError_t record(Event const& event, cudaStream_t stream, bool in_graph) noexcept {
     return cudaEventRecordWithFlags(event.get(), stream,
                                     in_graph ? cudaEventRecordExternal : cudaEventRecordDefault);
@@ -80,9 +82,9 @@ class EntryEvents {
   }
 
   Event origin_;
-  std::int64_t began_ = 0;  // when the host heard of it
+  std::int64_t began_ = 0;  // when the host saw it complete
   std::vector<Pair> pairs_;
-  std::size_t walked_ = 0;  // pairs of the last step
+  std::size_t walked_ = 0;  // pairs used by the last step
 };
 
 }  // namespace cuda

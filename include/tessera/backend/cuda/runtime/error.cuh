@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA libraries report, as text.
+// Converts errors of the CUDA libraries to text and exceptions.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@ inline std::string text_of(cublasStatus_t status) {
 constexpr bool succeeded(cudaError_t status) { return status == cudaSuccess; }
 constexpr bool succeeded(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
-/// Throws Error(out_of_memory) for a refused allocation and Error(failed) for the rest, with the call. For
-/// code outside steps; inside, Context<Cuda>::check keeps the first failure for the ticket.
+/// Throws Error(out_of_memory) for a failed allocation and Error(failed) for any other failure, naming the
+/// call. For code outside steps; within steps, Context<Cuda>::check keeps the first failure for the ticket.
 template <class Status>
 void require(Status status, char const* what) {
   if (succeeded(status)) return;
   ErrorKind kind = ErrorKind::failed;
   if constexpr (std::is_same_v<Status, cudaError_t>) {
-    cudaGetLastError();  // thrown, so no later call of this thread is blamed for it
+    cudaGetLastError();  // thrown here, so clear it for later calls of this thread
     if (status == cudaErrorMemoryAllocation) kind = ErrorKind::out_of_memory;
   }
   throw Error(kind, std::string("CUDA: ") + what + " failed: " + text_of(status));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA objects that end with their scope.
+// Provides owning handles of CUDA objects.
 #pragma once
 
 #include <cublasLt.h>
@@ -12,7 +12,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Ends a CUDA object with its scope.
+/// Destroys a CUDA object at the end of its scope.
 template <class Handle, auto Destroy>
 class Owned {
  public:
@@ -38,7 +38,7 @@ using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
 using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
 using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
 
-/// Kernels of streams with a lower number go first.
+/// Makes a non-blocking stream. Kernels of streams with a lower priority number run first.
 inline Stream make_stream(int priority = 0) {
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),

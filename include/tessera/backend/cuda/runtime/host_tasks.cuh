@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs host code in the order of a lane, on a thread of that lane.
+// Provides host tasks: host code that runs in the order of a lane, on a thread of that lane.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ class HostTasks {
 
   explicit HostTasks(FirstFailure& failure) : failure_(failure) {}
 
-  /// Asks the driver for stream-memory operations and takes the memory that lanes and workers share.
+  /// Looks up the driver's stream-memory operations and allocates the memory that lanes and workers share.
   void open() {
     batch_memory_ = batch_memory_operation();
     signal_memory_ = Arena<PinnedMemory>(sizeof(HostSignal) * lane_count);
@@ -38,8 +38,9 @@ class HostTasks {
       signals_[lane] = ::new (signal_memory_.base() + lane * sizeof(HostSignal)) HostSignal;
   }
 
-  /// Enqueues a task in a lane. Tasks of Lane::host get `host`, all others a context of one thread. With
-  /// `counts`, the stream is captured: the task is counted there, and workers expect it at each launch.
+  /// Enqueues a task in a lane. Tasks of Lane::host get `host`; all others get a context with one thread.
+  /// Pass `counts` if the stream is captured: the task is counted there, and workers expect it at each
+  /// launch.
   void enqueue(std::size_t lane, cudaStream_t stream, Context<Cpu>& host,
                void (*work)(Context<Cpu>& host, void* data), void* data, Counts* counts) {
     std::optional<Desk>& desk = desks_[lane];
@@ -57,7 +58,7 @@ class HostTasks {
           "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
           "lacks; use offload none");
   }
-  /// Tells the workers of the tasks in a graph that is launched next.
+  /// Tells the workers to expect the tasks of a graph that is about to be launched.
   void expect(Counts const& counts) noexcept {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (counts[lane] > 0) desks_[lane]->worker.expect(counts[lane]);

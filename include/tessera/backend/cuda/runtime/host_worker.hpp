@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host code in a lane of a device: the lane hands a task to a thread that is already there and waits for it.
-// Plain C++: whoever keeps to the protocol can stand for the device, as a thread does in the tests.
+// Runs host code in a lane of a device: the lane hands a task to an existing thread and waits for it. Plain
+// C++: anything that follows the protocol can act as the device, as a thread does in the tests.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The first exception of a context's host tasks. Once there is one the others do not run: what they would
-/// work on is not what it should be.
+/// Keeps the first exception of a context's host tasks. After it no further task runs, since its input may be
+/// wrong.
 class HostFailure {
  public:
   void keep(std::exception_ptr thrown) noexcept {
@@ -43,7 +43,7 @@ class HostFailure {
   std::atomic<bool> any_{false};
 };
 
-/// Host code, and the threads it works with. Stays where it is as long as a lane may name it.
+/// Host code and the context whose threads it uses. It must not move while a lane may refer to it.
 struct HostTask {
   void (*work)(Context<Cpu>& host, void* data) = nullptr;
   void* data = nullptr;
@@ -60,15 +60,15 @@ struct HostTask {
   }
 };
 
-/// What a lane and its worker share, in memory that both reach. For each task the lane, in this order:
-///   writes 0 to `done`; writes the task's address to `go`; waits until `done` is 1.
+/// The memory that a lane and its worker share. For each task, the lane does in this order:
+///   write 0 to `done`; write the task's address to `go`; wait until `done` is 1.
 /// The worker, when `go` is not 0: takes the address, writes 0 to `go`, runs the task, writes 1 to `done`.
-/// Each write is seen after all that its writer did before, so the task sees what the lane's earlier work
-/// left, and the lane's later work what the task left.
-/// Nothing counts, so a graph that holds the three operations can be launched however often, and as many
-/// launches ahead as one likes: a lane goes on only after its wait, so one task of it is under way at a time.
-/// The worker's 0 in `go` comes before its 1 in `done`, so never over a later address; the lane's 0 in `done`
-/// comes before its address in `go`, so never over that task's 1, and its wait never sees an older 1.
+/// Each write becomes visible after everything its writer did before. So the task sees the results of the
+/// lane's earlier work, and the lane's later work sees the results of the task. There are no counters, so a
+/// graph with the three operations can be launched any number of times, and any number of launches ahead. A
+/// lane continues only after its wait, so at most one of its tasks runs at a time. The worker clears `go`
+/// before it sets `done`, so it never overwrites a later address. The lane clears `done` before it sets `go`,
+/// so it never overwrites that task's 1, and its wait never sees an older 1.
 struct HostSignal {
   alignas(128) std::atomic<std::uint64_t> go{0};
   alignas(128) std::atomic<std::uint64_t> done{0};
@@ -76,13 +76,13 @@ struct HostSignal {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
 
-/// Runs the tasks of one lane on a thread of its own, which is the first of the threads that they work with.
-/// It sleeps unless tasks are expected. While some are, it looks at `go` without a pause for 5 ms after each
-/// task, then ten times a millisecond: a step that waits for a lost rank, or will never come to its tasks,
-/// costs next to nothing. It calls nothing of CUDA. What was enqueued must have ended before it goes.
+/// Runs the tasks of one lane on its own thread, which is also the first thread of the tasks' context. The
+/// thread sleeps unless tasks are expected. While it expects one, it polls `go` continuously for 5 ms and
+/// then ten times per millisecond, so a step that waits for a lost rank, or never reaches its tasks, costs
+/// almost nothing. It never calls CUDA. All enqueued tasks must have ended before the worker is destroyed.
 class HostWorker {
  public:
-  /// Throws Error(failed) where the system starts no more threads.
+  /// Throws Error(failed) if the system cannot start another thread.
   explicit HostWorker(HostSignal& signal) : signal_(signal) {
     try {
       thread_ = std::thread([this] { serve(); });
@@ -99,8 +99,8 @@ class HostWorker {
     thread_.join();
   }
 
-  /// So many more tasks are about to be enqueued, by calls that may wait for them (CUDA_LAUNCH_BLOCKING).
-  /// They come at any time, or, where that failed, never.
+  /// Announces tasks before the calls that enqueue them, since these may wait for them
+  /// (CUDA_LAUNCH_BLOCKING). The tasks may come at any time, or never if such a call fails.
   void expect(std::uint32_t tasks) noexcept {
     expected_.fetch_add(tasks, std::memory_order_release);
     expected_.notify_one();
@@ -121,7 +121,7 @@ class HostWorker {
     }
   }
 
-  /// The task that the lane hands over; null when the worker ends.
+  /// Waits for the lane's next task. Returns null when the worker is stopped.
   HostTask const* next() noexcept {
     auto const since = Clock::now();
     for (unsigned look = 1; !stop_.load(std::memory_order_acquire); ++look) {
@@ -140,7 +140,7 @@ class HostWorker {
   }
 
   HostSignal& signal_;
-  std::atomic<std::uint32_t> expected_{0};  // tasks, ever; one more at the end
+  std::atomic<std::uint32_t> expected_{0};  // total number of tasks, plus one at the end
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -16,7 +16,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// One stream for each lane, and the current lane. Nothing here waits, except `synchronize`.
+/// One stream for each lane, and the current lane. Only `synchronize` waits.
 class Lanes {
  public:
   explicit Lanes(FirstFailure& failure) : failure_(failure) {}
@@ -28,7 +28,7 @@ class Lanes {
       streams_[lane] = make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
     for (Event& event : joins_) event = make_event();
   }
-  /// Makes the events of so many entries.
+  /// Creates the events of so many entries.
   void reserve(std::size_t entries) {
     while (marks_.size() < entries) marks_.push_back(make_event());
   }

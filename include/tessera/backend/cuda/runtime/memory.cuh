@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of a GPU, and the pinned host memory that it reads and writes while it works.
+// Provides device memory, and the pinned host memory that a GPU reads and writes during steps.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Memory of the current GPU. Mapping waits for the GPU, once, to zero it.
+/// Memory of the current GPU. `map` zeroes it and waits for the GPU.
 struct DeviceMemory {
   static constexpr std::int64_t granularity = std::int64_t{2} << 20;
 
@@ -47,12 +47,12 @@ struct DeviceMemory {
     count(base, -bytes);
     cudaFree(base);
   }
-  /// Bytes of a GPU that are mapped now.
+  /// The number of bytes of a GPU that are mapped now.
   static std::int64_t held(int device) noexcept {
     return device < 0 || device >= most_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
   }
 
-  /// What is free on the current GPU, but for what the libraries take after the arena.
+  /// Free bytes of the current GPU, minus what the libraries allocate after the arena.
   static std::int64_t available() {
     std::size_t free = 0, total = 0;
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -72,9 +72,9 @@ struct DeviceMemory {
   static inline std::array<std::atomic<std::int64_t>, most_devices> held_{};
 };
 
-/// Host memory that the GPU reaches by the same addresses. It begins at a multiple of the granularity, as
-/// files that are read past the kernel's cache want it: CUDA aligns small blocks to 512 bytes, so the block
-/// is larger and its own address lies right before the memory.
+/// Pinned host memory, which has the same addresses on the GPU. It begins at a multiple of the granularity,
+/// as direct file I/O (past the kernel's page cache) requires. CUDA aligns small blocks to only 512 bytes, so
+/// the allocated block is larger, and its address is stored right before the memory.
 struct PinnedMemory {
   static constexpr std::int64_t granularity = disk_block;
 

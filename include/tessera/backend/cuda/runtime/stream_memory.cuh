@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes and waits of a stream on words in memory: the driver's, reached without linking against it.
+// Provides stream operations that write, or wait for, words in memory. They are functions of the driver,
+// looked up at run time instead of linked.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A function of the driver as it was in CUDA 12.0, or null.
+/// Returns the CUDA 12.0 version of a driver function, or null.
 template <class Function>
 Function* driver_function(char const* name) {
   void* found = nullptr;
@@ -26,7 +27,7 @@ Function* driver_function(char const* name) {
   return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
-/// cuStreamBatchMemOp, where the current GPU can use it on words of 64 bits, or null.
+/// Returns cuStreamBatchMemOp if the current GPU supports it on 64-bit words, or null.
 inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
   auto* const current = driver_function<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
   auto* const attribute = driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute");
@@ -38,8 +39,8 @@ inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
   return driver_function<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
 }
 
-/// A lane's part of the protocol (host_worker.hpp), as one node of a graph. A write is fenced against all
-/// that the lane did before.
+/// Enqueues a lane's part of the protocol (host_worker.hpp), which becomes one node of a graph. Each write
+/// becomes visible after everything the lane did before.
 inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream_t lane, HostTask const& task,
                           HostSignal& signal) noexcept {
   auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };

@@ -67,7 +67,7 @@ class Uploads {
   std::size_t next_ = 0;
 };
 
-/// Results of steps that the host reads later, and the time of each step on the device's clock.
+/// Reads results of steps back to the host later, and measures each step on the device's clock.
 class Readbacks {
  public:
   static constexpr std::size_t slots = 2 * info_of(Device::cuda).max_steps_in_flight;
@@ -106,7 +106,7 @@ class Readbacks {
   std::byte const* result(int slot) const noexcept {
     return slots_[static_cast<std::size_t>(slot)].memory.base();
   }
-  /// The time from mark_begin to begin.
+  /// The time from mark_begin to `begin`, in seconds.
   double seconds(int slot) noexcept { return elapsed(at(slot).begun.get(), at(slot).ended); }
   /// The time from the last `begin` of any slot to the one of this slot; for the first step, from mark_begin.
   double interval(int slot) noexcept { return elapsed(at(slot).before, at(slot).ended); }
@@ -139,13 +139,14 @@ inline bool is_host(void const* pointer) {
   return about.type != cudaMemoryTypeDevice;
 }
 
-/// Copies bytes between steps, and waits for the copy. Either side may be host memory. No lane waits for the
-/// default stream, and a copy from memory that is not pinned may still run when cudaMemcpy returns.
+/// Copies bytes between steps, and waits for the copy. Either side may be host memory. Synchronizes the
+/// default stream, since no lane waits for it and a copy from pageable memory may still run when cudaMemcpy
+/// returns.
 inline void copy_and_wait(void* to, void const* from, std::size_t bytes) {
   require(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
   require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
-/// Sets bytes to zero between steps, and waits until they are.
+/// Sets bytes to zero between steps, and waits for completion.
 inline void clear_and_wait(void* to, std::size_t bytes) {
   if (is_host(to))
     std::memset(to, 0, bytes);
@@ -171,13 +172,13 @@ class StateCopies {
   void mark_end() noexcept {
     failure_.check(cudaEventRecord(ended_.get(), stream_.get()), "cudaEventRecord");
   }
-  /// Whether the copies before the last mark have ended. Any thread may call it with the device current.
+  /// Whether the copies before the last mark have ended. Any thread may call it if the device is current.
   bool ended() const {
     cudaError_t const status = cudaEventQuery(ended_.get());
     if (status != cudaErrorNotReady) require(status, "a copy of state");
     return status != cudaErrorNotReady;
   }
-  /// Makes a stream wait for them, in each launch if the stream is captured.
+  /// Makes a stream wait for the copies; if the stream is captured, at each launch of the graph.
   void await(cudaStream_t stream, bool captured) noexcept {
     failure_.check(cudaStreamWaitEvent(stream, ended_.get(), captured ? cudaEventWaitExternal : 0),
                    "cudaStreamWaitEvent");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between a program and its GPU, as a sentence. For any compiler: select_device asks CUDA.
+// Explains in one sentence why a GPU cannot be used. Compiles without CUDA; select_device queries the GPU.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// What CUDA says of a program and the GPU that it asked for. Versions are as CUDA writes them, 13000 for
-/// 13.0, and capabilities like 90 for 9.0.
+/// CUDA's report about a program and its GPU. Versions are encoded as in CUDA, 13000 for 13.0, and
+/// capabilities as 90 for 9.0.
 struct DeviceAnswers {
-  int runtime = 0;                     ///< what the program was compiled with
-  int driver = 0;                      ///< the newest that the driver serves; 0 without a driver
-  std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES, where it is set
-  std::string failure;                 ///< why GPUs could not be counted, unless it is that there are none
-  int count = 0;                       ///< GPUs that the program may use
-  int device = 0;                      ///< the one that it asked for; what follows is of that one
+  int runtime = 0;                     ///< the CUDA version that the program was compiled with
+  int driver = 0;                      ///< the driver's newest CUDA version; 0 without a driver
+  std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES, if set
+  std::string failure;                 ///< why counting GPUs failed; empty if there just are none
+  int count = 0;                       ///< the number of GPUs that the program may use
+  int device = 0;                      ///< the requested GPU; the members below describe it
   std::string name;
   int capability = 0;
-  bool has_code = true;       ///< the program has code that runs there
-  std::vector<int> compiled;  ///< the capabilities that it was compiled for
+  bool has_code = true;       ///< whether the program has code that runs on it
+  std::vector<int> compiled;  ///< the capabilities that the program was compiled for
 };
 
 namespace detail {
@@ -37,7 +37,7 @@ inline std::string capability_text(int capability) {
 
 }  // namespace detail
 
-/// Why the GPU cannot be used, and the way out; nothing when it can.
+/// Returns why the GPU cannot be used and what to do about it, or nothing if it can be used.
 inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
   using detail::capability_text;
   using detail::version_text;
