@@ -48,7 +48,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
         INFO(cases[index].text());
         CHECK(device.now(index) == mine[index]);
         Buffers host(cases[index], comm.rank(), comm.world(), 7 + static_cast<unsigned>(index));
-        perform(transport, cases[index], host.send.data(), host.recv.data(), way);
+        perform(transport, cases[index], host.send.data(), host.recv.data(), peers);
         CHECK(host == mine[index]);
       }
     }
