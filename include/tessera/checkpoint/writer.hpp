@@ -171,7 +171,8 @@ class CheckpointWriter {
         beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
         staging_(state.staging()) {}
 
-  /// Throws Error(failed) with path and reason, the same on all ranks, after removing what was written.
+  /// Throws Error(failed) with path and reason, the same on all ranks, after removing what was written. If a
+  /// rank is lost (PeerLost), the folder whose name ends with .partial stays; the next save removes it.
   void run() {
     beat_ = [this] { transport_.heartbeat(); };
     begin();

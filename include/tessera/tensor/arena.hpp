@@ -79,7 +79,7 @@ class Arena {
   std::int64_t high_water_ = 0;
 };
 
-/// Host memory whose pages are allocated on first use, as huge pages if the system offers them.
+/// Host memory whose pages are allocated on first use. From 4 MiB on it requests huge pages.
 struct HostMemory {
   static constexpr std::int64_t granularity = 4096;
 

@@ -185,7 +185,8 @@ __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S c
 }
 
 struct CrossEntropy {
-  /// Reads and writes memory once for rows of up to 226 KiB; the rest of longer rows is read twice.
+  /// Reads and writes memory once for rows that fit into the shared memory of a block (226 KiB on
+  /// Hopper); the rest of longer rows is read twice.
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T, Cuda> logits, std::int64_t vocabulary,
                       Tensor<std::int32_t const, Cuda> targets, Tensor<compute_t<T>, Cuda> losses,
