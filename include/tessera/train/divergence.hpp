@@ -141,12 +141,12 @@ class StepTrace {
 
   std::mutex mutex_;
   std::map<Block, std::vector<double>> blocks_;
-  struct Lies {
+  struct FlatName {
     int group;
     UnitSpec unit;
     UnitLayout layout;
   };
-  std::vector<Lies> flats_;  // by the flat group's number
+  std::vector<FlatName> flats_;  // by the flat group's number
   std::string copies_differ_;
 };
 

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sources that the programs share and that CMake writes: tessera_embedded_files, the times of machines and the published
-# comparisons as strings; tessera_build_facts, the commit and the compiler's flags, which change most often.
+# The sources that all programs share: tessera_shared_sources; and two that CMake writes: tessera_embedded_files, the times
+# of machines and the published comparisons as strings, and tessera_build_facts, the commit and the compiler's flags, which
+# change most often.
 include_guard(DIRECTORY)
+
+set(tessera_shared_sources "")
+foreach(folder cli config machine prediction results trace workload)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/programs/${folder}/*.cpp")
+  list(APPEND tessera_shared_sources ${sources})
+endforeach()
 
 # The commit and the flags that results name. A checkout without git has no hash.
 set(tessera_build_facts "${PROJECT_BINARY_DIR}/generated/build_facts.cpp")
