@@ -17,7 +17,7 @@
 #include "tessera/backend/cuda/runtime/context.cuh"
 
 #include "device/skip.hpp"
-#include "unit/reference.hpp"
+#include "operators/reference.hpp"
 
 namespace test {
 
@@ -54,23 +54,27 @@ struct Gpu {
   Context<Cuda> context;
 };
 
-/// A device copy of an array.
+/// A device copy of an array that starts `offset` elements after an aligned address.
 template <class T>
 class OnGpu {
  public:
-  explicit OnGpu(reference::Array<T> const& from)
-      : shape_(from.shape), memory_(from.values.size() * sizeof(T)) {
-    cuda::require(cudaMemcpy(memory_.data(), from.values.data(), from.values.size() * sizeof(T),
-                             cudaMemcpyHostToDevice),
-                  "cudaMemcpy");
-    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // lanes ignore the default stream
+  explicit OnGpu(reference::Array<T> const& from, std::int64_t offset = 0)
+      : shape_(from.shape),
+        offset_(offset),
+        memory_(sizeof(T) * (from.values.size() + static_cast<std::size_t>(offset))) {
+    cuda::require(
+        cudaMemcpy(view().data(), from.values.data(), from.values.size() * sizeof(T), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // streams ignore the default stream
   }
-  Tensor<T, Cuda> view() { return {reinterpret_cast<T*>(memory_.data()), shape_}; }
-  Tensor<T const, Cuda> cview() const { return {reinterpret_cast<T const*>(memory_.data()), shape_}; }
+  Tensor<T, Cuda> view() { return {reinterpret_cast<T*>(memory_.data()) + offset_, shape_}; }
+  Tensor<T const, Cuda> cview() const {
+    return {reinterpret_cast<T const*>(memory_.data()) + offset_, shape_};
+  }
   /// The current values. Wait for pending work first.
   reference::Array<T> back() const {
     reference::Array<T> result(shape_);
-    cuda::require(cudaMemcpy(result.values.data(), memory_.data(), result.values.size() * sizeof(T),
+    cuda::require(cudaMemcpy(result.values.data(), cview().data(), result.values.size() * sizeof(T),
                              cudaMemcpyDeviceToHost),
                   "cudaMemcpy");
     return result;
@@ -78,6 +82,7 @@ class OnGpu {
 
  private:
   Shape shape_;
+  std::int64_t offset_;
   DeviceBytes memory_;
 };
 
@@ -93,54 +98,6 @@ double distance(reference::Array<T> const& got, std::vector<U> const& want, doub
   return worst;
 }
 
-/// Tells whether the rows of `partials` (blocks, N) add up to the column sums of `of` (..., N), within the
-/// rounding of sums in S.
-template <class S, class T>
-bool adds_up(reference::Array<S> const& partials, reference::Array<T> const& of) {
-  auto const columns = static_cast<std::size_t>(of.shape.columns());
-  std::vector<double> sums(columns, 0.0), sizes(columns, 0.0);
-  for (std::size_t i = 0; i < of.values.size(); ++i) {
-    double const value = of[static_cast<std::int64_t>(i)];
-    sums[i % columns] += value;
-    sizes[i % columns] += std::fabs(value);
-  }
-  for (std::size_t i = 0; i < partials.values.size(); ++i)
-    sums[i % columns] -= static_cast<double>(partials.values[i]);
-  double const most = 16 * static_cast<double>(std::numeric_limits<S>::epsilon());
-  for (std::size_t i = 0; i < columns; ++i)
-    if (!(std::fabs(sums[i]) <= most * (1 + sizes[i]))) return false;
-  return true;
-}
-
-/// The value that results hold before they are written.
-template <class T>
-reference::Array<T> poison(Shape const& shape) {
-  return reference::Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
-
-/// A device copy that starts `offset` elements after an aligned address.
-template <class T>
-class Shifted {
- public:
-  Shifted(reference::Array<T> const& values, std::int64_t offset)
-      : shape_(values.shape), offset_(offset), memory_(padded(values, offset)) {}
-  Tensor<T, Cuda> view() { return {memory_.view().data() + offset_, shape_}; }
-  reference::Array<T> back() const {
-    reference::Array<T> const all = memory_.back();
-    reference::Array<T> result(shape_);
-    result.values.assign(all.values.begin() + offset_, all.values.end());
-    return result;
-  }
-
- private:
-  static reference::Array<T> padded(reference::Array<T> const& values, std::int64_t offset) {
-    reference::Array<T> all({values.shape.elements() + offset});
-    std::copy(values.values.begin(), values.values.end(), all.values.begin() + offset);
-    return all;
-  }
-  Shape shape_;
-  std::int64_t offset_;
-  OnGpu<T> memory_;
-};
+using reference::poison;
 
 }  // namespace test

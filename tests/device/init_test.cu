@@ -9,7 +9,7 @@
 #include "tessera/nn/init.cuh"
 
 #include "device/device.hpp"
-#include "unit/reference.hpp"
+#include "operators/reference.hpp"
 
 using namespace tessera;
 using reference::Array;
@@ -22,7 +22,7 @@ TEST_CASE_TEMPLATE("on a GPU, initial weights have the host's bits", T, float, d
   TESSERA_NEEDS_GPU();
   Gpu gpu;
   for (Init const init : {Init::normal(0.02), Init::uniform(0.5), Init::ones(), Init::zeros()})
-    for (std::int64_t const first : {0, 1, 2, 3, 5, 64, 1 << 20})
+    for (std::int64_t const first : {0ll, 1ll, 2ll, 3ll, 5ll, 64ll, 1ll << 20, (1ll << 35) + 13})
       for (std::int64_t const count : {1, 3, 4, 1000, 300001}) {
         CAPTURE(static_cast<int>(init.kind));
         CAPTURE(first);

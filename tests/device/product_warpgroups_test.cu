@@ -14,7 +14,7 @@
 #include "tessera/ops/linear.hpp"
 
 #include "device/device.hpp"
-#include "unit/reference.hpp"
+#include "operators/reference.hpp"
 
 using namespace tessera;
 using cuda::ProductEnd;

@@ -16,14 +16,13 @@
 #include "tessera/backend/cuda/products/linear.cuh"
 
 #include "device/device.hpp"
-#include "unit/reference.hpp"
+#include "operators/reference.hpp"
 
 using namespace tessera;
 using reference::Array;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
-using test::Shifted;
 
 namespace {
 
@@ -186,7 +185,7 @@ TEST_CASE("on a GPU, products of values that are not aligned are as exact") {
     INFO(std::string(name_of(format.product)));
     Gpu gpu(1 << 16, {.product = format.product});
     for (std::int64_t const offset : {1, 2, 3}) {
-      Shifted<float> ga(a, offset), gb(b, offset), y(poison<float>({m, n}), offset);
+      OnGpu<float> ga(a, offset), gb(b, offset), y(poison<float>({m, n}), offset);
       cuda::run_product(gpu.context, cuda::Product<float>{.rows = m,
                                                           .columns = n,
                                                           .depth = k,
@@ -406,7 +405,7 @@ TEST_CASE("on a GPU, products by pieces without room for them are refused") {
   OnGpu<float> a(values), b(values), y(values);
   cuda::run_product(context, product_of({8, 8, 8}, a, false, b, false, y));
   context.synchronize();
-  CHECK_THROWS_WITH_AS(context.raise(), doctest::Contains("whose workspace has no room for them"), Error);
+  CHECK_THROWS_WITH_AS(context.raise(), doctest::Contains("the workspace is too small"), Error);
 }
 
 TEST_CASE("on a GPU, fp32 asks for fp32 alone") {

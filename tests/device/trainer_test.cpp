@@ -391,7 +391,7 @@ TEST_CASE("a trainer may go while its steps are under way") {
             make_trainer(any_model(tiny), on_gpu("fp32", capture, "cpu_optimizer"), comm, options_of(run));
         for (int step = 0; step < 3; ++step) unread.emplace(trainer->step(batch_of(run, step)));
       }
-      CHECK_THROWS_WITH_AS(unread->get(), doctest::Contains("after its trainer had gone"), Error);
+      CHECK_THROWS_WITH_AS(unread->get(), doctest::Contains("after its trainer was destroyed"), Error);
     }
 }
 

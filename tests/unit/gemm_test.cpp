@@ -14,7 +14,7 @@
 
 #include <doctest/doctest.h>
 
-#include "reference.hpp"
+#include "operators/reference.hpp"
 
 using namespace tessera;
 using reference::Array;

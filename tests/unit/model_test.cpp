@@ -11,8 +11,8 @@
 #include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/layout.hpp"
 
+#include "operators/reference.hpp"
 #include "support/tied_model.hpp"
-#include "unit/reference.hpp"
 
 namespace {
 

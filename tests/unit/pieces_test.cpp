@@ -18,7 +18,7 @@
 #include "tessera/backend/cuda/runtime/budget.hpp"
 #include "tessera/core/philox.hpp"
 
-#include "unit/reference.hpp"
+#include "operators/reference.hpp"
 
 using namespace tessera;
 

@@ -34,11 +34,13 @@ EIGEN_STRONG_INLINE Packet<S> gelu(Packet<S> x) {
   return x * detail::gelu_sigmoid(x);
 }
 
-/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2).
+/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2). x^2 is capped, since
+/// s (1 - s) vanishes long before 2u' would become infinite. For an infinite x the result is NaN.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> gelu_derivative(Packet<S> x) {
   Packet<S> const s = detail::gelu_sigmoid(x);
-  Packet<S> const slope = fma(x * x, Packet<S>(S(3) * detail::gelu_twice_root<S> * detail::gelu_cubic<S>),
+  Packet<S> const slope = fma(min(x * x, Packet<S>(S(10000))),
+                              Packet<S>(S(3) * detail::gelu_twice_root<S> * detail::gelu_cubic<S>),
                               Packet<S>(detail::gelu_twice_root<S>));
   Packet<S> const rest = s * (Packet<S>(S(1)) - s);
   return fma(x * slope, rest, s);

@@ -22,7 +22,8 @@ template <class S, class T>
 S log_sum_exp(T const* row, std::int64_t n) {
   constexpr std::int64_t block = 2048;
   S const lowest = -std::numeric_limits<S>::infinity();
-  S top = lowest, total = S(0);
+  // A finite start, since a block of -infinity alone would otherwise subtract infinity from itself.
+  S top = std::numeric_limits<S>::lowest(), total = S(0);
   for (std::int64_t begin = 0; begin < n; begin += block) {
     std::int64_t const end = std::min(begin + block, n);
     Packet<S> most(lowest);

@@ -31,6 +31,7 @@ struct Tiling {
   /// Chooses the tiling with the least padding and packing among those with equal tiles that fit. Prefers at
   /// least eight tiles if C is big enough.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
+    if (m == 0 || n == 0) return;  // no tiles
     std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
     std::int64_t const wanted = m * n < 8 * small_tile ? 1 : 8;
     double best = std::numeric_limits<double>::infinity();

@@ -117,10 +117,14 @@ EIGEN_STRONG_INLINE Packet<S> abs(Packet<S> x) {
   return Packet<S>(Eigen::internal::pabs(x.raw), 0);
 }
 
-/// The larger value. The result for NaN operands is unspecified.
+/// The larger and the smaller value. The results for NaN operands are unspecified.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> max(Packet<S> a, Packet<S> b) {
   return Packet<S>(Eigen::internal::pmax(a.raw, b.raw), 0);
+}
+template <class S>
+EIGEN_STRONG_INLINE Packet<S> min(Packet<S> a, Packet<S> b) {
+  return Packet<S>(Eigen::internal::pmin(a.raw, b.raw), 0);
 }
 
 /// 0 where |x| < bound, x elsewhere; NaN stays NaN.

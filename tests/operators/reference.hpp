@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -63,22 +64,35 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   return result;
 }
 
-/// The largest |got - want| / (floor + |want|).
+/// The largest |got - want| / (floor + |want|) with one floor for all values or one for each; NaN if a result
+/// is NaN and should not be, infinite if the numbers of values differ.
 template <class T>
-double error(Array<T> const& got, std::vector<double> const& want, double floor = 1.0) {
+double error(Array<T> const& got, std::vector<double> const& want, std::vector<double> const& floors) {
+  if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
     double const difference =
-        std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floor + std::fabs(want[i]));
+        std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floors[i] + std::fabs(want[i]));
     if (!(difference <= worst)) worst = difference;
     if (std::isnan(worst)) return worst;  // all comparisons with it fail
   }
   return worst;
 }
+template <class T>
+double error(Array<T> const& got, std::vector<double> const& want, double floor = 1.0) {
+  return error(got, want, std::vector<double>(want.size(), floor));
+}
+
+/// A value for results that an operation must overwrite.
+template <class T>
+Array<T> poison(Shape const& shape) {
+  return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
+}
 
 template <class T>
 bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 /// op(a) op(b) by three loops.
@@ -93,6 +107,28 @@ std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const
         c[static_cast<std::size_t>(i * n + j)] += left * (b_transposed ? b[j * depth + k] : b[k * n + j]);
     }
   return c;
+}
+
+/// How far the rows of `partials` (blocks, N) are from adding up to the column sums of `of` (..., N): the
+/// largest error of a column, in units of the epsilon of S times 1 + the sum of its absolute values.
+template <class S, class T>
+double sum_error(Array<S> const& partials, Array<T> const& of) {
+  auto const columns = static_cast<std::size_t>(of.shape.columns());
+  std::vector<long double> sums(columns, 0.0L), sizes(columns, 1.0L);
+  for (std::size_t i = 0; i < of.values.size(); ++i) {
+    long double const value = static_cast<long double>(of[static_cast<std::int64_t>(i)]);
+    sums[i % columns] += value;
+    sizes[i % columns] += std::fabs(value);
+  }
+  for (std::size_t i = 0; i < partials.values.size(); ++i)
+    sums[i % columns] -= static_cast<long double>(partials.values[i]);
+  double worst = 0;
+  for (std::size_t i = 0; i < columns; ++i) {
+    double const error = static_cast<double>(std::fabs(sums[i]) / sizes[i]);
+    if (!(error <= worst)) worst = error;
+    if (std::isnan(worst)) return worst;  // all comparisons with it fail
+  }
+  return worst / static_cast<double>(std::numeric_limits<S>::epsilon());
 }
 
 inline double gelu(double x) {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests operators on memory that only GPUs have: pinned host memory, and arrays of more than 2^31 elements.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <limits>
+
+#include <doctest/doctest.h>
+
+#include "tessera/backend/cuda/kernels/cross_entropy.cuh"
+#include "tessera/backend/cuda/kernels/elementwise.cuh"
+#include "tessera/ops/convert.hpp"
+#include "tessera/ops/cross_entropy.hpp"
+#include "tessera/ops/norm.hpp"
+
+#include "device/device.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::poison;
+using test::DeviceBytes;
+using test::Gpu;
+using test::OnGpu;
+
+namespace {
+
+/// Tells whether the GPU has so many free bytes; says so if not.
+bool has_free(std::size_t bytes) {
+  std::size_t unused = 0, total = 0;
+  cuda::require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
+  if (unused < bytes) MESSAGE("skipped: the GPU has too little free memory");
+  return unused >= bytes;
+}
+
+}  // namespace
+
+TEST_CASE("GPU: copy reaches pinned host memory in both directions") {
+  TESSERA_NEEDS_GPU();
+  Gpu gpu;
+  std::int64_t const n = 5003;
+  Array<float> values = reference::random<float>({n}, 1);
+  Arena<cuda::PinnedMemory> pinned(2 * n * static_cast<std::int64_t>(sizeof(float)));
+  float* const first = reinterpret_cast<float*>(pinned.base());
+  std::memcpy(first, values.values.data(), static_cast<std::size_t>(n) * sizeof(float));
+  OnGpu<float> device(poison<float>({n}));
+  ops::copy(gpu.context, Tensor<float const, Cuda>{first, {n}}, device.view());
+  ops::copy(gpu.context, device.cview(), Tensor<float, Cuda>{first + n, {n}});
+  gpu.finish();
+  CHECK(reference::same_bits(device.back().values, values.values));
+  CHECK(std::memcmp(first + n, first, static_cast<std::size_t>(n) * sizeof(float)) == 0);
+}
+
+TEST_CASE("GPU: elementwise operations reach elements beyond the 2^31st") {
+  TESSERA_NEEDS_GPU();
+  if (!has_free(std::size_t{12} << 30)) return;
+  std::int64_t const n = (std::int64_t{1} << 31) + 4096 + 7, blocks = (n + 4095) / 4096;
+  Gpu gpu;
+  DeviceBytes memory(static_cast<std::size_t>(n) * 2), copy(static_cast<std::size_t>(n) * 2);
+  Tensor<tessera::half, Cuda> const values{reinterpret_cast<tessera::half*>(memory.data()), {n}};
+  Tensor<bfloat16, Cuda> const converted{reinterpret_cast<bfloat16*>(copy.data()), {n}};
+  OnGpu<float> partials(Array<float>({blocks}));
+  OnGpu<std::int64_t> index(Array<std::int64_t>({1}, 77));
+  ops::fill(gpu.context, values, 1.0f);
+  ops::fill(gpu.context, Tensor<tessera::half, Cuda>{values.data() + n - 3, {1}},
+            std::numeric_limits<float>::infinity());
+  ops::norm_partials(gpu.context, values, partials.view());
+  ops::convert(gpu.context, values, converted);
+  ops::first_non_finite(gpu.context, converted, index.view().data());
+  gpu.finish();
+  CHECK(index.back().values[0] == n - 3);
+  Array<float> const sums = partials.back();
+  CHECK(sums[0] == 4096.0);
+  CHECK(sums[blocks - 2] == 4096.0);
+  CHECK(std::isinf(sums[blocks - 1]));
+}
+
+TEST_CASE("GPU: cross entropy reaches logits beyond the 2^31st") {
+  TESSERA_NEEDS_GPU();
+  if (!has_free(std::size_t{8} << 30)) return;
+  std::int64_t const n = 50257, rows = (std::int64_t{1} << 31) / n + 3;
+  Gpu gpu;
+  DeviceBytes memory(static_cast<std::size_t>(rows * n) * sizeof(bfloat16));
+  cuda::require(cudaMemset(memory.data(), 0, memory.span().size()), "cudaMemset");
+  bfloat16* const logits = reinterpret_cast<bfloat16*>(memory.data());
+  OnGpu<std::int32_t> targets(Array<std::int32_t>({rows}, 50256));
+  OnGpu<float> losses(poison<float>({rows})), scale(Array<float>({1}, 64.0f));
+  ops::cross_entropy(gpu.context, Tensor<bfloat16, Cuda>{logits, {rows, n}}, targets.cview(), losses.view(),
+                     true, scale.cview().data());
+  gpu.finish();
+  Array<float> const got = losses.back();
+  double worst = 0;
+  for (std::int64_t row = 0; row < rows; ++row)
+    worst = std::max(worst, std::fabs(got[row] - std::log(static_cast<double>(n))));
+  CHECK(worst < 1e-4);
+  bfloat16 last[2];
+  cuda::require(cudaMemcpy(last, logits + rows * n - 2, sizeof last, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  CHECK(static_cast<float>(last[0]) == doctest::Approx(64.0 / 50257).epsilon(0.01));
+  CHECK(static_cast<float>(last[1]) == -64.0f);
+}

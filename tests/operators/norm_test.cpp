@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests sums of squares by block, to the bit, and the search for a value that is not finite.
+#include "tessera/ops/norm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "operators/place.hpp"
+
+using namespace tessera;
+using reference::Array;
+using reference::poison;
+using reference::same_bits;
+using test::Machine;
+using test::OnPlace;
+using test::part;
+
+namespace {
+
+constexpr float not_finite[] = {std::numeric_limits<float>::quiet_NaN(),
+                                std::numeric_limits<float>::infinity()};
+
+/// The sum of squares of values [begin, end) in the documented order: 16 running sums by index, then halves
+/// added.
+template <class T>
+compute_t<T> sum_of_squares(Array<T> const& values, std::int64_t begin, std::int64_t end) {
+  using S = compute_t<T>;
+  S sums[16] = {};
+  for (std::int64_t i = begin; i < end; ++i) {
+    S const value = static_cast<S>(values.values[static_cast<std::size_t>(i)]);
+    S& sum = sums[(i - begin) % 16];
+    sum = std::fma(value, value, sum);
+  }
+  for (int half_lanes = 8; half_lanes > 0; half_lanes /= 2)
+    for (int lane = 0; lane < half_lanes; ++lane) sums[lane] += sums[lane + half_lanes];
+  return sums[0];
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("norm partials sum squares by blocks of 4096 in the documented order", T, TESSERA_DTYPES) {
+  TESSERA_NEEDS_PLACE();
+  using S = compute_t<T>;
+  Machine machine;
+  for (std::int64_t const n : test::lengths) {
+    std::int64_t const blocks = (n + 4095) / 4096;
+    Array<T> const values = reference::random<T>({n + 1}, static_cast<std::uint32_t>(n), 3.0);
+    for (std::int64_t const offset : {0, 1}) {
+      CAPTURE(n);
+      CAPTURE(offset);
+      Array<S> want({blocks});
+      Array<float> want_rounded({blocks});
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        want.at(block) =
+            sum_of_squares(values, offset + block * 4096, offset + std::min(n, (block + 1) * 4096));
+        want_rounded.at(block) = static_cast<float>(want.at(block));
+      }
+      OnPlace<T> from(values);
+      OnPlace<S> got(poison<S>({blocks}));
+      OnPlace<float> rounded(poison<float>({blocks}));
+      ops::norm_partials(machine.context, part(from.view(), offset, n), got.view());
+      ops::norm_partials(machine.context, part(from.view(), offset, n), rounded.view());
+      machine.finish();
+      CHECK(same_bits(got.back().values, want.values));
+      CHECK(same_bits(rounded.back().values, want_rounded.values));
+      if (n == 0) continue;
+      for (float const broken : not_finite)
+        for (std::int64_t const where : {std::int64_t{0}, n - 1}) {
+          Array<T> copy = values;
+          copy.at(offset + where) = T(broken);
+          OnPlace<T> broken_values(copy);
+          ops::norm_partials(machine.context, part(broken_values.view(), offset, n), got.view());
+          machine.finish();
+          CHECK(!std::isfinite(got.back()[where / 4096]));
+        }
+    }
+  }
+}
+
+TEST_CASE_TEMPLATE(
+    "norm partials note the first value that is not finite, of the unit that backward met first", T,
+    TESSERA_DTYPES) {
+  TESSERA_NEEDS_PLACE();
+  Machine machine;
+  std::int64_t const n = 40 * 4096 + 17, begin = 1000;
+  double const infinity = std::numeric_limits<double>::infinity();
+  Array<T> const finite = reference::random<T>({n}, 5, 3.0);
+  using Noted = std::pair<std::int64_t, std::int64_t>;  // unit and element
+  auto const noted = [&](std::vector<std::int64_t> const& where, double value, BadElement before) {
+    Array<T> values = finite;
+    for (std::int64_t const i : where) values.at(i) = static_cast<T>(value);
+    OnPlace<T> from(values);
+    OnPlace<float> partials(poison<float>({41}));
+    OnPlace<BadElement> bad(Array<BadElement>({1}, before));
+    ops::norm_partials(machine.context, from.view(), partials.view(), {bad.view().data(), 3, begin});
+    machine.finish();
+    BadElement const after = bad.back().values[0];
+    return Noted(after.unit, after.element);
+  };
+  CHECK(noted({}, 0, {}) == Noted(-1, -1));
+  CHECK(noted({n - 1}, infinity, {}) == Noted(3, begin + n - 1));
+  CHECK(noted({8191, 4096, 4100, 100000, n - 1}, infinity, {}) == Noted(3, begin + 4096));
+  CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));  // unit 3 comes first in backward
+  CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
+  std::vector<std::int64_t> all;
+  for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
+  CHECK(noted(all, infinity, {}) == Noted(3, begin + 5));
+  // Squares that overflow, in the type of the sums or only when stored: the first value of the block.
+  if constexpr (!std::is_same_v<T, tessera::half>) CHECK(noted({4100}, 1e25, {}) == Noted(3, begin + 4096));
+}
+
+TEST_CASE_TEMPLATE("the first value that is not finite is found", T, TESSERA_DTYPES) {
+  TESSERA_NEEDS_PLACE();
+  Machine machine;
+  OnPlace<std::int64_t> index(Array<std::int64_t>({1}, 77));
+  auto const found = [&](Array<T> const& values, std::int64_t offset = 0) {
+    OnPlace<T> from(values);
+    ops::first_non_finite(machine.context, part(from.view(), offset, values.shape.elements() - offset),
+                          index.view().data());
+    machine.finish();
+    return index.back().values[0];
+  };
+  for (std::int64_t const n : test::lengths) {
+    CAPTURE(n);
+    Array<T> const values = reference::random<T>({n}, 1, 60000.0);
+    CHECK(found(values) == -1);
+    if (n == 0) continue;
+    for (std::int64_t const where : {std::int64_t{0}, n / 3, n / 2, n - 1}) {
+      Array<T> broken = values;
+      broken.at(where) = T(where % 2 ? not_finite[0] : -not_finite[1]);
+      CHECK(found(broken) == where);
+      if (where > 0) CHECK(found(broken, 1) == where - 1);
+      broken.at(n - 1) = T(not_finite[1]);
+      CHECK(found(broken) == where);
+    }
+  }
+  CHECK(found(Array<T>({200003}, T(not_finite[0]))) == 0);
+}

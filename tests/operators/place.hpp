@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Provides the place that this build tests operators on: a GPU under nvcc, the CPU otherwise. The tests of
+// this folder are compiled for both.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#ifdef __CUDACC__
+#include "tessera/backend/cuda/attention/attention.cuh"
+#include "tessera/backend/cuda/kernels/cross_entropy.cuh"
+#include "tessera/backend/cuda/kernels/elementwise.cuh"
+#include "tessera/backend/cuda/kernels/embedding.cuh"
+#include "tessera/backend/cuda/kernels/layer_norm.cuh"
+#include "tessera/backend/cuda/kernels/rotary.cuh"
+#include "tessera/backend/cuda/kernels/swiglu.cuh"
+#include "tessera/backend/cuda/products/linear.cuh"
+#include "tessera/optim/adamw.cuh"
+
+#include "device/device.hpp"
+#endif
+
+#include "operators/reference.hpp"
+
+namespace test {
+
+using namespace tessera;
+
+#ifdef __CUDACC__
+using Place = Cuda;
+using Machine = Gpu;
+template <class T>
+using OnPlace = OnGpu<T>;
+
+/// Runs `work(machine)` three times and tells whether each result has the bits of the first.
+template <class F>
+bool same_bits_every_time(F const& work) {
+  Machine machine;
+  auto const first = work(machine);
+  return reference::same_bits(first, work(machine)) && reference::same_bits(first, work(machine));
+}
+#else
+using Place = Cpu;
+
+/// A CPU context with its workspace.
+struct Machine : reference::Machine {
+  explicit Machine(int threads = 2) : reference::Machine(threads) {}
+  void finish() {}  // operations on the CPU have finished when they return
+};
+
+/// A copy of an array that starts `offset` elements after an aligned address.
+template <class T>
+class OnPlace {
+ public:
+  explicit OnPlace(reference::Array<T> const& from, std::int64_t offset = 0)
+      : shape_(from.shape), offset_(offset), memory_(from.values) {
+    memory_.insert(memory_.begin(), static_cast<std::size_t>(offset), T());
+  }
+  Tensor<T> view() { return {memory_.data() + offset_, shape_}; }
+  Tensor<T const> cview() const { return {memory_.data() + offset_, shape_}; }
+  reference::Array<T> back() const {
+    reference::Array<T> result(shape_);
+    std::copy(memory_.begin() + offset_, memory_.end(), result.values.begin());
+    return result;
+  }
+
+ private:
+  Shape shape_;
+  std::int64_t offset_;
+  std::vector<T> memory_;
+};
+
+/// Runs `work(machine)` with 1, 2 and 3 threads and tells whether each result has the bits of the first.
+template <class F>
+bool same_bits_every_time(F const& work) {
+  Machine one(1), two(2), three(3);
+  auto const first = work(one);
+  return reference::same_bits(first, work(two)) && reference::same_bits(first, work(three)) &&
+         reference::same_bits(first, work(three));
+}
+#endif
+
+/// Tells whether this build tests a GPU, for sizes that only a GPU's kernels distinguish.
+inline constexpr bool on_gpu = std::is_same_v<Place, Cuda>;
+
+/// Lengths of flat arrays: around packs of values, around blocks of 4096, and over several thread blocks.
+inline constexpr std::int64_t lengths[] = {0, 1, 3, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003};
+
+/// The elements [begin, begin + count) of a tensor. Begins that are odd are not aligned for vector accesses.
+template <class T>
+Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t count) {
+  return {of.data() + begin, {count}};
+}
+
+}  // namespace test
+
+/// The first line of every case: skips it on a machine without the place.
+#ifdef __CUDACC__
+#define TESSERA_NEEDS_PLACE() TESSERA_NEEDS_GPU()
+#else
+#define TESSERA_NEEDS_PLACE() static_cast<void>(0)
+#endif
+
+/// The dtypes of TEST_CASE_TEMPLATE. `half` needs its namespace: CUDA has one of its own.
+#define TESSERA_DTYPES float, double, tessera::half, tessera::bfloat16
