@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch eager beside `train`, the same step on the same machine in the same run. No build or test needs it.
+"""Compares `train` with PyTorch eager: the same step on the same machine in one run. No build or test uses this script.
 
     python benchmarks/against_torch.py --train build/cpu/bin/train
 
-For each shape it alternates runs of both systems, one rank and --threads threads each, and prints the median step, its
-spread over the runs, and the ratio. The PyTorch model is written tightly: fused attention and AdamW, no dropout, tied
-head; gradients are clipped on both sides. PyTorch's bf16 is autocast over fp32 weights.
+For each shape, runs of both systems alternate, each with one rank and --threads threads. The script prints tokens/s as
+median and range over the runs, and the ratios. The PyTorch model has fused attention, fused AdamW, no dropout and a tied
+head. Both sides clip gradients. PyTorch's bf16 is autocast over fp32 weights.
 """
 import argparse
 import json

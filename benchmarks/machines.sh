@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Times of GPUs that are not at hand, from those of one that was measured: benchmarks/machines.sh [--check] [FOLDER]
-# FOLDER (examples/machines) holds h200.json, which info --measure wrote on one; a file for each GPU of the table below is
-# written beside it, or with --check compared with what is there.
+# Estimates the times of other GPUs from a measured H200: benchmarks/machines.sh [--check] [FOLDER]
+# FOLDER (default examples/machines) contains h200.json, written by info --measure on an H200. The script writes one file into
+# FOLDER for each GPU of the table below. With --check it compares the existing files with its result instead.
 #
 # An entry of the measured file took T seconds for its bytes and FLOPs. At the data sheet's rates of the H200 they take
-# m + f seconds, at those of the other GPU m' + f'. As much of T as four times m + f is the GPU's work and becomes
-# longer by (m' + f') / (m + f); what is beyond that are launches and waiting, and stays. Copies to and from the host
-# count by the link alone; what the host computes stays, so the file is of the H200's host.
-# Nothing else is in it: not a power limit that holds clocks down, not caches, not kernels that exist for Hopper alone.
+# m + f seconds, at the rates of the other GPU m' + f'. The part of T up to four times m + f counts as work of the GPU and is
+# scaled by (m' + f') / (m + f). The rest is launches and waiting, and is not scaled. Copies to and from the host are scaled
+# by the rate of the link. Work of the host is not scaled, so a file describes the H200's host.
+# The estimate ignores power limits that lower the clocks, caches, and kernels that exist only for Hopper.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,9 +23,10 @@ if [[ "${1:-}" = -* ]] || [ $# -gt 1 ]; then
 fi
 folder=${1:-$root/examples/machines}
 
-# NVIDIA's data sheets: GB/s of the memory, TFLOP/s of dense 16-bit products on tensor cores (half of what is given with
-# sparsity) and of fp32 without them, both as in examples/programs/machine/peaks.hpp, and GB/s of PCIe one way (half of what is given for both).
-# name        as the driver names it  memory  16-bit  fp32  PCIe  data sheet
+# From NVIDIA's data sheets: memory in GB/s; dense 16-bit products on tensor cores in TFLOP/s (half of the figure with
+# sparsity); fp32 without tensor cores in TFLOP/s; PCIe in GB/s one way (half of the figure for both ways). The TFLOP/s are
+# those of examples/programs/machine/peaks.hpp.
+# name        the driver's name         memory  16-bit  fp32  PCIe  data sheet
 table='
 h200        | NVIDIA H200             | 4800 | 989.4 | 66.9 | 64 | NVIDIA H200 Tensor Core GPU Datasheet (SXM)
 h100-sxm    | NVIDIA H100 80GB HBM3   | 3350 | 989.4 | 66.9 | 64 | NVIDIA H100 Tensor Core GPU Datasheet (SXM)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# NCCL::nccl: NCCL's own package where it is installed, else its header and library, found under NCCL_ROOT, NCCL_HOME
-# (variables, in CMake or in the environment), beside the CUDA toolkit, or where the system keeps them. Sets
-# NCCL_FOUND, NCCL_VERSION, and for a header and library NCCL_INCLUDE_DIR and NCCL_LIBRARY.
+# Provides NCCL::nccl. Uses NCCL's CMake package if it is installed. Otherwise searches for the header and the library in
+# NCCL_ROOT and NCCL_HOME (CMake or environment variables), in the folders of the CUDA toolkit, and in the system's folders.
+# Sets NCCL_FOUND and NCCL_VERSION, and for a header and library also NCCL_INCLUDE_DIR and NCCL_LIBRARY.
 if(NOT TARGET NCCL::nccl)
   find_package(NCCL CONFIG QUIET)
 endif()
@@ -9,7 +9,7 @@ endif()
 if(NOT TARGET NCCL::nccl)
   set(nccl_hints ${NCCL_ROOT} $ENV{NCCL_ROOT} ${NCCL_HOME} $ENV{NCCL_HOME})
   find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${nccl_hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  # The Python packages and some images hold the versioned library alone.
+  # The Python packages and some container images have only the versioned library.
   find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${nccl_hints} ${CUDAToolkit_LIBRARY_DIR}
                PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu)
   mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The GPU part: tessera::cuda for On<Cuda>, and what CMake 3.25 and nvcc 13 need to compile it.
+# Defines tessera::cuda, which programs with On<Cuda> link, and, if found, tessera::cudnn and tessera::nccl. Chooses the GPU
+# architectures and enables the language CUDA.
 include_guard(DIRECTORY)
 
 include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaTargets.cmake")
@@ -10,8 +11,8 @@ if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "tessera: TESSERA_CUDA is on, but no nvcc was found. Put it on PATH, or pass "
     "-DCMAKE_CUDA_COMPILER=/usr/local/cuda/bin/nvcc, or leave the GPU out: -DTESSERA_CUDA=OFF.")
 endif()
-# Machine code for each kind of GPU from 8.0 on; Hopper's is 90a, which has its warpgroups. Drivers of newer GPUs
-# translate the PTX of plain 9.0: what only Hopper has is not in it.
+# Machine code for each compute capability from 8.0 to 9.0. Hopper's is 90a, which includes warpgroup instructions. Drivers
+# of newer GPUs compile the PTX of plain 9.0, which has no Hopper-only instructions.
 set(tessera_every_architecture 80-real 86-real 89-real 90a-real 90-virtual)
 if(TESSERA_FAT)
   if(DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -20,8 +21,8 @@ if(TESSERA_FAT)
   endif()
   set(CMAKE_CUDA_ARCHITECTURES ${tessera_every_architecture})
 elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # The GPUs of this machine, or else Hopper: nvcc's own default is older, and "native" fails without a GPU.
-  # "90a" is Hopper with its warpgroups, which nvcc does not take "native" to mean.
+  # Compiles for the GPUs of this machine; without a GPU, for Hopper. nvcc's default is older, and "native" fails without a
+  # GPU. On Hopper, "native" lacks the warpgroup instructions of "90a".
   execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
                   OUTPUT_VARIABLE capability RESULT_VARIABLE status ERROR_QUIET)
   string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${capability}")
@@ -50,7 +51,7 @@ add_library(tessera_cuda INTERFACE)
 add_library(tessera::cuda ALIAS tessera_cuda)
 tessera_require_cuda(tessera_cuda)
 
-# tessera::cudnn: Attention<Cudnn>, for who asks for it.
+# tessera::cudnn runs Attention<Cudnn>. It is opt-in.
 if(TESSERA_CUDNN)
   include(TesseraCudnn)
   tessera_find_cudnn(tessera_cudnn "${PROJECT_SOURCE_DIR}/include" tessera_cudnn_missing)
@@ -60,7 +61,7 @@ if(TESSERA_CUDNN)
   add_library(tessera::cudnn ALIAS tessera_cudnn)
 endif()
 
-# tessera::nccl: ranks on several GPUs. Without NCCL a rank is all there is.
+# tessera::nccl connects ranks on several GPUs. Without NCCL a run on GPUs has one rank.
 find_package(NCCL QUIET)
 if(TARGET NCCL::nccl)
   add_library(tessera_nccl INTERFACE)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera::cuda for On<Cuda> and tessera::nccl for ranks on several GPUs, the same in the build and in the installed
-# package. Needs tessera::tessera and find_package(CUDAToolkit) before it.
+# Functions that set up tessera::cuda (On<Cuda>) and tessera::nccl (ranks on several GPUs). The build and the installed
+# package share them. They need tessera::tessera and find_package(CUDAToolkit) first.
 include_guard(DIRECTORY)
 
-# CMake 3.25.1 knows no CUDA C++20 and would silently compile .cu files as C++17.
+# CMake 3.25.1 does not know CUDA C++20 and would silently compile .cu files as C++17.
 include("${CMAKE_CURRENT_LIST_DIR}/TesseraCudaDialect.cmake")
 
 function(tessera_require_cuda target)
@@ -14,9 +14,9 @@ function(tessera_require_cuda target)
   else()
     target_compile_features(${target} INTERFACE cuda_std_20)
   endif()
-  # Eigen's types are laid out otherwise under nvcc unless every translation unit says this.
+  # Without this definition Eigen's types have another layout under nvcc than in other translation units.
   target_compile_definitions(${target} INTERFACE EIGEN_NO_CUDA)
-  # Pragmas of g++ in the CPU's kernels, which nvcc does not know.
+  # nvcc does not know the g++ pragmas in the CPU kernels.
   target_compile_options(${target} INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1675>)
 endfunction()
 

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera_find_cudnn(target folder missing): tessera::cudnn where cuDNN and cudnn-frontend are found, the same in the
-# build and in the installed package; else `missing` says what is missing and what to do. Who links it compiles one
-# source of `folder` more, which registers the attention: a library would leave it out. Searched: CUDNN_ROOT and
-# CUDNN_FRONTEND_ROOT (variables, in CMake or in the environment; the folders nvidia/cudnn of the Python package
-# nvidia-cudnn-cu13 and the site-packages of nvidia-cudnn-frontend will do), beside the CUDA toolkit, the system.
+# tessera_find_cudnn(target folder missing): defines tessera::cudnn if cuDNN and cudnn-frontend are found. Otherwise
+# `missing` states what is missing and what to do. The build and the installed package share this function.
+#
+# A target that links tessera::cudnn compiles one more source of `folder`, which registers the attention. In a static
+# library the linker would drop that source.
+#
+# Searches CUDNN_ROOT and CUDNN_FRONTEND_ROOT (CMake or environment variables), the folders of the CUDA toolkit, and the
+# system's folders. The folder nvidia/cudnn of the Python package nvidia-cudnn-cu13 and the site-packages folder of
+# nvidia-cudnn-frontend also work.
 include_guard(DIRECTORY)
 
-# The version in a header of #define PREFIX_MAJOR... lines.
+# Reads MAJOR.MINOR from a header with lines #define PREFIX_MAJOR and #define PREFIX_MINOR.
 function(tessera_version_in header prefix result)
   set(numbers "")
   file(STRINGS "${header}" lines REGEX "^#define +${prefix}_(MAJOR|MINOR)[A-Z_]* +[0-9]+")
@@ -21,7 +25,7 @@ endfunction()
 function(tessera_find_cudnn target folder missing)
   set(hints ${CUDNN_ROOT} $ENV{CUDNN_ROOT})
   find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${hints} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
-  # The Python packages and some images hold the versioned library alone.
+  # The Python packages and some container images have only the versioned library.
   find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${hints} ${CUDAToolkit_LIBRARY_DIR}
                PATH_SUFFIXES lib lib64 lib/x86_64-linux-gnu lib/aarch64-linux-gnu)
   find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${CUDNN_FRONTEND_ROOT} $ENV{CUDNN_FRONTEND_ROOT} ${hints}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds what the chosen parts need. Everything that is missing is named in one message, with its apt package.
+# Finds the libraries that the enabled parts need. One message lists all missing libraries with their apt packages.
 include_guard(DIRECTORY)
 
 set(tessera_missing "")
@@ -12,7 +12,7 @@ endmacro()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
-# Without a version: Eigen 5 rejects a request for 3.4, and 3.4 rejects a range up to 5.
+# Requests no version: Eigen 5 rejects a request for 3.4, and 3.4 rejects a range up to 5.
 find_package(Eigen3 QUIET CONFIG)
 if(NOT TARGET Eigen3::Eigen)
   tessera_missing_library("Eigen 3.4 or newer" libeigen3-dev "the library")

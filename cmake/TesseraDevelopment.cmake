@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What in-tree targets share. Nothing here is installed or reaches a project that uses tessera.
+# Settings and functions of in-tree targets. Nothing here is installed or affects a project that uses tessera.
 include_guard(DIRECTORY)
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -17,8 +17,8 @@ if(PROJECT_IS_TOP_LEVEL)
   endif()
 endif()
 
-# The instruction set. Every translation unit of one program must agree on it, so it travels with each in-tree
-# target; headers compiled with two different sets fail to link (see config.hpp).
+# The instruction set. All translation units of a program must have the same one, otherwise the program does not link (see
+# config.hpp). Each in-tree target therefore links this target.
 add_library(tessera_native INTERFACE)
 if(TESSERA_NATIVE)
   include(CheckCXXCompilerFlag)
@@ -33,7 +33,7 @@ endif()
 
 add_library(tessera_dev_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
-  # nvcc breaks -Wpedantic with its own line directives.
+  # nvcc's line directives cause warnings under -Wpedantic.
   target_compile_options(tessera_dev_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
   if(TESSERA_WARNINGS_AS_ERRORS)
@@ -42,9 +42,9 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # The compiler collects its garbage from 500 MB on: it takes a twentieth less time and up to 0.3 GB more memory.
+  # GCC collects garbage only above 500 MB. This saves 5% of the compile time and costs up to 0.3 GB of memory.
   target_compile_options(tessera_dev_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000>)
-  # AVX-512 intrinsics raise hundreds of false alarms of these two, even from system headers.
+  # AVX-512 intrinsics cause hundreds of false warnings of these two kinds, also in system headers.
   target_compile_options(tessera_dev_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized;-Wno-uninitialized>
     $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wno-maybe-uninitialized,-Wno-uninitialized>)
@@ -53,14 +53,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   endif()
 endif()
 
-# What programs, tests and recipes may use beyond the library: JSON and hashing.
+# JSON and hashing, for programs, tests and recipes.
 add_library(tessera_io_libraries INTERFACE)
 if(TARGET nlohmann_json::nlohmann_json)
   target_link_libraries(tessera_io_libraries INTERFACE nlohmann_json::nlohmann_json)
   target_include_directories(tessera_io_libraries SYSTEM INTERFACE "${TESSERA_XXHASH_INCLUDE_DIR}")
 endif()
 
-# What programs read regular expressions with.
+# Regular expressions, for programs.
 add_library(tessera_pcre2 INTERFACE)
 if(TESSERA_PCRE2_8_LIBRARY)
   target_link_libraries(tessera_pcre2 INTERFACE "${TESSERA_PCRE2_8_LIBRARY}")
@@ -68,9 +68,9 @@ if(TESSERA_PCRE2_8_LIBRARY)
 endif()
 
 # tessera_add_executable(name [SOURCES file...] [LIBRARIES target...] [OUTPUT_DIRECTORY dir])
-# Links tessera::recipes before the objects of the program. Both hold the same inline functions, the linker keeps the
-# first copy, and that of the library has its -O3: weights of GPT-2 start in a fifth of the time, whole trainings of the
-# tests run in two thirds. Not tried with the objects of nvcc.
+# Links tessera::recipes before the objects of the program. Both contain the same inline functions, and the linker keeps the
+# first copy. The library's copy is compiled with -O3: GPT-2's weights initialize in a fifth of the time, and whole trainings
+# of the tests run in two thirds. This was not tried with objects of nvcc.
 function(tessera_add_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_DIRECTORY" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
@@ -85,8 +85,8 @@ function(tessera_add_executable name)
   endif()
 endfunction()
 
-# tessera_compile_together(target [source...]): these sources of a target, or all of them, are one translation unit: what
-# they include and instantiate is compiled once. What they name in anonymous namespaces must differ.
+# tessera_compile_together(target [source...]): compiles these sources of a target, or all of them, as one translation unit.
+# Headers and template instantiations that they share are compiled once. Names in their anonymous namespaces must differ.
 option(TESSERA_UNITY "Compile sources of tests and programs in groups" ON)
 function(tessera_compile_together target)
   if(NOT TESSERA_UNITY)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera_experiments: the recipes of examples/experiments as types (experiments.hpp). Writes experiment_flags.hpp, which
-# has the flags of each file without its comments.
+# tessera_experiments provides the recipes of examples/experiments as types (experiments.hpp). Writes experiment_flags.hpp,
+# which contains the flags of each file without its comments.
 include_guard(GLOBAL)
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/experiments/*.flags")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A relocatable package: headers, targets, and the compiled recipes where they were asked for.
+# Installs a relocatable package: the headers, the targets, and with TESSERA_INSTALL_RECIPES the compiled recipes.
 include_guard(DIRECTORY)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -21,7 +21,7 @@ else()
   list(APPEND tessera_version_options ARCH_INDEPENDENT)
 endif()
 
-# What compiled recipes need beside tessera::tessera: cuda, or cuda and nccl.
+# The components that compiled recipes need in addition to tessera::tessera: cuda, or cuda and nccl.
 set(tessera_recipes_components "")
 if(TESSERA_INSTALL_RECIPES AND TARGET tessera_cuda)
   list(APPEND tessera_recipes_components cuda)

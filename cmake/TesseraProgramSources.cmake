@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The sources that all programs share: tessera_shared_sources; and two that CMake writes: tessera_embedded_files, the times
-# of machines and the published comparisons as strings, and tessera_build_facts, the commit and the compiler's flags, which
-# change most often.
+# Lists the sources that all programs share, and writes three of them:
+#   tessera_shared_sources   the sources in the folders that programs share
+#   tessera_embedded_files   machine times and published comparisons as strings
+#   tessera_build_facts      the commit and the compiler flags; a separate file, since it changes most often
 include_guard(DIRECTORY)
 
 set(tessera_shared_sources "")
@@ -10,7 +11,7 @@ foreach(folder cli config machine prediction results trace workload)
   list(APPEND tessera_shared_sources ${sources})
 endforeach()
 
-# The commit and the flags that results name. A checkout without git has no hash.
+# The commit and the compiler flags, which results state. Without git the hash is empty.
 set(tessera_build_facts "${PROJECT_BINARY_DIR}/generated/build_facts.cpp")
 string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 set(compile_flags "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${build_type}}")
@@ -31,8 +32,8 @@ char const* const compile_flags = R\"flags(@compile_flags@)flags\";
 }  // namespace programs
 " @ONLY)
 
-# examples/machines and examples/experiments/published.json, so that the programs need no files.
-file(GLOB machines CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/machines/*.json")  # of --machine NAME, in the programs
+# Embeds examples/machines and examples/experiments/published.json, so that the programs do not read them at run time.
+file(GLOB machines CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/machines/*.json")  # for --machine NAME
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${machines})
 set(machine_list "")
 foreach(machine IN LISTS machines)

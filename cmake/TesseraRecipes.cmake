@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera::recipes: every registered recipe, compiled once.
+# Defines tessera::recipes, a static library with all registered recipes.
 include_guard(DIRECTORY)
 
 if(TESSERA_CUDA)
@@ -22,11 +22,11 @@ set_target_properties(tessera_recipes PROPERTIES EXPORT_NAME recipes POSITION_IN
 target_link_libraries(tessera_recipes
   PUBLIC tessera::tessera $<BUILD_INTERFACE:tessera_native>
   PRIVATE $<BUILD_INTERFACE:tessera_dev_flags> $<BUILD_INTERFACE:tessera_io_libraries>)
-# Trainers of programs that link it take its engines and operations and compile none.
+# Programs that link it use its engines and operations and do not compile their own.
 target_compile_definitions(tessera_recipes INTERFACE TESSERA_RECIPES_LINKED)
 if(TESSERA_CUDA)
-  target_compile_definitions(tessera_recipes PUBLIC TESSERA_RECIPES_CUDA)  # what models are compiled for
-  # The package makes these targets itself, and links them.
+  target_compile_definitions(tessera_recipes PUBLIC TESSERA_RECIPES_CUDA)  # models are compiled for GPUs too
+  # The installed package creates these targets itself and links them.
   target_link_libraries(tessera_recipes PUBLIC $<BUILD_INTERFACE:tessera_cuda>)
   if(TARGET tessera_nccl)
     target_link_libraries(tessera_recipes PUBLIC $<BUILD_INTERFACE:tessera_nccl>)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the programs and tests read text with. Included by TesseraDependencies; the library itself needs none of it.
+# Finds the text libraries of the programs and tests. TesseraDependencies includes this file. The library does not need them.
 include_guard(DIRECTORY)
 
 set(tessera_text_libraries "")

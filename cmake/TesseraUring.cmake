@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# tessera_find_uring(target folder): tessera::uring where liburing is found, the same in the build and in the installed
-# package. Who links it compiles one source of `folder` more, which registers the engine: a library would leave it out.
+# tessera_find_uring(target folder): defines tessera::uring if liburing is found. The build and the installed package share
+# this function. A target that links tessera::uring compiles one more source of `folder`, which registers the engine. In a
+# static library the linker would drop that source.
 include_guard(DIRECTORY)
 
 function(tessera_find_uring target folder)

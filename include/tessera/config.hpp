@@ -13,7 +13,8 @@
 #endif
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0)
-#error "tessera needs values that are not finite, to see overflows: compile without -ffast-math and -Ofast."
+#error \
+    "tessera detects overflows as inf and NaN, which -ffast-math and -Ofast assume away: compile without them."
 #endif
 
 #if defined(__CUDACC__)
@@ -104,7 +105,7 @@
 __asm__(
     ".ifdef tessera_isa\n"
     ".if tessera_isa != " TESSERA_ISA_NUMBER "\n"
-    ".error \"tessera: units of several instruction sets in one program, " TESSERA_ISA_NAME " among them\"\n"
+    ".error \"tessera: this program mixes sources compiled for different instruction sets; give all the same -march; one is " TESSERA_ISA_NAME " among them\"\n"
     ".endif\n"
     ".else\n"
     ".pushsection ." TESSERA_ISA_NAME ",\"\",@progbits\n"

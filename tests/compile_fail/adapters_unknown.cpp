@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Adapters<What> knows None alone. The model's own weights are trained, or adapters of low
-// rank beside them. Write Adapters<None> or Lora. See docs/policies/adapters.md.
+// expect: tessera: Adapters<What> supports only None. A run trains the model's own weights or low-rank
+// adapters. Write Adapters<None> or Lora. See docs/policies/adapters.md.
 #include "support.hpp"
 
 namespace ts = tessera;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Capture<How> does not know this way. A step is enqueued operation by operation or replayed
-// as one CUDA graph. Write Capture<Eager> or Capture<Graph>. See docs/policies/capture.md.
+// expect: tessera: Capture<How> does not support this mode. A step is enqueued operation by operation or
+// replayed as one CUDA graph. Write Capture<Eager> or Capture<Graph>. See docs/policies/capture.md.
 #include "support.hpp"
 
 namespace ts = tessera;

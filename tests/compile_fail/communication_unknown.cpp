@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Communication<How> does not know this way. Buckets travel as the communicator is tuned.
-// Write Communication<Tuned>, or a policy of your own for this slot. See docs/policies/communication.md.
+// expect: tessera: Communication<How> does not support this mode. The communicator chooses how buckets are
+// sent. Write Communication<Tuned>, or a policy of your own for this slot. See
+// docs/policies/communication.md.
 #include "support.hpp"
 
 namespace ts = tessera;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: On<Place> names no device. A model computes on the CPU or on one CUDA device per rank.
-// Write On<Cpu> or On<Cuda>. See docs/policies/device.md.
+// expect: tessera: On<Place> does not support this type. A model computes on the CPU or on one CUDA device
+// per rank. Write On<Cpu> or On<Cuda>. See docs/policies/device.md.
 #include "support.hpp"
 
 namespace ts = tessera;

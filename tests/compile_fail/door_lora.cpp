@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Lora trains adapters, and this file does not include what makes and computes them. Include
+// expect: tessera: Lora trains adapters, and this file does not include their code. Include
 // <tessera/lora.hpp>. See docs/policies/adapters.md.
 #include <tessera/tessera.hpp>
 #if defined(TESSERA_TWIN)

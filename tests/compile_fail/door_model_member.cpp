@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a model has no member backward_weight that fits. It is missing, misspelt, private, not
-// const, or takes other arguments, or a Pass that is no reference. Write template <class Place, class T>
-// void backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
+// expect: tessera: a model has no usable member backward_weight. It is missing, misspelt, private, not const,
+// or takes other arguments, such as a Pass by value. Write template <class Place, class T> void
+// backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
 #include <tessera/tessera.hpp>
 
 // The real trainer, and the model of a user who misspelt one member.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Offload<Nvme> keeps state in files, and this file does not include what reads and writes
-// them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.
+// expect: tessera: Offload<Nvme> keeps state in files, and this file does not include the code that reads and
+// writes them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.
 #include <tessera/tessera.hpp>
 #if defined(TESSERA_TWIN)
 #include <tessera/nvme.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: this place lacks layer normalisation. Specialise backend::LayerNorm for it; GPUs have it
-// in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.
+// expect: tessera: this device has no layer normalisation. Specialise backend::LayerNorm for it. For GPUs,
+// include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.
 #include <tessera/ops/layer_norm.hpp>
 
 // A place of one's own that has a context and no operations yet.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: LossScale<How> does not know this way. A loss scale adapts, is fixed, or is absent. Write
-// LossScale<Dynamic>, <Static> or <None>. See docs/policies/loss-scale.md.
+// expect: tessera: LossScale<How> does not support this mode. A loss scale adapts, is fixed, or is absent.
+// Write LossScale<Dynamic>, <Static> or <None>. See docs/policies/loss-scale.md.
 #include "support.hpp"
 
 namespace ts = tessera;

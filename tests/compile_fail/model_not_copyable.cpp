@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a model cannot be copied. Trainer takes it by value and each engine keeps one. Leave its
-// copy constructor public, and hold what cannot be copied by std::shared_ptr. See
+// expect: tessera: a model cannot be copied. Trainer takes it by value and each engine keeps a copy. Leave
+// its copy constructor public, and hold members that cannot be copied in a std::shared_ptr. See
 // docs/how-to/add-a-model.md.
 #include "model_support.hpp"
 

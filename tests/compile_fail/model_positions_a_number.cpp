@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a model has no member positions that fits. It is missing, misspelt, private, not const,
-// or no function that returns a number. Write std::int64_t positions() const. See
-// docs/how-to/add-a-model.md.
+// expect: tessera: a model has no usable member positions. It is missing, misspelt, private, not const, or
+// not a function that returns a number. Write std::int64_t positions() const. See docs/how-to/add-a-model.md.
 #include "model_support.hpp"
 
 namespace ts = tessera;

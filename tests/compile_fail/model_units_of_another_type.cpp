@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a model has no member units that fits. It is missing, misspelt, private, not const, or
-// takes or returns another type. Write std::vector<UnitSpec> units(MicroBatch shape) const. See
+// expect: tessera: a model has no usable member units. It is missing, misspelt, private, not const, or its
+// argument or result has another type. Write std::vector<UnitSpec> units(MicroBatch shape) const. See
 // docs/how-to/add-a-model.md.
 #include "model_support.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a model has no member vocabulary that fits. It is missing, misspelt, private, not const,
-// or no function that returns a number. Write std::int64_t vocabulary() const. See
+// expect: tessera: a model has no usable member vocabulary. It is missing, misspelt, private, not const, or
+// not a function that returns a number. Write std::int64_t vocabulary() const. See
 // docs/how-to/add-a-model.md.
 #include "model_support.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Offload<...> does not know these parts. The optimizer, or the optimizer and the
+// expect: tessera: Offload<...> does not support these arguments. The optimizer, or the optimizer and the
 // parameters, move to Cpu or Nvme. Write Offload<Cpu>, Offload<Nvme>, Offload<Cpu, AllState> or
 // Offload<Optimizer<Nvme>, Parameters<Cpu>>. See docs/policies/offload.md.
 #include "support.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Parallel<...> names axes of the mesh, each once, and one of these is unknown or repeated.
-// Sizes are values, not types. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of them. See
+// expect: tessera: Parallel<...> has an unknown or repeated axis. It takes each axis of the mesh at most
+// once, without a size. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of them. See
 // docs/policies/parallel.md.
 #include "support.hpp"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a policy's describe takes a copy or a const view of the RecipeTable. What it decides is
-// written into the table that it is given, and would be lost. Write describe(RecipeTable& recipe). See
-// docs/how-to/add-a-policy.md.
+// expect: tessera: a policy's describe takes a copy or a const view of the RecipeTable. The decision that it
+// writes to the table would be lost. Write describe(RecipeTable& recipe). See docs/how-to/add-a-policy.md.
 #include "support.hpp"
 
 namespace ts = tessera;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name stands in
-// results, and describe writes what the policy decides, both while compiling. Add both. See
+// expect: tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name appears in
+// results, and describe writes the policy's decision to the table, both at compile time. Add both. See
 // docs/how-to/add-a-policy.md.
 #include "support.hpp"
 

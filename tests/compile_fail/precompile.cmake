@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=g++ -DROOT=<repository> -DEIGEN=<folder> -DFOLDER=<folder> [-DFLAGS=<flags>]
 #       -P precompile.cmake
-# Precompiles the headers that take long to parse, for run.cmake: FOLDER/<name> includes one of them, and GCC reads
-# FOLDER/<name>.gch instead. Fails unless each header compiles in silence and GCC takes the result.
+# Precompiles the slow headers for run.cmake. FOLDER/<name> includes one of them, and GCC reads FOLDER/<name>.gch instead.
+# Fails if a header gives a diagnostic or if GCC does not accept the result.
 cmake_minimum_required(VERSION 3.25)
 set(flags ${FLAGS} -std=c++20 -isystem "${EIGEN}" "-I${ROOT}/include" "-I${ROOT}/tests/compile_pass")
 file(REMOVE_RECURSE "${FOLDER}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expect: tessera: Reduction<How> does not know this way. Sums are either free in their order or fixed to the
-// bit. Write Reduction<Fast> or Reduction<Ordered>. See docs/policies/reduction.md.
+// expect: tessera: Reduction<How> does not support this mode. The order of sums is either free or fixed to
+// the bit. Write Reduction<Fast> or Reduction<Ordered>. See docs/policies/reduction.md.
 #include "support.hpp"
 
 namespace ts = tessera;

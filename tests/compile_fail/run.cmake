@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles one test source and judges what the compiler says.
+# Compiles one test source and checks the compiler's messages.
 #   cmake -DCOMPILER=g++ -DSOURCE=case.cpp -DROOT=<repository> "-DFLAGS=-std=c++20;..." [-DMODE=pass|page]
 #         [-DPRECOMPILED=<folder>] -P run.cmake
-# A refusal (the default): the source fails with one error that holds the sentence of its first comment
-# ("// expect: tessera: ..."), in at most 20 lines of at most 1000 characters; the page that the sentence names holds
-# it too; the twin (TESSERA_TWIN defined) compiles. A source that begins with "// names: a b" has a mistake in field a
-# with TESSERA_CASE=0, in field b with 1: the first message names the field, in one error or one warning. MODE=pass: the source compiles in silence. MODE=page: the C++ of a
-# page compiles in silence.
-# With PRECOMPILED, the FOLDER of precompile.cmake, the compiler does not parse again the header there that the source
-# includes. Messages are the same, but name a file of the FOLDER where the source includes the header.
+# A refusal (the default): the source fails with one error, in at most 20 lines of at most 1000 characters. The error contains
+# the sentence of the source's first comment ("// expect: tessera: ..."), and so does the page that the sentence names. The
+# twin (TESSERA_TWIN defined) compiles.
+# A source that begins with "// names: a b" has a mistake in field a with TESSERA_CASE=0, and in field b with 1. The first
+# message names the field, in one error or one warning.
+# MODE=pass: the source compiles without a message. MODE=page: the C++ blocks of a page compile without a message.
+# PRECOMPILED is the FOLDER of precompile.cmake. The compiler then uses the precompiled form of a header that the source
+# includes. Messages are the same, except that the include line is in a file of the FOLDER.
 cmake_minimum_required(VERSION 3.25)
 
 set(longest_message 20)
@@ -53,7 +54,7 @@ file(GLOB precompiled "${PRECOMPILED}/*.gch")
 foreach(header IN LISTS precompiled)
   get_filename_component(name "${header}" NAME_WLE)
   if(source MATCHES "\n#include [<\"](tessera/)?${name}[>\"]\n")
-    # GCC forgets in such a file that the pragmas of backend/cpu/microkernel.hpp ignore this warning.
+    # In a precompiled header GCC loses the pragmas of backend/cpu/microkernel.hpp that disable this warning.
     list(APPEND command -include "${PRECOMPILED}/${name}" -Wno-ignored-attributes)
   endif()
 endforeach()
@@ -116,7 +117,7 @@ endif()
 string(REPLACE "\n// " " " sentence "${CMAKE_MATCH_1}")
 
 compile(status output)
-# clang goes on after a deleted function, though not after a deleted constructor.
+# After a deleted function clang reports a second error; after a deleted constructor it does not.
 string(REPLACE "error: cannot pass initializer list to variadic function" "" heard "${output}")
 count_matches(errors "error:" "${heard}")
 string(FIND "${output}" "${sentence}" place)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DEIGEN=<folder> -DWORK=<folder> [-DFLAGS=<flags>]
 #       -P enumerators.cmake
-# Adds an enumerator to each of these enumerations, compiles a program, and expects a warning from each listed header.
+# Adds an enumerator to each enumeration below, compiles a program, and expects a warning from each listed header.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 

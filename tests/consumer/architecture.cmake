@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -DWORK=<folder> -DNVCC=<nvcc> -DEIGEN=<folders> -DARCHITECTURE=<80-real or 90-virtual>
 #       -P architecture.cmake
-# A program of one recipe compiles for an architecture. Hopper's warpgroups are in code for 90a and in no other; PTX is
-# translated for every newer GPU that this toolkit knows, as their drivers do.
+# Compiles a program with one recipe for one architecture. Only code for 90a contains Hopper's warpgroup instructions. PTX is
+# assembled for every newer GPU that this toolkit knows, as a driver would do.
 cmake_minimum_required(VERSION 3.25)
 if(NOT ARCHITECTURE MATCHES "^(([0-9]+)a?)-(real|virtual)$")
   message(FATAL_ERROR "${ARCHITECTURE} is no architecture with -real or -virtual")
@@ -26,7 +26,7 @@ set(includes "-I${ROOT}/include")
 foreach(directory IN LISTS EIGEN)
   list(APPEND includes -isystem "${directory}")
 endforeach()
-# What is in the code is asked, not how fast it is: a compiler that can leave its optimizations out needs a third of the time.
+# This test reads the code and does not run it. Without optimizations the compiler needs a third of the time.
 execute_process(COMMAND "${NVCC}" --help OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
 set(fast_compile "")
 if(help MATCHES "--Ofast-compile")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DWAY=... (see CMakeLists.txt for the rest) -P build.cmake: builds and runs project/ in one way.
+# cmake -DWAY=... (CMakeLists.txt has the other variables) -P build.cmake
+# Builds and runs project/ with one way of using the library.
 cmake_minimum_required(VERSION 3.25)
 set(place "${WORK}/${WAY}")
 file(REMOVE_RECURSE "${place}")
@@ -15,7 +16,7 @@ function(run)
 endfunction()
 
 if(WAY MATCHES "^(include_path|checked_containers)$")
-  # The compiler alone, and Eigen where the distribution puts it.
+  # Calls the compiler directly, with Eigen from the distribution's folder.
   file(STRINGS "${BUILD}/CMakeCache.txt" eigen REGEX "^Eigen3_DIR:")
   string(REGEX REPLACE "^[^=]*=(.*)/share/eigen3/cmake$" "\\1/include/eigen3" eigen "${eigen}")
   if(WAY STREQUAL "checked_containers")  # a program that trains, under the debug mode of libstdc++
@@ -38,7 +39,7 @@ set(options -G "${GENERATOR}" "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_CO
     -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" "-DWAY=${WAY}" "-DVERSION=${VERSION}")
 set(programs consumer)
 if(WAY STREQUAL "find_package")
-  # Install, then move the installation: nothing in it may remember where it was, or where it was built.
+  # Installs, then moves the installation. No file may contain the old path or the build folder's path.
   run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${place}/installed")
   file(RENAME "${place}/installed" "${place}/moved")
   file(GLOB_RECURSE packaged "${place}/moved/*.cmake")
@@ -65,8 +66,8 @@ elseif(WAY STREQUAL "add_subdirectory")
 elseif(WAY STREQUAL "link_time_optimization")
   list(APPEND options "-DTESSERA_SOURCE=${ROOT}" -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON)
 elseif(WAY STREQUAL "fetch_content")
-  # The headers of a fetched project count as the parent's own: its warnings, and its -Werror, reach into them, and
-  # through a trainer into their templates.
+  # The headers of a fetched project are not system headers. The parent's warnings and -Werror apply to them and, through a
+  # trainer, to their templates.
   list(APPEND options "-DFETCHCONTENT_SOURCE_DIR_TESSERA=${ROOT}" -DFETCHCONTENT_FULLY_DISCONNECTED=ON
        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Werror")
   set(trainers "${ROOT}/examples/minimal/minimal_zero3_offload_fp16.cpp")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -DWORK=<folder> -DGENERATOR=<name> -P cuda_architectures.cmake
-# What TESSERA_FAT and CMAKE_CUDA_ARCHITECTURES compile for, and what they refuse.
+# Checks the architectures that TESSERA_FAT and CMAKE_CUDA_ARCHITECTURES compile for, and the values that are refused.
 cmake_minimum_required(VERSION 3.25)
 set(work "${WORK}/cuda_architectures")
 file(REMOVE_RECURSE "${work}")
 
-# configure(folder expected option...): the output of a configuration that succeeds where nothing is expected of it.
+# configure(folder expected option...): configures the project. It must succeed if `expected` is empty, otherwise it must
+# fail with a matching message.
 function(configure folder expected)
   execute_process(COMMAND "${CMAKE_COMMAND}" -S "${ROOT}" -B "${work}/${folder}" -G "${GENERATOR}" -DTESSERA_CUDA=ON
                           -DTESSERA_BUILD_RECIPES=ON -DTESSERA_BUILD_PROGRAMS=OFF -DTESSERA_BUILD_TESTS=OFF ${ARGN}

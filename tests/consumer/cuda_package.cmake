@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DBUILD=<build folder> -DWORK=<folder> -DGENERATOR=<name> -P cuda_package.cmake
-# The installed package gives tessera::cuda, and tessera::nccl and tessera::cudnn where NCCL and cuDNN are, to a project
-# with the language CUDA; where one is not, it says what is missing.
+# The installed package provides tessera::cuda to a project with the language CUDA, and tessera::nccl and tessera::cudnn if
+# NCCL and cuDNN are found. If cuDNN is not found, the package's message says so.
 cmake_minimum_required(VERSION 3.25)
 set(work "${WORK}/cuda_package")
 file(REMOVE_RECURSE "${work}")
@@ -20,7 +20,7 @@ find_package(tessera CONFIG REQUIRED COMPONENTS cuda OPTIONAL_COMPONENTS nccl cu
 if(NOT CMAKE_MODULE_PATH STREQUAL module_path_before)
   message(FATAL_ERROR "the package changed CMAKE_MODULE_PATH to ${CMAKE_MODULE_PATH}")
 endif()
-enable_language(CUDA)  # nothing happens where it is enabled already
+enable_language(CUDA)  # no effect if it is enabled already
 add_executable(consumer main.cu)
 target_link_libraries(consumer PRIVATE tessera::cuda)
 if(tessera_nccl_FOUND)

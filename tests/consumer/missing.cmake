@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake (see CMakeLists.txt) -P missing.cmake: configures while libraries hide. One message must name each with its
-# package, and the library alone must not ask for what only programs and tests need.
+# cmake (CMakeLists.txt has the variables) -P missing.cmake
+# Configures while libraries are hidden. One message must name each library with its package. The library itself must not
+# require the packages of programs and tests.
 cmake_minimum_required(VERSION 3.25)
 set(place "${WORK}/missing")
 file(REMOVE_RECURSE "${place}")
 foreach(variable CMAKE_PREFIX_PATH CPATH LIBRARY_PATH)
-  unset(ENV{${variable}})  # they would show what hides
+  unset(ENV{${variable}})  # else the hidden libraries would be found
 endforeach()
 
 function(configure name result)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Reads the fenced blocks of a page, one after the other. Fences stand at the beginning of a line.
+# Reads the fenced blocks of a page, one after the other. A fence begins at the start of a line.
 #   set(rest "<text of a page>")
-#   next_block(rest info code)     info: what follows the opening fence; "END" after the last block
+#   next_block(rest info code)     info: the text after the opening fence; "END" after the last block
 include_guard(GLOBAL)
 
 function(next_block rest_name info_name code_name)
@@ -30,8 +30,8 @@ function(next_block rest_name info_name code_name)
   set(${code_name} "${code}" PARENT_SCOPE)
 endfunction()
 
-# Writes the blocks "cpp complete [NAME.hpp|NAME.cpp] [run]" of a page into a folder. Sets sources_name to the .cpp
-# files and runs_name to those of them that are to be run.
+# Writes the blocks "cpp complete [NAME.hpp|NAME.cpp] [run]" of a page into a folder. Sets sources_name to the .cpp files and
+# runs_name to the ones marked "run".
 function(cut_page page folder sources_name runs_name)
   file(READ "${page}" rest)
   set(sources "")

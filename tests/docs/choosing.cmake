@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPLAN=plan -DPAGE=docs/choosing.md -DWORK=folder [-DWRITE=ON] -P choosing.cmake
-# The tables of bytes on the page about choosing are what plan says today; with WRITE they become that.
+# Checks that the memory tables of docs/choosing.md match the output of plan. With WRITE, updates them.
 cmake_minimum_required(VERSION 3.25)
 file(MAKE_DIRECTORY "${WORK}")
 set(models gpt2 gpt2-large gpt2-xl opt-1.3b llama-2-7b llama-2-13b llama-2-70b)
@@ -26,7 +26,7 @@ foreach(index RANGE ${last})
   set(params_${model} ${params})
 endforeach()
 
-# tenths(result bytes unit): "12.3" of 2^30 or 10^9 bytes, rounded.
+# tenths(result bytes unit): bytes in units, rounded to one decimal, such as "12.3".
 function(tenths result bytes unit)
   math(EXPR tenths "(${bytes} * 10 + ${unit} / 2) / ${unit}")
   math(EXPR whole "${tenths} / 10")

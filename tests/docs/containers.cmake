@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -P containers.cmake
-# Every Dockerfile installs what the README's line for the programs installs.
+# Every Dockerfile runs the README's line that installs the packages of the programs.
 cmake_minimum_required(VERSION 3.25)
 file(STRINGS "${ROOT}/README.md" line REGEX "^apt-get .*--preset compare$")
 string(REGEX REPLACE " && cmake .*" "" line "${line}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder [-DWRITE=ON] -P figures.cmake
-# Checks that the figures in docs/figures are what report draws from docs/results/h200, and that their captions in README.md
-# and docs/performance.md match; with WRITE it writes both. A figure with a missing result file is left out. Expected files:
-#   date.txt                    the day of each figure's run, a line each, as 'stages 2026-11-23'
+# Checks that report draws the figures in docs/figures from docs/results/h200, and that their captions in README.md and
+# docs/performance.md match. With WRITE, writes both. A figure with a missing result file is skipped. Expected files:
+#   date.txt                    one line for each figure with the day of its run, such as 'stages 2026-11-23'
 #   zero-stages-gpt2.json       compare --device cuda --steps 20 @examples/experiments/zero-stages-gpt2.flags
-#   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; those that are named below
+#   sizes_*.json, precisions.json   benchmarks/gpu_figures.sh BIN OUT sizes precisions; files_rivals lists the names
 #   rivals.json                 rows of other programs on the same kind of GPU, see docs/rivals.schema.json
 cmake_minimum_required(VERSION 3.25)
 foreach(path REPORT ROOT WORK)
@@ -24,7 +24,7 @@ set(in_readme rivals)  # figures with a one-line caption; docs/performance.md ha
 set(named_stages DeepSpeed)
 set(named_rivals llm.c torch.compile "PyTorch eager" DeepSpeed)
 
-# machine_of(result file): "NVIDIA H200", of a file that compare wrote.
+# machine_of(result file): the GPU that a result file of compare states, such as "NVIDIA H200".
 function(machine_of result file)
   file(READ "${file}" json)
   string(JSON machine ERROR_VARIABLE missing GET "${json}" environment device_models 0)
@@ -34,12 +34,12 @@ function(machine_of result file)
   set(${result} "${machine}" PARENT_SCOPE)
 endfunction()
 
-# when_of(result): when and where the rows of other programs were measured, as they say: of each machine its days.
+# when_of(result): the machines and days that the rows of other programs state, as text.
 function(when_of result)
   file(READ "${results}/rivals.json" json)
   string(JSON count LENGTH "${json}" rivals)
   math(EXPR last "${count} - 1")
-  set(keys "")  # texts may hold what parts a list
+  set(keys "")  # hashes, since a machine's name may contain a list separator
   foreach(index RANGE ${last})
     string(JSON machine GET "${json}" rivals ${index} machine)
     string(JSON date ERROR_VARIABLE missing GET "${json}" rivals ${index} date)
@@ -68,8 +68,8 @@ function(when_of result)
   set(${result} "the other programs on ${all}" PARENT_SCOPE)
 endfunction()
 
-# check_programs(figure svg): the sentence of a figure names the programs that it shows, and no other. One that begins with a
-# named one, such as "DeepSpeed compiled", is named.
+# check_programs(figure svg): the caption of a figure names exactly the programs that the figure shows. A named program covers
+# programs whose names begin with it: "DeepSpeed" covers "DeepSpeed compiled".
 function(check_programs figure svg)
   file(READ "${results}/rivals.json" json)
   string(JSON count LENGTH "${json}" rivals)
@@ -99,7 +99,7 @@ function(check_programs figure svg)
 endfunction()
 
 set(complaints "")
-# keep(file text): the file has this text, or becomes so, or that is a complaint.
+# keep(file text): checks that the file has this text. If it differs, writes the file with WRITE, otherwise adds a complaint.
 function(keep file text)
   set(before "")
   if(EXISTS "${file}")
@@ -179,7 +179,7 @@ foreach(figure IN LISTS figures)
   endif()
 endforeach()
 
-# put_between_marks(file figures): the file has these lines between its two marks.
+# put_between_marks(file figures): keeps the file with these lines between its two marks.
 macro(put_between_marks file figures)
   file(READ "${ROOT}/${file}" text)
   string(FIND "${text}" "${begins}" begin)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DREPORT=report -DROOT=repository -DWORK=folder -P figures_selftest.cmake
-# Runs figures.cmake on other data: captions list each machine with its dates, and name exactly the programs that a figure shows.
+# Runs figures.cmake on other data. Captions list each machine with its days and name exactly the programs that a figure shows.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/root/docs/figures" "${WORK}/root/docs/results")
@@ -9,14 +9,14 @@ file(COPY "${ROOT}/README.md" DESTINATION "${WORK}/root")
 file(COPY "${ROOT}/docs/performance.md" DESTINATION "${WORK}/root/docs")
 set(rivals "${WORK}/root/docs/results/h200/rivals.json")
 file(READ "${rivals}" before)
-# draw(json): figures of these rows of other programs; sets code and output.
+# draw(json): draws the figures with these rows of other programs; sets code and output.
 macro(draw json)
   file(WRITE "${rivals}" "${json}")
   execute_process(COMMAND "${CMAKE_COMMAND}" "-DREPORT=${REPORT}" "-DROOT=${WORK}/root" "-DWORK=${WORK}/drawn" -DWRITE=ON
                           -P "${CMAKE_CURRENT_LIST_DIR}/figures.cmake"
                   OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE code)
 endmacro()
-# refuses(json text): they are refused in these words.
+# refuses(json text): the rows are refused with this text.
 macro(refuses json text)
   draw("${json}")
   string(REGEX REPLACE "[ \n]+" " " output "${output}")

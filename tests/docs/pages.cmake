@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<repository> [-DPAGES=<folder of pages>] -P pages.cmake
-# Whether pages say what is there: every block "cpp from=PATH" stands in that file (spaces and line breaks apart; a
-# line "// ..." stands for anything), every link leads to a file, every path in backticks exists, a row of a table
-# that begins with a file names what this file holds, and every message in the tables of troubleshooting.md ("..."
-# stands for what varies) is one that the sources hold.
+# Checks the pages of the manual:
+#   every block "cpp from=PATH" occurs in that file, except for white space; a line "// ..." matches any text
+#   every link leads to a file, and every path in backticks exists
+#   if a table row begins with a file, the file contains each name in the row
+#   every message in the tables of troubleshooting.md occurs in the sources; "..." matches any text
 cmake_minimum_required(VERSION 3.25)
 include("${CMAKE_CURRENT_LIST_DIR}/blocks.cmake")
 set(complaints "")
 
-# Without what the formatter may change.
+# Removes white space, which the formatter may change.
 function(squeeze result text)
   string(REGEX REPLACE "[ \t\r\n]+" "" text "${text}")
   set(${result} "${text}" PARENT_SCOPE)
 endfunction()
 
-# Splits at a separator and looks for the pieces, one after the other, in the text that a variable holds.
+# Splits `pieces` at the separator and searches for each piece in the text of a variable. The result is the first missing one.
 function(find_pieces result separator pieces text)
   set(missing "")
   while(NOT pieces STREQUAL "")
@@ -37,9 +38,9 @@ function(find_pieces result separator pieces text)
   set(${result} "${missing}" PARENT_SCOPE)
 endfunction()
 
-# Every literal of the sources, joined where it is cut over lines, and every comment "tessera: ...", which compilers print.
-# Leaves out lines without either, four fifths of the text, since each search copies it. A file with a raw literal stays
-# whole.
+# Collects the string literals of the sources, with adjacent literals joined, and the comments "tessera: ...", which compilers
+# print. Drops lines without either, four fifths of the text, since each search copies it. A file with a raw literal is kept
+# unchanged.
 function(read_literals result)
   file(GLOB_RECURSE sources "${ROOT}/include/*.hpp" "${ROOT}/include/*.cuh" "${ROOT}/include/*.cpp" "${ROOT}/examples/*.hpp"
        "${ROOT}/examples/*.cpp" "${ROOT}/cmake/*.cmake" "${ROOT}/cmake/*.in")
@@ -56,7 +57,7 @@ function(read_literals result)
   endforeach()
   set(${result} "${literals}" PARENT_SCOPE)
 endfunction()
-set(literals "")  # read for the first page with messages
+set(literals "")  # read when the first page with messages is checked
 
 if(NOT PAGES)
   file(GLOB_RECURSE pages "${ROOT}/docs/*.md")
@@ -96,7 +97,7 @@ foreach(page IN LISTS pages)
     endif()
   endwhile()
 
-  # The prose alone, as lines that hold no brackets or semicolons of their own.
+  # The prose without code blocks. Brackets and semicolons are replaced, since they are special in CMake lists.
   string(REGEX REPLACE "\n```[^`]*\n```" "\n" prose "\n${text}")
   string(REPLACE ";" "@semicolon@" prose "${prose}")
   string(REPLACE "[" "@open@" prose "${prose}")
@@ -124,7 +125,7 @@ foreach(page IN LISTS pages)
     list(TRANSFORM words REPLACE "`" "")
     list(POP_FRONT words source)
     if(NOT EXISTS "${ROOT}/${source}" OR IS_DIRECTORY "${ROOT}/${source}")
-      continue()  # said above, or about a folder
+      continue()  # reported above, or a folder
     endif()
     file(READ "${ROOT}/${source}" original)
     foreach(word IN LISTS words)
@@ -143,7 +144,7 @@ foreach(page IN LISTS pages)
   endforeach()
 
   if(name MATCHES "troubleshooting\\.md$")
-    # Every quotation in the first cell of a row is a message.
+    # Each text in backticks in the first cell of a row is a message.
     string(REGEX MATCHALL "\n\\| `[^`]+`(, `[^`]+`)*" rows "${prose}")
     set(found "")
     foreach(row IN LISTS rows)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<repository> -DWORK=<folder> -P pages_selftest.cmake
-# A clean page passes; each planted mistake is refused, by its name.
+# A clean page passes. Each planted mistake is refused with a message that names it.
 cmake_minimum_required(VERSION 3.25)
 
 function(judge text wanted)
@@ -17,7 +17,7 @@ endfunction()
 
 set(version "include/tessera/version.hpp")
 judge("A page about `${version}`.\n```cpp from=${version}\ninline   constexpr char\n// ...\nnamespace tessera {\ninline namespace v0\n```\n
-[itself](troubleshooting.md)\n\n| file | what |\n|---|---|\n| `${version}` | `namespace tessera`, in `include/tessera` |\n\n| text | cause |\n|---|---|\n| `a Comm needs a transport, and was given ...` | none |\n" "")
+[itself](troubleshooting.md)\n\n| file | what |\n|---|---|\n| `${version}` | `namespace tessera`, in `include/tessera` |\n\n| text | cause |\n|---|---|\n| `a Comm needs a transport, but got ...` | none |\n" "")
 judge("```cpp from=${version}\ninline constexpr char verse[];\n```\n" "does not hold")
 judge("```cpp from=include/tessera/verse.hpp\n```\n" "quotes include/tessera/verse.hpp")
 judge("[nowhere](nowhere.md)\n" "links to nowhere.md")

@@ -153,7 +153,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
     restore();
   }
   fs::copy_file(saved / "optimizer-0-of-3.safetensors", saved / "optimizer-0-of-1.safetensors");
-  holds(said_by_resume(saved), "not of this checkpoint: optimizer-0-of-1.safetensors");
+  holds(said_by_resume(saved), "not part of this checkpoint: optimizer-0-of-1.safetensors");
   restore();
   std::string text = file_support::read(saved / "trainer.json");
   text.replace(text.find("\"applied\": 2"), 12, "\"applied\": 3");
@@ -169,15 +169,16 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
     file_support::write(saved / "trainer.json", json.dump());
   };
   rewrite([](auto& json) { json["state"].erase("good_steps"); });
-  holds(said_by_resume(saved), "trainer.json: lacks good_steps; use the library that wrote the checkpoint");
+  holds(said_by_resume(saved),
+        "trainer.json: has no good_steps; read it with the version of the library that wrote the checkpoint");
   restore();
   rewrite([](auto& json) { json["step"] = "two"; });
-  holds(said_by_resume(saved), "trainer.json: step is \"two\", which it cannot be");
+  holds(said_by_resume(saved), "trainer.json: step is \"two\", which is not valid");
   restore();
   for (auto const& [key, value] : {std::pair("adapters", "[1]"), {"batch", "\"2\""}, {"notes", "[]"}}) {
     rewrite([&](auto& json) { json[key] = nlohmann::ordered_json::parse(value); });
     holds(said_by_resume(saved),
-          "trainer.json: " + std::string(key) + " is " + value + ", which it cannot be");
+          "trainer.json: " + std::string(key) + " is " + value + ", which is not valid");
     restore();
   }
   file_support::write(saved / "model/tokenizer.json", "{}");  // files of other programs may stay
@@ -188,10 +189,10 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   holds(said_by_resume(saved, other), "missing: h.2.");
   other = tiny;
   other.vocabulary = 64;
-  holds(said_by_resume(saved, other), "wte.weight has shape [61, 33], the model wants [64, 33]");
+  holds(said_by_resume(saved, other), "wte.weight has shape [61, 33], the model needs [64, 33]");
   TrainerOptions frozen;
   frozen.freeze = [](std::string_view name) { return name == "wpe.weight"; };
-  holds(said_by_resume(saved, tiny, frozen), "not wanted: wpe.weight.exp_avg");
+  holds(said_by_resume(saved, tiny, frozen), "not needed: wpe.weight.exp_avg");
   holds(said_by_resume(folder / "none"), "none/trainer.json: no such file");
 }
 

@@ -140,8 +140,9 @@ TEST_CASE("sizes that cannot be are refused") {
         "Opt: 7 heads do not divide 768 channels (768 / 7 leaves 5); choose channels as a multiple of heads");
   CHECK(refusal([] { Opt({.hidden = 0}); }) == "Opt: hidden is 0; it must be from 1 to 67108864");
   CHECK(refusal([] { Llama({.key_heads = 3}); }) ==
-        "Llama: 3 heads of keys do not divide 32 heads; choose a number that divides them");
+        "Llama: 3 key heads do not divide 32 heads; choose a number of key heads that divides the number of "
+        "heads");
   CHECK(refusal([] {
           Llama({.heads = 32, .key_heads = 32, .channels = 32});
-        }).find("a head of 1 has to have an even number") != std::string::npos);
+        }).find("a head has 1 channels, but needs an even number") != std::string::npos);
 }

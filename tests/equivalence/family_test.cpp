@@ -96,19 +96,20 @@ TEST_CASE("a family that does not fit the list is refused in words") {
   family.models = {};
   family.keys[0].divides = "heads";
   CHECK(refusal(family) ==
-        "model family 'other': key 'layers' divides 'heads', which is no key; name one of them");
+        "model family 'other': key 'layers' divides 'heads', which is not a key of this family; name one of "
+        "its keys");
   family.keys[0].divides = {};
   family.hub.model_type = "other";
   CHECK(refusal(family) ==
-        "model family 'other': its hub has a model_type and no architectures; name at least the one that is "
-        "written");
+        "model family 'other': its hub has a model_type but no architectures; give at least the architecture "
+        "to write");
   family.hub.architectures = {"Other"};
   family.hub.features = {{"act", {}}};
   CHECK(refusal(family) ==
-        "model family 'other': feature 'act' of its hub has no value; give at least the one that is written");
+        "model family 'other': feature 'act' of its hub has no value; give at least the value to write");
   family.name = "a,b";
   CHECK(refusal(family) ==
-        "model family 'a,b': 'a,b' is no name; write it in small letters, digits, '.', '_' and '-'");
+        "model family 'a,b': 'a,b' is not a valid name; use lowercase letters, digits, '.', '_' and '-'");
   CHECK(model_families().back()->name == "mlp");
 }
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of a GPT-2 in PyTorch, for tests/equivalence/golden_losses_test.cpp. No test needs this script.
+"""Computes losses of a GPT-2 in PyTorch, for tests/equivalence/golden_losses_test.cpp. No test runs this script.
 
     train --model layers=2,heads=3,channels=48 --vocabulary 301 --sequence 33 --steps 0 --save w.safetensors
     python golden_losses.py --weights w.safetensors --heads 3 --batch 4 --sequence 33 --steps 20
 
-prints a JSON list of [loss, gradient norm] for every step. Weights come from a safetensors file with Hugging Face's
-names; tokens from --data (raw uint16, read in order, from the start again at the end) or from the formula below, which
-the test repeats. With --records the samples are records of several lengths, cut or filled up on the right with targets
-that PyTorch ignores, and an epoch ends with a batch of its own, be it smaller. The model is written out here:
-pre-LayerNorm blocks, epsilon 1e-5, tanh GELU, tied head. AdamW decays parameters of two dims only; the gradient norm is
-clipped as torch.nn.utils.clip_grad_norm_ does.
+The second command prints a JSON list of [loss, gradient norm] for every step. Weights come from a safetensors file with
+Hugging Face's names. Tokens come from --data (raw uint16, read in order and repeated) or from the formula below, which the
+test repeats. With --records the samples are records of several lengths, truncated or padded on the right with targets that
+PyTorch ignores, and the last batch of an epoch may be smaller. The model has pre-LayerNorm blocks, epsilon 1e-5, tanh GELU
+and a tied head. AdamW decays only parameters of two dims. torch.nn.utils.clip_grad_norm_ clips the gradient norm.
 """
 import argparse
 import json
@@ -40,7 +39,7 @@ class Block(nn.Module):
         self.heads = heads
         self.ln_1 = nn.LayerNorm(channels, eps=1e-5)
         self.ln_2 = nn.LayerNorm(channels, eps=1e-5)
-        # Conv1D: weights lie in x out.
+        # Conv1D: weights are (in, out).
         self.c_attn = nn.ParameterDict({"weight": torch.empty(channels, 3 * channels), "bias": torch.empty(3 * channels)})
         self.c_proj = nn.ParameterDict({"weight": torch.empty(channels, channels), "bias": torch.empty(channels)})
         self.c_fc = nn.ParameterDict({"weight": torch.empty(channels, 4 * channels), "bias": torch.empty(4 * channels)})

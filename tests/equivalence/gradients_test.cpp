@@ -190,48 +190,48 @@ TEST_CASE(
 TEST_CASE("a gradient that nobody wrote is named") {
   Found const forgotten = found(Faulty::forgotten_gradient);
   CHECK(joined(forgotten.faults) ==
-        "unit 'plain', backward_weight: nobody wrote the gradient of plain.up.bias");
+        "unit 'plain', backward_weight: did not write the gradient of plain.up.bias");
   CHECK(joined(forgotten.wrong) == "plain.up.bias");
   Found const index = found(Faulty::wrong_index);
   CHECK(joined(index.faults) ==
-        "unit 'plain', backward_weight: nobody wrote the gradient of plain.norm.weight");
+        "unit 'plain', backward_weight: did not write the gradient of plain.norm.weight");
   CHECK(joined(index.wrong) == "plain.norm.weight");
 }
 
 TEST_CASE("a gradient that is added to what was there is named") {
   CHECK(joined(found(Faulty::added_gradient).faults) ==
-        "unit 'plain', backward_weight: the gradient of plain.down.bias came from memory that nobody had "
-        "written; is it added to what was there, or fresh false without a borrower?");
+        "unit 'plain', backward_weight: the gradient of plain.down.bias was computed from unwritten memory; "
+        "is it added to the old contents, or is fresh false without a borrower?");
 }
 
 TEST_CASE("a forgotten tied gradient and a wrong fresh are named") {
   Found const lent = found(Faulty::forgotten_tied_gradient);
   CHECK(joined(lent.faults) ==
-        "unit 'memory', backward_weight: nobody wrote tied gradient 0, the gradient of table for its owner");
+        "unit 'memory', backward_weight: did not write tied gradient 0, the gradient of table for its owner");
   CHECK(joined(lent.wrong) == "table");
   Found const fresh = found(Faulty::fresh_despite_borrowers);
   CHECK(joined(fresh.faults) ==
-        "unit 'embedding', backward_weight: the gradient of table leaves out the "
-        "gradients of its borrowers; is pass.tied_sums read, or fresh true?");
+        "unit 'embedding', backward_weight: the gradient of table does not include the gradients of its "
+        "borrowers; is pass.tied_sums unread, or is fresh true?");
   CHECK(joined(fresh.wrong) == "table");
   Found const stale = found(Faulty::stale_scratch);
   REQUIRE(stale.faults.size() == 2);
   CHECK(stale.faults[0] ==
-        "unit 'embedding', backward_weight: the gradient of table came from memory that nobody "
-        "had written: backward sums");
+        "unit 'embedding', backward_weight: the gradient of table was computed from unwritten memory: "
+        "backward sums");
   CHECK(joined(stale.wrong) == "table");
 }
 
 TEST_CASE("tensors between units that nobody wrote are named") {
   CHECK(joined(found(Faulty::forgotten_input_gradient).faults) ==
-        "unit 'plain', backward_input: nobody wrote its input_gradient");
+        "unit 'plain', backward_input: did not write its input_gradient");
   CHECK(joined(found(Faulty::half_an_output).faults) ==
-        "unit 'memory', forward: nobody wrote 150 of the 299 "
+        "unit 'memory', forward: did not write 150 of the 299 "
         "elements, the first being 149, of its output");
   Names const saved = found(Faulty::forgotten_saved).faults;
   REQUIRE_FALSE(saved.empty());
   CHECK(saved[0] ==
-        "unit 'plain', backward_input: its input_gradient came from memory that nobody had written: "
+        "unit 'plain', backward_input: its input_gradient was computed from unwritten memory: "
         "saved norm.rstd");
   Names const evaluation = found(Faulty::wrong_in_evaluation).faults;
   REQUIRE(evaluation.size() == 1);
@@ -308,7 +308,7 @@ TEST_CASE("a step without a single target is skipped, as if it had not been") {
       CHECK(report.overflow == "");
       std::ostringstream line;
       line << report;
-      CHECK(line.str().find("skipped: no token counts") != std::string::npos);
+      CHECK(line.str().find("skipped: all targets are masked") != std::string::npos);
       trainer->step(first).get();
       without->step(first).get();
       CHECK(hash_weights(*trainer) == hash_weights(*without));

@@ -292,14 +292,15 @@ TEST_CASE("ranks scales and layers are those that were named") {
 TEST_CASE("adapters that cannot be are refused by name") {
   CHECK(refusal(lora_of("c_attn")) == "");
   CHECK(refusal(lora_of("c_atn")) ==
-        "lora: target 'c_atn' is no linear layer of this model, nearest is 'c_attn': choose from c_attn, "
+        "lora: target 'c_atn' is not a linear layer of this model, the nearest is 'c_attn': choose from "
+        "c_attn, "
         "c_proj, "
         "c_fc, all-linear");
-  CHECK(refusal(lora_of("wte")).starts_with("lora: target 'wte' is no linear layer of this model"));
+  CHECK(refusal(lora_of("wte")).starts_with("lora: target 'wte' is not a linear layer of this model"));
   CHECK(refusal(lora_of("h.2.attn.c_attn")).find("nearest is 'h.0.attn.c_attn'") != std::string::npos);
-  CHECK(refusal(lora_of("")).starts_with("lora: targets names no layer"));
+  CHECK(refusal(lora_of("")).starts_with("lora: targets is empty"));
   CHECK(refusal(lora_of("c_attn", -1)).starts_with("lora: the rank is -1; it must be from 1"));
-  CHECK(refusal(lora_of("c_attn", 4, 0.0)).starts_with("lora: alpha is not above 0"));
+  CHECK(refusal(lora_of("c_attn", 4, 0.0)).starts_with("lora: alpha must be above 0"));
   CHECK(refusal(layers_of({})).starts_with("lora: layers is empty, so nothing would be trained"));
   CHECK(refusal(layers_of({{"h.0.attn.c_attn", 0, 1.0}}))
             .starts_with("lora: the rank of h.0.attn.c_attn is 0"));

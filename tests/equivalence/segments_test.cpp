@@ -104,10 +104,10 @@ TEST_CASE("what engines cannot do with segments is refused before anything is al
     return std::string();
   };
   CHECK(refusal(SegmentedGpt2(tiny, {Sharding::partial}, {})) ==
-        "model: unit 'h.0' hands 'residual' over a boundary whose sides differ, which takes tensor "
-        "parallelism; that is not part of this build, let both sides be replicated");
+        "model: unit 'h.0' passes 'residual' through a boundary with different sides, which needs tensor "
+        "parallelism; this is not part of this build, make both sides replicated");
   std::string const forgotten =
-      "model: unit 'h.0' has 2 segments, but backward_input takes none; write "
+      "model: unit 'h.0' has 2 segments, but backward_input has no segment argument; write "
       "backward_input(int unit, int segment, Pass<Place, T>& pass)";
   CHECK(refusal(Forgetful(tiny)) == forgotten);
   CHECK_THROWS_WITH((void)tessera::testing::check_gradients(Forgetful(tiny), {1, 4}), forgotten.c_str());

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds `train` against transformers, from the same folders and tokens. No test needs this script.
+"""Compares `train` with transformers on the same model folders and tokens. No test runs this script.
 
     python transformers_losses.py --train build/cpu/bin/train [--only llama] [--precision fp32 --device cpu ...]
 
-makes small random models with transformers, saves each as a folder (config.json, model.safetensors), trains each for
-20 steps of AdamW in fp32 with PyTorch and with `train --model FOLDER`, and compares the losses. Then it loads what
-`train` saved, with no step and after the last one, and the weights in its checkpoint, and compares logits. A GPT-2 is
-written as llm.c has it, too, and read from there. Weights of dropouts are not applied: PyTorch
-trains in eval mode. Exits with 1 when a loss differs by more than --tolerance or logits do not agree.
+This command makes small random models with transformers and saves each as a folder (config.json, model.safetensors). It
+trains each model for 20 steps of AdamW in fp32 with PyTorch and with `train --model FOLDER`, and compares the losses. Then
+it loads the weights that `train` saved without a step, after the last step, and in its checkpoint, and compares logits. A
+GPT-2 is also written and read in llm.c's format. PyTorch trains in eval mode, so no dropout is applied. The script exits
+with 1 if a loss differs by more than --tolerance or if logits differ.
 
     train --model opt:layers=2,heads=3,channels=48,hidden=72,positions=64 --vocabulary 301 --steps 0 --save FOLDER
     python transformers_losses.py --golden FOLDER --batch 12 --sequence 33
 
-prints [loss, gradient norm] of every step in double, on the tokens of golden_losses.py, for golden_losses_test.cpp.
+The second command prints [loss, gradient norm] of every step in double, on the tokens of golden_losses.py, for
+golden_losses_test.cpp.
 """
 import argparse
 import json
@@ -39,7 +40,7 @@ LLAMA = dict(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, 
 ROPE3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
              original_max_position_embeddings=16)
 
-# name: configuration, sequence, how it is saved
+# name: configuration, sequence, options of save_pretrained
 CASES = {
     "gpt2": (transformers.GPT2Config(**GPT2), 33, {}),
     "gpt2-parts": (transformers.GPT2Config(**GPT2), 7, {"max_shard_size": "30KB"}),
@@ -58,7 +59,7 @@ def make(name, folder):
     torch.manual_seed(sum(name.encode()))
     config, sequence, options = CASES[name]
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    with torch.no_grad():  # biases and gains that are not what they start as
+    with torch.no_grad():  # biases and gains that differ from their initial values
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -95,7 +96,7 @@ def records_of(model, tokens, sequence, options, clip=1.0):
 
 
 def golden(options):
-    def norm_in_double(self, x):  # transformers has fp32 here whatever the model is in
+    def norm_in_double(self, x):  # transformers computes this in fp32 for every dtype
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
     modeling_llama.LlamaRMSNorm.forward = norm_in_double
@@ -120,7 +121,7 @@ def logits_of(folder, rows):
 
 
 def read_from_llmc(model, work, options):
-    """The logits of a GPT-2 that went through a file of llm.c."""
+    """Returns the logits of a GPT-2 after a round trip through a file of llm.c."""
     state = {key.removeprefix("transformer."): value.numpy() for key, value in model.state_dict().items()}
     names = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
     layers = [{name: (state[f"h.{layer}.{name}.weight"].T, state[f"h.{layer}.{name}.bias"]) for name in names}

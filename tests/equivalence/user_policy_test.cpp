@@ -83,8 +83,9 @@ TEST_CASE("a user's wire in the format of the micro-batch gradients is the order
 TEST_CASE("a user's policy that no engine runs is refused with the format that differs") {
   CHECK_THROWS_WITH_AS(
       (train_tied<WideWire<float>, Precision<half>>(tied_run({1, 1}))),
-      doctest::Contains("precision fp16 with reduction wide32 gives formats that no engine runs together: "
-                        "activations are fp16, parameters fp16, micro-batch gradients fp16, the wire fp32"),
+      doctest::Contains(
+          "precision fp16 with reduction wide32 gives a combination of formats that no engine supports: "
+          "activations are fp16, parameters fp16, micro-batch gradients fp16, the wire fp32"),
       Error);
 }
 

@@ -16,22 +16,22 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
   using namespace programs::reporting;
   std::string const& path = fuzz::file_of(fuzz::text_of(input, size));
   try {
-    Material material;
-    read_file(path, material);
-    name_sources(material.sources);
-    if (material.sources.size() != 1 || material.sources[0].label.empty()) std::abort();
+    Inputs inputs;
+    read_file(path, inputs);
+    name_sources(inputs.sources);
+    if (inputs.sources.size() != 1 || inputs.sources[0].label.empty()) std::abort();
     auto const check_row = [](Row const& row) {
       if (row.source != 0 || row[Word::experiment].empty()) std::abort();
       for (auto const& number : row.numbers)
         if (number && !std::isfinite(*number)) std::abort();
     };
-    for (auto const* const rows : {&material.rows, &material.plans})
+    for (auto const* const rows : {&inputs.rows, &inputs.plans})
       for (Row const& row : *rows) check_row(row);
-    for (Rival const& rival : material.rivals) {
+    for (Rival const& rival : inputs.rivals) {
       check_row(rival.row);
       if (rival.program.empty() || rival.machine.empty()) std::abort();
     }
-    for (Recording const& recording : material.recordings)
+    for (Recording const& recording : inputs.recordings)
       if (recording.values.size() != recording.columns.size()) std::abort();
   } catch (tessera::Error const& error) {
     fuzz::check(error);

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# measure(best budget command) runs a compiler's command several times and gives its shortest time and its budget in
-# milliseconds. From the including script: COMPILE, WORK, and SECONDS, the budget; with YARDSTICK, a header, a machine
-# on which parsing that alone takes over a SHARE (1/3) of the budget has SHARE times that header's time instead. Both
-# are measured in turns, so that whatever else the machine does slows both. RUNS (5): how often at most. The first run
-# within SECONDS is the last. A run within the budget of a slow machine is, from the second turn on.
+# measure(best budget command): runs a compiler command up to RUNS (default 5) times. Returns its shortest time and its budget
+# in milliseconds. The including script sets COMPILE, WORK and SECONDS, the budget.
+#
+# YARDSTICK is a header for slow machines: the budget grows to SHARE (default 3) times the time to parse it, if that is more
+# than SECONDS. Command and yardstick alternate, so that other load slows both. The loop ends at the first run within SECONDS
+# and, from the second run on, at the first run within the larger budget.
 function(measure best budget command)
   set(runs 5)
   if(RUNS)
@@ -45,7 +46,7 @@ function(measure best budget command)
   set(${budget} ${allowed} PARENT_SCOPE)
 endfunction()
 
-# The time of one command in milliseconds, where that is less than the variable named.
+# time_of(least command...): runs a command and sets `least` to its time in milliseconds if that is less.
 function(time_of least)
   string(TIMESTAMP before "%s%f" UTC)
   execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A model's own source calls the operations that engines compile, and compiles none of these itself. It sees no code of
-# GPUs, so an operation that it compiled might silently do nothing there.
+# A model's source calls the operations that engines compile and compiles none of them itself. It has no GPU code, so an
+# operation that it compiled might silently do nothing on a GPU.
 # cmake -DCOMPILER=... -DNM=... -DINCLUDE=... -DEIGEN=... -DFOLDER=... -P compiled_model.cmake
 cmake_minimum_required(VERSION 3.25)
 file(MAKE_DIRECTORY "${FOLDER}")

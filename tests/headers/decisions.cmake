@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=... [-DINCLUDE=<folder>] -P decisions.cmake
-# What a recipe decides is read where steps are planned, and nowhere else: the store, the executor, operations and
-# models carry out entries. Fails where a header or source outside policy/ and plan/ names such a decision.
+# Only the planner reads a recipe's decisions. The store, the executor, operations and models run entries. Fails if a header
+# or source outside policy/ and plan/ names such a decision.
 cmake_minimum_required(VERSION 3.25)
 if(NOT INCLUDE)
   set(INCLUDE "${ROOT}/include/tessera")

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<repository> -DBUILD=<folder> -DCOMPILER=<g++> -P every_instruction_set.cmake
-# Builds programs, tests and benchmarks for each instruction set, as released and with each optimization level alone.
-# Runs the tests of the released build if this CPU has the instruction set. Takes hours: `cmake --workflow --preset
-# instruction-sets`. instruction_sets.cmake is the fast test of the same sets.
+# Builds programs, tests and benchmarks for each instruction set, with the release flags and with each single optimization
+# level. Runs the tests of the release build if this CPU has the instruction set. `cmake --workflow --preset
+# instruction-sets` runs this for hours. instruction_sets.cmake is the fast test of the same sets.
 cmake_minimum_required(VERSION 3.25)
 set(sets x86-64 x86-64-v3 icelake-server sapphirerapids)
 
-# features(result set): the macros by which the compiler announces the set's instructions.
+# features(result set): the compiler's predefined macros for the set's instructions.
 function(features result set)
   file(WRITE "${BUILD}/empty.cpp" "")
   execute_process(COMMAND "${COMPILER}" -march=${set} -dM -E "${BUILD}/empty.cpp" OUTPUT_VARIABLE macros
                   COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX MATCHALL "__[A-Z0-9_]+__ 1\n" found "${macros}")
   list(TRANSFORM found REPLACE " 1\n" "")
-  # A compiler emits these only for their own intrinsics.
+  # A compiler uses these instructions only for their intrinsics.
   list(FILTER found EXCLUDE REGEX "__(FLT_EVAL.*|CLDEMOTE|ENQCMD|MOVDIR.*|PCONFIG|PKU|PTWRITE|SERIALIZE|SGX|TSXLDTRK|UINTR|WAITPKG|WBNOINVD)__")
   set(${result} "${found}" PARENT_SCOPE)
 endfunction()

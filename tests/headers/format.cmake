@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -DCLANG_FORMAT=<program> -P format.cmake
-# Fails, naming the files, where clang-format 14 would change something.
+# Fails and names the files that clang-format 14 would change.
 cmake_minimum_required(VERSION 3.25)
 set(version "")
 if(CLANG_FORMAT)

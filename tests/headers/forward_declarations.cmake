@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -P forward_declarations.cmake
-# fwd.hpp declares every public type, and the door includes every header that needs Eigen and threads alone.
+# fwd.hpp declares every public type. tessera.hpp includes every header that needs only Eigen and threads.
 cmake_minimum_required(VERSION 3.25)
 file(READ "${ROOT}/include/tessera/fwd.hpp" declared)
 file(READ "${ROOT}/include/tessera/tessera.hpp" door)
@@ -17,7 +17,7 @@ foreach(file IN LISTS files)
   endif()
   if(NOT file MATCHES "_definitions\\.hpp$|^(backend|detail|recipes)/|^fwd\\.hpp$")
     file(READ "${ROOT}/include/tessera/${file}" text)
-    while(TRUE)  # cut what lies in namespace detail
+    while(TRUE)  # removes namespace detail
       string(FIND "${text}" "namespace detail {" begin)
       if(begin EQUAL -1)
         break()
@@ -46,7 +46,7 @@ endforeach()
 string(REGEX MATCHALL "\n(struct|class|enum class) [A-Za-z0-9_]+" types "${declared}")
 set(unique ${types})
 list(REMOVE_DUPLICATES unique)
-foreach(type IN LISTS unique)  # NCCL's are in a .cuh
+foreach(type IN LISTS unique)  # except NCCL's types, which are in a .cuh
   string(STRIP "${type}" type)
   list(FIND defined "${type}" position)
   if(position EQUAL -1 AND NOT type MATCHES "^(struct NcclOptions|class Nccl)$")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=... -DWORK=... -DCOMPILE=<compiler;flags> -DHEADER=<path> -DSECONDS=<budget> [-DVENDORS=none]
 #       -P include_budget.cmake
-# Fails when a program that only includes HEADER takes longer to parse than the budget, or when it pulls in a library
-# that the header must not need. YARDSTICK as in budget.cmake.
+# Fails if a program that only includes HEADER takes longer to parse than the budget, or if it includes a library that the
+# header must not need. YARDSTICK: see budget.cmake.
 cmake_minimum_required(VERSION 3.25)
 if(NOT EXISTS "${ROOT}/include/${HEADER}")
   message(FATAL_ERROR "no ${HEADER}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -P include_order.cmake
-# Reads every #include of include/tessera and fails, naming file and include, when a folder includes a later one.
+# Reads every #include of include/tessera. Fails with file and include if a folder includes a later folder.
 cmake_minimum_required(VERSION 3.25)
 set(order detail core policy tensor backend backend/cpu backend/cuda ops comm nn optim data io plan store train checkpoint loop recipes testing)
 
-# place(<path below include/tessera> <variable>): its place in the order. Files beside the folders have their own:
-# config and version first, fwd with core, the door last; -1 for an unknown folder.
+# place(<path below include/tessera> <variable>): the position of a file in the order; -1 for an unknown folder. For files
+# outside the folders: config and version come first, fwd is next to core, the headers that users include come last.
 function(place path result)
   set(${result} -1 PARENT_SCOPE)
   if(path MATCHES "^(config|version)\\.hpp$")
@@ -16,7 +16,7 @@ function(place path result)
     set(${result} 1000 PARENT_SCOPE)
   else()
     set(index 1)
-    if(path MATCHES "^recipes/")  # compiled once for programs: it may open any door
+    if(path MATCHES "^recipes/")  # compiled once for programs: it may include any header
       set(index 1000)
     endif()
     foreach(folder IN LISTS order)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=... -DWORK=<build folder> -P include_order_selftest.cmake
-# Plants violations in a small tree of its own, and fails unless the check names each, and passes without them.
+# Plants violations in a small tree. The check must name each of them and must pass without them.
 cmake_minimum_required(VERSION 3.25)
 set(tree "${WORK}/include_order_selftest")
 
 function(check expected)
   execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=${tree}" -P "${ROOT}/tests/headers/include_order.cmake"
                   RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text)
-  string(REGEX REPLACE "[ \n]+" " " text "${text}")  # messages are wrapped
+  string(REGEX REPLACE "[ \n]+" " " text "${text}")  # CMake wraps messages
   if(expected STREQUAL "")
     if(NOT status EQUAL 0)
       message(FATAL_ERROR "the clean tree was refused: ${text}")
@@ -22,7 +22,7 @@ function(check expected)
   endif()
 endfunction()
 
-# plant(<file> <its line> <what the check must say>)
+# plant(<file> <its line> <text of the check's message>)
 function(plant file line expected)
   file(WRITE "${tree}/include/tessera/${file}" "${line}\n")
   check("${expected}")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=... -DROOT=... -DWORK=... "-DINCLUDES=-isystem;<dir>..." -P instruction_sets.cmake
-# Compiles a source that uses every third-party header with intrinsics to an object, for each instruction set and
-# optimization level that users build with. The objects are not run: this machine need not have the instruction set.
-# `-fsyntax-only` is not enough, since the compiler inlines such functions only when it emits code.
+# Compiles a source that uses every third-party header with intrinsics, for each instruction set and optimization level of
+# users' builds. The objects do not run, so this machine may lack the instruction set. `-fsyntax-only` is not enough, since
+# the compiler inlines such functions only when it emits code.
 cmake_minimum_required(VERSION 3.25)
 set(sets x86-64 x86-64-v3 icelake-server sapphirerapids native)
 set(levels -O0 -Og -O2)
 set(source tests/headers/intrinsics.cpp)
 file(MAKE_DIRECTORY "${WORK}/instruction_sets")
 
-# Only two headers include such a library, and the source above makes every call of xxHash that the others make.
+# Only two headers may include such a library. The source above must contain every xxHash call of the other files.
 file(READ "${ROOT}/${source}" calls)
 file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/include/*" "${ROOT}/examples/*.[ch]pp")
 foreach(file IN LISTS files)

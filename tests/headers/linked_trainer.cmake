@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A program that links tessera::recipes takes the engine of its trainer, checkpoints and files of weights from there,
-# for GPUs too: it compiles no code of these and includes neither nlohmann-json nor xxHash.
+# A program that links tessera::recipes uses the library's engines, checkpoints and weight files, on the CPU and on GPUs. It
+# compiles no code of them and includes neither nlohmann-json nor xxHash.
 # cmake -DCOMPILER=... -DNM=... -DINCLUDE=... -DEIGEN=... -DFOLDER=... -P linked_trainer.cmake
 cmake_minimum_required(VERSION 3.25)
 file(MAKE_DIRECTORY "${FOLDER}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Translation units of different instruction sets must not link into one program, equal ones must: as they are, joined
-# by link-time optimisation, and one of each.
+# Translation units of different instruction sets must not link into one program; units of one set must. This holds without
+# link-time optimisation, with it, and for one unit of each kind.
 # cmake -DCOMPILER=... -DINCLUDE=... -DFOLDER=... -P mixed_isa.cmake
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
@@ -8,7 +8,7 @@ file(WRITE "${FOLDER}/one.cpp" "#include <tessera/config.hpp>\nint one() { retur
 file(WRITE "${FOLDER}/two.cpp" "#include <tessera/config.hpp>\nint one();\nint main() { return one(); }\n")
 file(WRITE "${FOLDER}/plain.cpp" "int main() {}\n")
 
-# Clang before 15 has no such macro, and the library then no tiles.
+# Clang before 15 lacks this macro, so the library does not use tiles there.
 execute_process(COMMAND "${COMPILER}" -mamx-tile -mamx-bf16 -dM -E "${FOLDER}/plain.cpp" OUTPUT_VARIABLE macros ERROR_QUIET)
 set(knows_tiles OFF)
 if(macros MATCHES "__AMX_BF16__")
@@ -23,7 +23,7 @@ function(compile source object)
   endif()
 endfunction()
 
-# link(program flag object...) sets `code` and `errors`.
+# link(program flag object...): links objects; sets `code` and `errors`.
 function(link program flag)
   list(TRANSFORM ARGN REPLACE "(.+)" "${FOLDER}/\\1.o")
   execute_process(COMMAND "${COMPILER}" -O1 ${flag} ${ARGN} -o "${FOLDER}/${program}" RESULT_VARIABLE code
@@ -32,7 +32,7 @@ function(link program flag)
   set(errors "${errors}" PARENT_SCOPE)
 endfunction()
 
-# check(flag of the first unit, flag of the second unit and the linker)
+# check(first second): `first` is the flag of the first unit, `second` the flag of the second unit and of the linker.
 function(check first second)
   set(how "units with '${first}' and '${second}'")
   compile(one one ${first} -msse2)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -P programs.cmake
-# Programs use public names of the library and add nothing to its namespace. Fails with file and line otherwise.
+# Programs use only public names of the library and add nothing to its namespace. Fails with file and line otherwise.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE files RELATIVE "${ROOT}" "${ROOT}/examples/programs/*.hpp" "${ROOT}/examples/programs/*.cpp")
 if(NOT files)

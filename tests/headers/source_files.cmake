@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DROOT=<source folder> -P source_files.cmake
-# The rules every source file keeps: license line, #pragma once in headers, ASCII, fewer than 600 lines.
+# Checks every source file for the license line, #pragma once in headers, ASCII, and fewer than 600 lines.
 cmake_minimum_required(VERSION 3.25)
 set(globs "")
 foreach(folder include examples benchmarks tests)

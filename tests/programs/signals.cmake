@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of interrupts share. Needs PROGRAM and WORK.
+# Sends signals, for the tests of interrupts. Needs PROGRAM and WORK.
 
-# signalled("SIGNAL;SIGNAL" seconds pattern file args...): runs the program with its output in out.txt and err.txt; when
-# a line of the file matches the pattern, waits and sends the signals one after the other. `code` is its exit code, 99
-# when the line did not come within 30 s.
+# signalled("SIGNAL;SIGNAL" seconds pattern file args...): runs the program with its output in out.txt and err.txt. When a line
+# of the file matches the pattern, waits and sends the signals one after the other. `code` is the exit code, or 99 if no line
+# matched within 30 s.
 macro(signalled signals seconds pattern file)
   set(kills "")
   foreach(each IN ITEMS ${signals})

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of Python in docs/how-to/run-published-comparisons.md run with pandas on files that compare wrote.
+"""Runs the Python blocks of docs/how-to/run-published-comparisons.md with pandas on files of compare.
 
     python check_pandas.py BUILD WORK
 
-compare trains stages under two offloads, in a precision that runs and in one that is refused, with --format flat, and
-plan plans the same. The blocks run one after the other in one namespace, as they stand, and what they made must be so:
-columns and their kinds, the same rows in JSON and CSV, groups, failed rows, and plans beside what was measured.
+compare trains stages under two offloads with --format flat, in a precision that runs and in one that is refused. plan plans
+the same. The unchanged blocks run one after the other in one namespace. The script checks their results: columns and types,
+equal rows in JSON and CSV, groups, failed rows, and plans next to measurements.
 """
 import json
 import os
@@ -31,7 +31,7 @@ FIRST = ["stage", "strategy", *MEASURED, "success", "error"]
 
 
 def trained(stages):
-    """The namespace of all blocks after they ran on these stages, and the document beside the files."""
+    """Runs compare, plan and the blocks on these stages. Returns the blocks' namespace and compare's document."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     os.chdir(work)
@@ -56,7 +56,7 @@ for stages in (["0", "1", "2", "3"], ["dp", "0", "3"]):
     df, same, ran, both = (names[name] for name in ("df", "same", "ran", "both"))
     rows = pd.DataFrame(document["rows"])
 
-    # Columns: the published keys first, no lists, one kind each, in the CSV the same.
+    # Columns: the published keys come first, there are no lists, each column has one type, and the CSV is equal.
     assert list(df.columns[:9]) == FIRST, list(df.columns)
     assert list(df.columns) == list(same.columns) + ["efficiency"]
     assert not df.map(lambda value: isinstance(value, (list, dict))).any().any()
@@ -72,20 +72,20 @@ for stages in (["0", "1", "2", "3"], ["dp", "0", "3"]):
         absent = df[column].isna()
         assert (absent == same[column].isna()).all(), column
         left, right = df[column][~absent], same[column][~absent]
-        if types.is_bool_dtype(right.infer_objects()):  # where some are absent, too
+        if types.is_bool_dtype(right.infer_objects()):  # also if some values are absent
             left, right = left.astype(bool), right.astype(bool)
         elif not types.is_numeric_dtype(right):
             left, right = left.astype(str), right.astype(str)
         assert (left == right).all(), (column, left, right)
 
-    # Rows that failed: no figure, and a reason; the others have all figures and no error.
+    # A failed row has a reason and no figures. The other rows have all figures and no error.
     failed = df[~df["success"]]
     assert (failed["precision"] == "tf32").all() and len(failed) == 2 * len(stages)
     assert failed[MEASURED].isna().all().all() and failed["error"].str.contains("tensor cores").all()
     assert (failed["status"] == "refused").all()
     assert (ran["precision"] == "fp32").all() and ran[MEASURED].notna().all().all() and ran["error"].isna().all()
 
-    # Groups: one of each stage and strategy, with the figures of the document.
+    # Groups: one for each stage and strategy, with the document's figures.
     groups = ran.groupby(["stage", "strategy"])["throughput_tokens_per_sec"]
     assert len(groups) == 2 * len(stages) and (groups.size() == 1).all()
     wanted = rows[rows["status"] == "ok"].groupby(["stage", "offload"])["median_tokens_per_sec"].mean()
@@ -93,7 +93,7 @@ for stages in (["0", "1", "2", "3"], ["dp", "0", "3"]):
     best = df.loc[df["efficiency"].idxmax()]
     assert best["success"] and best["efficiency"] == (ran["throughput_tokens_per_sec"] / ran["gpu_peak_gb"]).max()
 
-    # Beside the plan: each row once, refused in both or planned, and the peak is the plan.
+    # Plans: each row occurs once. It is refused in both files, or its peak equals the plan.
     assert len(both) == len(df)
     assert set(zip(both["status"], both["status_planned"])) == {("ok", "fits"), ("refused", "refused")}
     ok = both[both["success"]]

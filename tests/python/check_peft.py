@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of adapters against PEFT's, from the same weights, adapters and tokens.
+"""Compares losses of adapters with PEFT's, from the same weights, adapters and tokens.
 
     python check_peft.py BUILD WORK
 
-For a small GPT-2, OPT and LLaMA: PEFT makes an adapter beside random weights (b is not zero, so that both
-factors have gradients from the first step on), PyTorch and train take 20 fp32 steps of AdamW from it on the
-same sequences, and each loss of train must be within 1e-4 of PyTorch's. Then train's saved adapter must be
-read by PEFT and give the loss that train's merged folder gives in transformers.
+For a small GPT-2, OPT and LLaMA, PEFT makes an adapter for random weights. Its b is not zero, so both factors have
+gradients from the first step on. PyTorch and train run 20 fp32 steps of AdamW from it on the same sequences. Each loss of
+train must be within 1e-4 of PyTorch's. Then PEFT reads train's saved adapter, which must give the loss of train's merged
+folder in transformers.
 """
 import json
 import subprocess
@@ -54,7 +54,7 @@ def models():
 
 
 def tokens():
-    """One stream, so that sample i of both sides is tokens [i T, i T + T] (one more as the last target)."""
+    """Makes one stream of tokens. Sample i of both sides is tokens [i T, i T + T], with one more as the last target."""
     generator = numpy.random.default_rng(7)
     return generator.integers(2, VOCABULARY, STEPS * BATCH * SEQUENCE + 1).astype(numpy.uint16)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# python check_tensorboard.py BUILD WORK: the event files of train --tensorboard, read by TensorBoard itself, say what
-# --log says.
+# python check_tensorboard.py BUILD WORK: reads the event files of train --tensorboard with TensorBoard and compares them with
+# --log.
 import json, pathlib, shutil, struct, subprocess, sys
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -20,7 +20,7 @@ def expect(what, got, wanted):
     if got != wanted: failures.append(f"{what}: {got}, expected {wanted}")
 
 
-def single(value):  # scalars of event files are of 32 bits
+def single(value):  # scalars in event files have 32 bits
     return struct.unpack("f", struct.pack("f", value))[0]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# python check_tokenizers.py BUILD WORK [MEGABYTES]: holds prepare against the PyPI packages tokenizers and sentencepiece
-# on a made text of many languages and emoji: ids, and speed in processor time, part by part in turns. Then: the same
-# bytes on 1, 2 and 4 threads and after being killed, and memory that does not grow with the text.
-# Ends with 1 when something differs, or when prepare makes less than 0.8 of a package's speed.
+# python check_tokenizers.py BUILD WORK [MEGABYTES]: compares prepare with the PyPI packages tokenizers and sentencepiece on a
+# generated text of many languages and emoji. Compares ids, and speed in processor time, alternating part by part. Then checks
+# for equal bytes on 1, 2 and 4 threads and after kills, and for memory that does not grow with the text.
+# Exits with 1 if something differs, or if prepare has less than 0.8 of a package's speed.
 import array, json, os, random, shutil, signal, subprocess, sys, time
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -20,7 +20,7 @@ EMOJI = [0x1f600, 0x1f64f, 0x1f680, 0x1f6c5, 0x2764, 0x1f1e6, 0x1f1ff, 0x1f3fb, 
 
 
 def corpus(size, seed):
-    """Words of a Zipf-like vocabulary in each script, numbers, code, emoji, odd white space, and any character."""
+    """Generates words of a Zipf-like vocabulary in each script, numbers, code, emoji, odd white space and random characters."""
     r = random.Random(seed)
     lexicons = []
     for low, high in SCRIPTS:
@@ -71,11 +71,12 @@ def command(folder, inputs, name, *more):
 
 
 def ours(folder, inputs, name, *more):
-    """The file of ids, seconds of processor time, peak memory in MiB."""
+    """Runs prepare. Returns the file of ids, seconds of processor time, and peak memory in MiB."""
     out = os.path.join(work, name + ".bin")
     for leftover in (out + ".state", out + ".partial"):
         if os.path.exists(leftover) and "--resume" not in more: os.remove(leftover)
-    # A small process starts it, whose own peak counts as its child's. The time is of all threads: other programs do not disturb it.
+    # A small process starts prepare, since a parent's peak memory counts as its child's. The processor time of all threads is
+    # independent of other programs.
     measure = ("import os, sys; child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); _, status, used = os.wait4(child, 0); "
                "print(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024); sys.exit(os.waitstatus_to_exitcode(status))")
     process = subprocess.run([sys.executable, "-S", "-c", measure, *command(folder, inputs, name, *more)], check=True, stdout=subprocess.PIPE, text=True)
@@ -83,7 +84,7 @@ def ours(folder, inputs, name, *more):
 
 
 def killed(folder, path, name, times=3):
-    """What prepare writes of a text when it is killed and goes on, several times."""
+    """Kills and resumes prepare several times. Returns its output and the number of kills."""
     out = os.path.join(work, name + ".bin")
     for leftover in (out + ".state", out + ".partial"):
         if os.path.exists(leftover): os.remove(leftover)
@@ -110,7 +111,7 @@ def ids_of(data):
 
 
 def parts_of(text, size=200000):
-    """The text in parts that both may cut: one call of a package for all would time its memory."""
+    """Splits the text where both sides may split. One call of a package for the whole text would time its memory."""
     parts, at = [], 0
     while at < len(text):
         end = min(len(text), at + size)
@@ -121,7 +122,7 @@ def parts_of(text, size=200000):
 
 
 def package(kind, folder, sample):
-    """Trains a tokenizer into a folder; the package's function from text to ids."""
+    """Trains a tokenizer into a folder. Returns the package's function from text to ids."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     if kind != "sentencepiece":
@@ -165,7 +166,7 @@ def main():
                 same = False
                 first = next((i for i, (a, b) in enumerate(zip(got, theirs)) if a != b), min(len(got), len(theirs)))
                 print("  first differing id at", first, "from part", at, "on:", got[first - 3 : first + 5], theirs[first - 3 : first + 5])
-        # The whole text, whose parts prepare chooses itself; its beginning encoded by the package in one call.
+        # prepare splits the whole text itself. The package encodes the beginning of the text in one call.
         one, mine_text, _ = ours(folder, [path], kind, "--threads", "1")
         one, expected = bytes_in(one), encode(text[: 4000000])[:-50]
         checks = {"ids": same, "ids as one text": ids_of(one[: 4 * len(expected)]) == expected, "speed": mine <= seconds / 0.8}
@@ -175,7 +176,7 @@ def main():
         resumed, kills = killed(folder, path, kind)
         checks["killed"] = bytes_in(resumed) == one and kills > 0
         tenth, fourfold = ours(folder, [short], kind, "--threads", "2")[2], ours(folder, [path] * 4, kind, "--threads", "2")[2]
-        checks["memory"] = fourfold < memory * 1.2 + 8  # a tenth does not fill what is remembered of words
+        checks["memory"] = fourfold < memory * 1.2 + 8  # a tenth of the text does not fill the word cache
         wrong = [name for name, ok in checks.items() if not ok]
         failures += [f"{kind}: {name}" for name in wrong]
         print(f"{kind:13} {len(data):,} bytes, {count:,} ids; package {len(data) / 1e6 / seconds:.2f} MB/s, prepare {len(data) / 1e6 / mine:.2f} as JSONL ({seconds / mine:.2f}), "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# python check_transformers.py BUILD WORK: tests/equivalence/transformers_losses.py, losses from the same folders and
-# tokens as transformers, and the logits of what train saved.
+# python check_transformers.py BUILD WORK: runs tests/equivalence/transformers_losses.py, which compares losses and the logits
+# of saved weights with transformers.
 import pathlib, subprocess, sys
 
 build, work = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])

@@ -136,10 +136,10 @@ TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the file
   check_has(refused(R"({"5": {"content": "ab"}})"), {"gives 'ab' the id 5, but transformers would assign 2"});
   check_has(refused(R"({"5": {"content": "<z>", "single_word": true}})"),
             {"added_tokens_decoder.5.single_word is true", "set it to false"});
-  check_has(refused(R"({"x": {"content": "<z>"}})"), {"added_tokens_decoder.x is no token with an id"});
+  check_has(refused(R"({"x": {"content": "<z>"}})"), {"added_tokens_decoder.x is not a token with an id"});
   std::filesystem::remove(folder / "tokenizer_config.json");
   file_support::write(folder / "added_tokens.json", R"({"<x>": "5"})");
-  check_has(refusal([&] { (void)open(); }), {"added_tokens.json: <x> has no id"});
+  check_has(refusal([&] { (void)open(); }), {"added_tokens.json: <x> must have a whole number as its id"});
 }
 
 TEST_CASE("text: a tokenizer.json takes added tokens of tokenizer_config.json") {
@@ -202,7 +202,8 @@ TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for 
                                  "copy tokenizer.model into a folder of its own"});
   check_has(says("config.json", {{"model_type", "t5"}}), {"config.json: model_type is t5, "});
   // Gemma's models put no space before a text.
-  check_has(class_says("GemmaTokenizer"), {"tokenizer_class is GemmaTokenizer", "and that class does not"});
+  check_has(class_says("GemmaTokenizer"),
+            {"tokenizer_class is GemmaTokenizer", "which puts no space in front of a text"});
   std::string const model = file_support::read(fixtures + "/sentencepiece/tokenizer.model");
   file_support::write(folder.folder / "tokenizer.model", model + std::string("\x1a\x02\x18\0", 4));
   CHECK(class_says("GemmaTokenizer") == "nothing was refused");
@@ -283,7 +284,7 @@ TEST_CASE("text: add_prefix_space and split_special_tokens beside a tokenizer.js
     check_has(refusal([&] {
                 (void)ids({{key, without}, {"split_special_tokens", true}});
               }),
-              {"tokenizer_config.json: split_special_tokens is true, which tessera does not have"});
+              {"tokenizer_config.json: split_special_tokens is true, which tessera does not support"});
     (void)ids({{key, without}, {"split_special_tokens", false}});
   }
   // Other pre-tokenizers are not changed, so both files must agree.

@@ -97,11 +97,12 @@ TEST_CASE("text: a SentencePiece model that its library would end the program fo
     return refusal([&] { text::SentencePieceTokenizer(bytes, "m"); });
   };
   REQUIRE(says(sound) == "nothing was refused");
-  std::string const damaged = "; the file is damaged or no SentencePiece model";
+  std::string const damaged = "; the file is damaged or not a SentencePiece model";
   for (std::string const& piece : {std::string(), std::string("a\0b", 3)})
     CHECK(says(field(1, field(1, piece)) + sound) == "m: piece 0 is empty or holds a NUL" + damaged);
-  CHECK(says(sound.substr(0, sound.size() - 3)) == "m: its bytes are no message" + damaged);
-  CHECK(says("version https://git-lfs.github.com/spec/v1\n") == "m: its bytes are no message" + damaged);
+  CHECK(says(sound.substr(0, sound.size() - 3)) == "m: its bytes are not a protobuf message" + damaged);
+  CHECK(says("version https://git-lfs.github.com/spec/v1\n") ==
+        "m: its bytes are not a protobuf message" + damaged);
 
   // A root without offset leads to 256 units, which lead nowhere: their labels match no byte.
   std::uint32_t const nowhere = 0x80000000u;
@@ -110,5 +111,5 @@ TEST_CASE("text: a SentencePiece model that its library would end the program fo
   for (std::string const& bytes :
        {rules(1u << 10 << 9, nowhere, std::string("x\0", 2)), rules(0, nowhere, "x"),
         rules(1u << 8, nowhere | 9, std::string("x\0", 2)), number(5000) + "x", std::string("abc")})
-    CHECK(says(normalizer(bytes)) == "m: the rules of its normalizer are not whole" + damaged);
+    CHECK(says(normalizer(bytes)) == "m: the rules of its normalizer are incomplete" + damaged);
 }

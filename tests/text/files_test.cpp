@@ -117,17 +117,17 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   says(R"("pre_tokenizer":{"type":"BertPreTokenizer"})", "",
        {"pre_tokenizer.type is BertPreTokenizer", "Metaspace"});
   says(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"ByteLevel"},{"type":"Digits"}]})", "",
-       {"pre_tokenizer.pretokenizers[1]", "behind a ByteLevel"});
+       {"pre_tokenizer.pretokenizers[1]", "follows a ByteLevel"});
   says(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated","invert":false})",
        "", {"pre_tokenizer.pattern: cannot use the expression '(a'", "parenthes"});
   for (char const* const foreign : {"\\\\h", "[a[b]]", "[a&&b]", "(?m:a)"})
     says(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + std::string(foreign) +
              R"("},"behavior":"Isolated","invert":false})",
-         "", {"pre_tokenizer.pattern: the expression '", "which tessera does not run"});
+         "", {"pre_tokenizer.pattern: the expression '", "which tessera does not support"});
   says(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"a"},"behavior":"Sideways"})", "",
        {"behavior is Sideways"});
   says(R"("post_processor":{"type":"Odd"})", "", {"post_processor.type is Odd"});
-  says(R"("version":"2.0")", "", {"version is 2.0", "it has 1.0"});
+  says(R"("version":"2.0")", "", {"version is 2.0", "it supports 1.0"});
   std::string const bert = R"({"type":"BertProcessing","cls":["a",0],"sep":["b",1]})";
   says(R"("post_processor":{"type":"Sequence","processors":[)" + bert + "," + bert + "]}", "",
        {"post_processor.processors[1] adds tokens around a text, but an earlier part already does"});
@@ -136,11 +136,12 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   says(R"("added_tokens":[{"id":-1,"content":"x"}])", "", {"added_tokens[0].id must be a token id"});
   says("", R"("dropout":0.1)", {"model.dropout is 0.1"});
   says("", R"("end_of_word_suffix":"</w>")", {"model.end_of_word_suffix is"});
-  says("", R"("type":"WordPiece")", {"model.type is WordPiece, which tessera does not have; it has BPE"});
+  says("", R"("type":"WordPiece")",
+       {"model.type is WordPiece, which tessera does not support; it supports BPE"});
   says("", R"("merges":["a x"])", {"model.merges[0]", "'x', which the vocabulary lacks"});
   says("", R"("merges":["a"])", {"model.merges[0] must be two tokens"});
   says("", R"("vocab":{"a":4294967296})", {"model.vocab.a must be a token id"});
-  check_says(refusal([] { (void)text::parse_tokenizer_json("{", "t.json"); }), {"t.json: is no JSON"});
+  check_says(refusal([] { (void)text::parse_tokenizer_json("{", "t.json"); }), {"t.json: is not valid JSON"});
   check_says(refusal([] { (void)text::parse_tokenizer_json("{}", "t.json"); }),
              {"t.json: the file has no model"});
   says(R"("pre_tokenizer":{"type":"ByteLevel"})", R"("byte_fallback":true)",
@@ -198,7 +199,7 @@ TEST_CASE("text: a folder says which of its tokenizers is taken, and what ends a
   check_says(refusal([&] { (void)text::Tokenizer::open(folder.path().string(), "zzz"); }),
              {"has no token 'zzz'", "--end-of-text"});
   check_says(refusal([&] { (void)text::Tokenizer::open((folder / "tokenizer.model").string()); }),
-             {"no SentencePiece model"});
+             {"not a SentencePiece model"});
   CHECK(text::Tokenizer::open(fixtures + "/opt")->document_form() == "</s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece")->document_form() == "<s> TEXT </s>");
   CHECK(text::Tokenizer::open(fixtures + "/sentencepiece", "none")->behind().empty());
@@ -225,7 +226,7 @@ TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, r
   for (char const* name : {"Qwen2Tokenizer", "RobertaTokenizerFast", "CLIPTokenizer", "WhisperTokenizer"})
     check_says(says("tokenizer_config.json", "tokenizer_class", '"' + std::string(name) + '"'),
                {"tokenizer_config.json: tokenizer_class is ", name, "as GPT2Tokenizer does",
-                "make a tokenizer.json by save_pretrained of transformers"});
+                "make a tokenizer.json with save_pretrained of transformers"});
   check_says(says("config.json", "model_type", "\"qwen2\""), {"config.json: model_type is qwen2, "});
   check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
              {"config.json: tokenizer_class is BartTokenizer, "});
@@ -266,14 +267,14 @@ TEST_CASE("text: records") {
   CHECK(tessera::field_of(R"({"text":"\ud83dx\\ud83d\udc00"})", "text", "f") ==
         "\xef\xbf\xbdx\\ud83d\xef\xbf\xbd");
   check_says(refusal([] { (void)tessera::field_of(R"({"a":1,"b":{"text":"x"}})", "text", "f: line 3"); }),
-             {"f: line 3: has no field 'text', it has a, b; give --field NAME"});
-  check_says(refusal([] { (void)tessera::field_of(R"({"text":5})", "text", "f"); }), {"'text' is no text"});
+             {"f: line 3: has no field 'text', its fields are: a, b; give --field NAME"});
+  check_says(refusal([] { (void)tessera::field_of(R"({"text":5})", "text", "f"); }), {"'text' is not text"});
   check_says(refusal([] { (void)tessera::field_of(R"(["text"])", "text", "f"); }),
-             {"is JSON, but no object"});
+             {"is JSON, but not an object"});
   check_says(refusal([] { (void)tessera::field_of(R"({"text":"x")", "text", "f"); }),
-             {"f: is no JSON, at byte"});
+             {"f: is not valid JSON, at byte"});
   check_says(refusal([] { (void)tessera::field_of(std::string(100000, '['), "text", "f"); }),
-             {"f: is no JSON"});
+             {"f: is not valid JSON"});
 }
 
 TEST_CASE("text: packed files are what they were, damaged ones are named") {
@@ -299,16 +300,16 @@ TEST_CASE("text: packed files are what they were, damaged ones are named") {
   check_says(refusal([&] {
                (void)all_of(file_support::write(folder / "u", "\xff\xfe" + std::string("h\0i\0", 4)));
              }),
-             {"u: is text in UTF-16; make UTF-8 of it: iconv -f UTF-16"});
+             {"u: is text in UTF-16; convert it to UTF-8: iconv -f UTF-16"});
   for (std::string const& packed : {gzipped("PAR1\x15............"), zstd_packed("PAR1\x15............")})
     check_says(refusal([&] { (void)all_of(file_support::write(folder / "p.gz", packed)); }),
                {"p.gz: is a Parquet file"});
   check_says(
       refusal([&] { (void)text::find_inputs({(folder / "x.bin").string()}, text::InputFormat::by_name); }),
-      {"a token file by its name"});
+      {"the name of a token file (.bin)"});
   for (std::string const& packed : {gzipped(std::string("a\0b", 3)), std::string("a\0b", 3)})
     check_says(refusal([&] { (void)all_of(file_support::write(folder / "n", packed)); }),
-               {"n: holds a NUL byte at 1, so it is not text; name text, JSON Lines or token files"});
+               {"n: holds a NUL byte at 1, so it is not text; give text, JSON Lines or token files"});
 }
 
 TEST_CASE("text: JSON Lines are known by their names in any case, and in .json by their first line") {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Trains the small tokenizers of this folder and writes what the PyPI packages encode with them. In a virtual
+# Trains the small tokenizers of this folder and writes the ids that the PyPI packages encode with them. In a virtual
 # environment: pip install tokenizers==0.23.3 sentencepiece==0.2.3, then: python make_fixtures.py [FOLDER]
 import json, os, sys
 import sentencepiece
@@ -21,7 +21,7 @@ CORPUS = [
     "\U0001f600\U0001f680 \U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f \U0001f1e9\U0001f1ea \U0001f44d\U0001f3fd emoji and e\u0301 accents",
 ] * 40
 
-# Texts as bytes, in hexadecimal in the file: what is split, repaired, normalised, or a token by itself.
+# Test texts. The file has their bytes in hexadecimal. They contain text that is split, repaired or normalised, and tokens.
 TEXTS = [
     "", " ", "a", "Hello world", " Hello  world ", "It's they'VE we'll DON'T I'd he\u017f 'S",
     "The quick brown fox\n\njumps\r\n  over\t\tthe lazy   dog.   \n",
@@ -77,7 +77,7 @@ def build():
     made["digits_nfc"].add_tokens([AddedToken("<mask>", lstrip=True, rstrip=True, special=True, normalized=False), AddedToken("quick brown", normalized=True)])
     llama2 = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     llama2.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    llama2.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # for the training alone: words
+    llama2.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # only for the training, which needs words
     trained(llama2, 620, ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)], limit_alphabet=150)
     description = json.loads(llama2.to_str())
     description["pre_tokenizer"] = None
@@ -91,7 +91,7 @@ def build():
     made["metaspace"] = Tokenizer.from_str(json.dumps(meta))
     for name, tokenizer in made.items():
         save(name, tokenizer)
-    # GPT-2's two files, as OPT's folder has them.
+    # GPT-2's two files, in the form of OPT's folder.
     gpt2 = json.loads(made["gpt2"].to_str())["model"]
     vocab = {("</s>" if k == "<|endoftext|>" else k): v for k, v in gpt2["vocab"].items()}
     write("opt", "vocab.json", vocab)
@@ -101,7 +101,7 @@ def build():
     opt.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     opt.add_special_tokens(["</s>"])
     opt.post_processor = processors.TemplateProcessing(single="</s> $A", special_tokens=[("</s>", opt.token_to_id("</s>"))])
-    # LLaMA 2's model.
+    # A SentencePiece model like LLaMA 2's.
     os.makedirs(os.path.join(here, "sentencepiece"), exist_ok=True)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS), model_prefix=os.path.join(here, "sentencepiece", "tokenizer"), vocab_size=600, model_type="bpe",

@@ -81,8 +81,8 @@ TEST_CASE("values that are not made yet are found") {
   // Updates that use the previous step's clip factor, and weights that are sent as they were before their
   // update.
   for (auto const& [verb, unit, words] :
-       {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, never written"),
-        std::tuple(Verb::update, 2, "(write_back h.1) reads weights of h.1, never written")}) {
+       {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, which was never written"),
+        std::tuple(Verb::update, 2, "(write_back h.1) reads weights of h.1, which was never written")}) {
     std::string const mistake = mistake_after(plan, [verb = verb, unit = unit](Entries& entries) {
       erase_writes(*where(entries, verb, unit, -1));
     });

@@ -423,10 +423,10 @@ TEST_CASE("handles of threads that the caller owns") {
 
 TEST_CASE("the number of ranks is checked") {
   auto const nothing = [](Comm&) {};
-  CHECK_THROWS_WITH_AS(ts::run(0, nothing), doctest::Contains("1 to 64 ranks, and was asked for 0"),
+  CHECK_THROWS_WITH_AS(ts::run(0, nothing), doctest::Contains("1 to 64 ranks, but the requested number is 0"),
                        ts::Error);
-  CHECK_THROWS_WITH_AS(ts::run(-3, nothing), doctest::Contains("asked for -3"), ts::Error);
-  CHECK_THROWS_WITH_AS(ts::run(65, nothing), doctest::Contains("asked for 65"), ts::Error);
+  CHECK_THROWS_WITH_AS(ts::run(-3, nothing), doctest::Contains("requested number is -3"), ts::Error);
+  CHECK_THROWS_WITH_AS(ts::run(65, nothing), doctest::Contains("requested number is 65"), ts::Error);
   CHECK_THROWS_WITH_AS(ts::run(2, nothing, {.timeout = std::chrono::seconds(0)}),
                        doctest::Contains("above 0 s"), ts::Error);
   std::atomic<int> ran{0};
@@ -531,7 +531,7 @@ TEST_CASE("what is sent and received must agree, and a rank that is missing is n
           0.1),
       "it gave no sign of life for 0.1 s while rank 0 waited");
   has(text_of([&](Transport& transport, int rank) { transport.send(rank, value, 8); }),
-      "the other rank must be one of the 2 of its group");
+      "the other rank must be another of the 2 ranks of its group");
 }
 
 TEST_CASE("a communicator is opened once for its group") {

@@ -60,7 +60,7 @@ TEST_CASE("a text file is its bytes, and a NUL is legal behind its first 4096") 
               "token 128 at index 127", "vocabulary of 128", "--vocabulary 129");
   every[4095] = '\0';
   CHECK_ERROR(data, ts::TokenSource::open(write(folder / "every.txt", every)),
-              "every.txt: holds a NUL byte at 4095, so it is not text; name text, JSON Lines or token files");
+              "every.txt: holds a NUL byte at 4095, so it is not text; give text, JSON Lines or token files");
 }
 
 TEST_CASE("token files with and without header") {
@@ -88,20 +88,21 @@ TEST_CASE("damaged token files are refused with their numbers") {
   auto const path = folder / "bad.bin";
   auto const open = [&](std::string const& bytes) { return ts::TokenSource::open(write(path, bytes)); };
   CHECK_ERROR(data, open(""), "bad.bin", "empty");
-  CHECK_ERROR(data, open("abc"), "bad.bin", "3 bytes", "odd", "2 bytes a token");
+  CHECK_ERROR(data, open("abc"), "bad.bin", "3 bytes", "odd", "2 bytes per token");
   CHECK_ERROR(data, open(u16({1, 2, 3}) + "x"), "7 bytes", "odd");
-  CHECK_ERROR(data, open(llmc(20240520, 1, 5, u16({1, 2, 3}))), "header says 5 tokens", "holds 3",
+  CHECK_ERROR(data, open(llmc(20240520, 1, 5, u16({1, 2, 3}))), "header gives 5 tokens", "holds 3",
               "cut short");
-  CHECK_ERROR(data, open(llmc(20240520, 1, 2, u16({1, 2, 3}))), "header says 2 tokens", "holds 3",
+  CHECK_ERROR(data, open(llmc(20240520, 1, 2, u16({1, 2, 3}))), "header gives 2 tokens", "holds 3",
               "after its tokens");
   CHECK_ERROR(data, open(llmc(20240520, 1, 3, u16({1, 2, 3}) + "x")), "holds 3 and a part of one");
-  CHECK_ERROR(data, open(llmc(20240520, 1, -1, u16({1}))), "header says -1 tokens");
+  CHECK_ERROR(data, open(llmc(20240520, 1, -1, u16({1}))), "header gives -1 tokens");
   CHECK_ERROR(data, open(llmc(20240520, 1, 0, "")), "holds no tokens");
   CHECK_ERROR(data, open(llmc(20240520, 2, 1, u16({1}))), "magic 20240520", "has version 2",
-              "version 1 is known");
+              "only version 1 can be read");
   CHECK_ERROR(data, open(llmc(20240801, 1, 1, u32({1}))), "magic 20240801", "has version 1",
-              "version 7 is known");
-  CHECK_ERROR(data, open(llmc(20240520, 1, 1, u16({1})).substr(0, 100)), "cut short", "1,024", "holds 100");
+              "only version 7 can be read");
+  CHECK_ERROR(data, open(llmc(20240520, 1, 1, u16({1})).substr(0, 100)), "cut short", "1,024",
+              "the file has 100");
   CHECK_ERROR(data, open(llmc(20240326, 3, 0, "")), "a model file", "20240326", "not tokens");
   CHECK_ERROR(data, open(llmc(20240327, 1, 0, "")), "a debug state file", "20240327");
   CHECK_ERROR(data, open(llmc(20240328, 2, 0, "")), "a tokenizer file", "20240328");
@@ -165,7 +166,7 @@ TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
   auto const few = bytes_of(std::vector<std::uint32_t>(gpt2.begin(), gpt2.begin() + 16));
   CHECK_ERROR(data, open(bytes_of(gpt2)), "wide.bin: holds ids that are 32-bit integers",
               "must hold 16-bit ones", "numpy.fromfile(FILE, 'uint32').astype('uint16').tofile('ids.bin')");
-  CHECK_ERROR(data, open(bytes_of(llama3)), "ids that are 32-bit", "behind the header");
+  CHECK_ERROR(data, open(bytes_of(llama3)), "ids that are 32-bit", "write the header");
   CHECK_ERROR(data, open(bytes_of(wide)), "ids that are 64-bit", "'uint64'");
   CHECK_ERROR(data, open(few), "ids that are 32-bit");
   CHECK(open(few.substr(0, 60)).size() == 30);  // too few ids to be certain
@@ -213,7 +214,7 @@ TEST_CASE("files of another kind are no text, whatever their name") {
   refused(start("SQLite format 3\0"), {"is an SQLite database"});
   refused(std::string(257, 'n') + "ustar  " + std::string(300, 'x'), {"is a tar archive"});
   refused(bytes_of(std::uint64_t{10}) + "{\"a\":{}}  ", {"is a safetensors file"});
-  refused(llmc(20240520, 1, 3, u16({1, 2, 3})), {"is a token file of llm.c", "by a name that ends in .bin"});
+  refused(llmc(20240520, 1, 3, u16({1, 2, 3})), {"is a token file of llm.c", "to a name that ends in .bin"});
   refused(llmc(20240326, 3, 0, ""), {"is a model file"});
   refused(start("\xff\xfeh\0i\0").substr(0, 6), {"is text in UTF-16", "iconv -f UTF-16 -t UTF-8"});
   refused(start("\xfe\xff\0h\0i").substr(0, 6), {"is text in UTF-16"});
@@ -324,7 +325,8 @@ TEST_CASE("several paths follow each other, large files too") {
   source.read(400'003, std::span(around).first(2));
   CHECK(around[0] == 'l');
   source.read(400'005, std::span(around).first(0));
-  CHECK_ERROR(usage, source.read(400'000, around), "tokens 400000 to 400009", "there are 400005");
+  CHECK_ERROR(usage, source.read(400'000, around), "tokens 400000 to 400009",
+              "the number of tokens is 400005");
   CHECK_ERROR(usage, source.read(-1, around), "tokens -1");
   CHECK(source.name() == second.string() + ", " + first.string() + ", " + second.string());
 }
@@ -340,12 +342,12 @@ TEST_CASE("a file that is cut short while it is read is an error and no end of t
   std::filesystem::resize_file(tokens, 100'001);
   source.read(149'900, out);
   CHECK(out == Tokens(100, 't'));
-  CHECK_ERROR(data, source.read(149'901, out), "long.txt: was cut short while it was read",
-              "it had 300,000 bytes and has 150,000 now", "leave data as it is while a run reads it");
-  CHECK_ERROR(data, numbers.read(50'000, out), "long.bin: was cut short",
+  CHECK_ERROR(data, source.read(149'901, out), "long.txt: was truncated while it was read",
+              "it had 300,000 bytes and has 150,000 now", "do not change data while a run reads it");
+  CHECK_ERROR(data, numbers.read(50'000, out), "long.bin: was truncated",
               "200,000 bytes and has 100,001 now");
   Tokens all_of_them(300'000);
-  CHECK_ERROR(data, source.read(0, all_of_them), "long.txt: was cut short");
+  CHECK_ERROR(data, source.read(0, all_of_them), "long.txt: was truncated");
   std::filesystem::resize_file(text, 300'000);
   source.read(299'900, out);
   CHECK(out == Tokens(100, 0));
@@ -364,9 +366,10 @@ TEST_CASE("a source of more files than it keeps open reads them all and knows wh
     CHECK(out[0] == 1 + at % 100);
   }
   std::filesystem::rename(write(folder / "new", std::string(70'000, 'n')), paths[299]);
-  CHECK_ERROR(data, source.read(70'000 * 299, out), "/299: is another file than when it was opened");
+  CHECK_ERROR(data, source.read(70'000 * 299, out), "/299: was replaced after it was opened");
   std::filesystem::resize_file(paths[298], 10);
-  CHECK_ERROR(data, source.read(70'000 * 298 + 10, out), "/298: was cut short", "has 10 now");
+  CHECK_ERROR(data, source.read(70'000 * 298 + 10, out), "/298: was truncated while it was read",
+              "has 10 now");
   std::filesystem::remove(paths[297]);
   CHECK_ERROR(data, source.read(70'000 * 297, out), "/297: no such file");
   for (int const at : {0, 255}) {  // the files stay open, so nothing is lost
@@ -393,7 +396,7 @@ TEST_CASE("data that cannot be read is refused by name") {
               "Not a directory");
   CHECK_ERROR(data,
               ts::TokenSource::open({write(folder / "t.txt", "text"), write(folder / "t.bin", u16({1}))}),
-              "t.bin: holds uint16", "t.txt holds bytes", "one kind");
+              "t.bin: holds uint16", "t.txt holds bytes", "files of the same kind");
   CHECK_ERROR(data, ts::TokenSource::open({folder / "t.bin", folder / "t.txt"}), "t.txt: holds bytes");
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("a model that asks for what its unit does not list is told the unit an
   Run const run = usual();
   Trainer<Careless> trainer(Careless{}, comm::Comm(), options_of(run));
   std::string const text = refusal(ErrorKind::usage, [&] { trainer.step(batch_of(run)).get(); });
-  CHECK(says(text, ", forward: a model asks for saved value 99 in a pass that has "));
+  CHECK(says(text, ", forward: a model uses saved value 99 in a pass that has "));
   CHECK(says(text, trainer.plan().unit(1).name + ", forward"));
 }
 
@@ -128,10 +128,10 @@ TEST_CASE("a loader that does not know its rank is refused where there are sever
   std::string const text = refusal(ErrorKind::usage, [&] {
     train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });
   });
-  CHECK(says(text, "batch: it is the share of rank 0 in a world of 1, but this is rank "));
+  CHECK(says(text, "batch: it was made for rank 0 in a world of 1, but this is rank "));
   CHECK(says(text, " in a world of 2; give the Loader .rank = comm.rank() and .world = comm.world()"));
   CHECK(says(refusal(ErrorKind::usage, [&] { train(2, [](LoaderOptions& options) { options.rank = 0; }); }),
-             "the share of rank 0 in a world of 2, but this is rank 1 in a world of 2"));
+             "made for rank 0 in a world of 2, but this is rank 1 in a world of 2"));
 }
 
 TEST_CASE("numbers that cannot be are refused by name") {
@@ -152,12 +152,12 @@ TEST_CASE("numbers that cannot be are refused by name") {
   CHECK(says(refused([&](TrainerOptions& o) { o.weight_decay = nan; }), "weight_decay"));
   CHECK(says(refused([&](TrainerOptions& o) { o.clip = -0.5; }), "clip"));
   CHECK(says(refused([&](TrainerOptions& o) { o.schedule = static_cast<RateShape>(9); }),
-             "schedule is the number 9, which is none of the schedules"));
+             "schedule has the value 9, which is not a member of RateShape"));
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 0; }), "sequence is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = 0; }), "accumulation is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.channels = 3; }), "channels is 3"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = most_accumulation + 1; }),
-             "holds at most 16384 micro-batches"));
+             "can have at most 16384 micro-batches"));
   CHECK(says(refused([&](TrainerOptions& o) { o.loss_scale.initial = 1000.0; }), "power of two"));
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 20; }),
              "the sequence 20 is beyond the model's 19 positions"));

@@ -188,7 +188,7 @@ TEST_CASE("files for which there is no room are refused with their bytes") {
   CHECK_ERROR(failed, ts::check_room({{save, huge}}), "save: needs 2,305,843,009,213,693,952 bytes, and ",
               " are free on its disk; free some space or write elsewhere");
   CHECK_ERROR(failed, ts::check_room({{save, 1}, {log, huge, true}}),
-              "log: needs 2,305,843,009,213,693,953 bytes, with " + save.string() + ", and ");
+              "log: needs 2,305,843,009,213,693,953 bytes, together with " + save.string() + ", and ");
   ts::check_room({{"/dev/null", huge}});
   CHECK_ERROR(failed, ts::check_room({{folder / "no/file", 1}}), "no/file: cannot write, the folder");
   CHECK(folder.entries() == 0);
@@ -309,8 +309,8 @@ TEST_CASE("output folders are checked without creating them") {
   ::chmod(folder.path().c_str(), 0600);
   auto const hidden = thrown_as_nobody([&] { ts::check_writable_folder(folder / "a/b"); });
   ::chmod(folder.path().c_str(), 0755);
-  CHECK(file_support::has(hidden.text,
-                          "a/b: cannot look at " + (folder / "a/b").string() + " (Permission denied)"));
+  CHECK(file_support::has(
+      hidden.text, "a/b: cannot get the status of " + (folder / "a/b").string() + " (Permission denied)"));
   ts::make_folder(folder / "a/b/c");
   ts::make_folder(folder / "a/b/c");
   CHECK(std::filesystem::is_directory(folder / "a/b/c"));

@@ -236,7 +236,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
   units[1].saved[0].needed_for = {nn::Weight{12}};
   CHECK_THROWS_WITH_AS(
       make_plan(units, recipe("zs0"), shape_of(1)),
-      "model: unit 'h.0' has activation 'ln_1' that serves a parameter which the unit does not have", Error);
+      "model: unit 'h.0' has activation 'ln_1' that is needed for a parameter which the unit does not have",
+      Error);
 }
 
 TEST_CASE("every random choice of names gives a list without a mistake") {

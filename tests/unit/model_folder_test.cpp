@@ -83,18 +83,18 @@ TEST_CASE("config.json: a token is null or of the vocabulary, from its end too")
 }
 
 TEST_CASE("config.json: what is no settings file is refused") {
-  CHECK(not_parsed("").find("c.json: is no JSON: ") == 0);
-  CHECK(not_parsed("{\"a\": 1").find("c.json: is no JSON: ") == 0);
-  CHECK(not_parsed("{\"a\": 1} x").find("c.json: is no JSON: ") == 0);
-  CHECK(not_parsed("{\"a\": \"\xff\"}").find("c.json: is no JSON: ") == 0);
-  CHECK(not_parsed("{\"a\": 1e999}").find("c.json: is no JSON: ") == 0);
-  CHECK(not_parsed("[1]") == "c.json: is no JSON object; name the folder of a model");
+  CHECK(not_parsed("").find("c.json: is not valid JSON: ") == 0);
+  CHECK(not_parsed("{\"a\": 1").find("c.json: is not valid JSON: ") == 0);
+  CHECK(not_parsed("{\"a\": 1} x").find("c.json: is not valid JSON: ") == 0);
+  CHECK(not_parsed("{\"a\": \"\xff\"}").find("c.json: is not valid JSON: ") == 0);
+  CHECK(not_parsed("{\"a\": 1e999}").find("c.json: is not valid JSON: ") == 0);
+  CHECK(not_parsed("[1]") == "c.json: is not a JSON object; name the folder of a model");
   CHECK(not_parsed(R"({"a": 1, "b": {"a": 2}, "a": 3})") == "c.json: has the key a twice; keep one of them");
   CHECK(not_parsed(R"({"b": {"a": 2, "a": 2}})") == "c.json: has the key a twice; keep one of them");
   for (std::string const open : {"[", "{\"a\":"}) {
     std::string deep = "{\"a\": ";
     for (int i = 0; i < 100000; ++i) deep += open;
-    CHECK(not_parsed(deep) == "c.json: is nested too deeply for a file of settings");
+    CHECK(not_parsed(deep) == "c.json: is nested too deeply for a configuration");
   }
 }
 
@@ -125,7 +125,8 @@ TEST_CASE("config.json: features that are lacking are named together") {
   config.passed_over("flag", 0.0, 0.0);
   CHECK(config.not_applied() == "pdrop 0.1");
   CHECK(refusal([&] { config.refuse_lacking("GPT-2"); }, ErrorKind::unsupported) ==
-        "c.json: asks for what GPT-2 lacks here: act \"relu\" instead of \"gelu_new\", flag true instead of "
+        "c.json: needs features that GPT-2 does not support: act \"relu\" instead of \"gelu_new\", flag true "
+        "instead of "
         "false, "
         "quant {\"bits\":4} instead of null; choose a model without them");
   parsed("{}").refuse_lacking("GPT-2");
@@ -173,6 +174,6 @@ TEST_CASE("a model's folder appears with its commit, or not at all") {
 
   file_support::write(folder / "parts/model.safetensors.index.json", "{}");
   CHECK(refusal([&] { ModelFolderWriter::check(folder / "parts"); }, ErrorKind::failed)
-            .find("holds model.safetensors.index.json, other weights than would be written") !=
+            .find("holds model.safetensors.index.json, which are not the weights to write") !=
         std::string::npos);
 }

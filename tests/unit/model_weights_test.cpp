@@ -190,7 +190,7 @@ TEST_CASE("weights of any model are read by its names, a head of its own among t
   tensors.pop_back();
   tensors.push_back({"out.bias", {2}});
   CHECK_ERROR(data, open_weights(write_file_of(folder / "other", tensors), units), "missing: out.kernel",
-              "not of the model: out.bias");
+              "not in the model: out.bias");
 }
 
 TEST_CASE("a family's names say what else its files may hold") {
@@ -215,10 +215,10 @@ TEST_CASE("a family's names say what else its files may hold") {
   CHECK_NOTHROW(open(with(tensors, {"model.version", {1}}), names));
   for (char const* other : {"model.layers..rotary.inv_freq", "model.layers.x.rotary.inv_freq",
                             "model.layers.1.rotary.inv_freq2", "model.layers.1", "model.versions"})
-    CHECK_ERROR(data, open(with(tensors, {other, {2}}), names), "not of the model: ", other);
+    CHECK_ERROR(data, open(with(tensors, {other, {2}}), names), "not in the model: ", other);
   CHECK_ERROR(data, open(with(tensors, {"model.layers.1.scale", {3}}), names),
               "the file holds layers=2,channels=3 and vocabulary 5, the model is layers=1,channels=3 and "
-              "vocabulary 5; not of the model: model.layers.1.scale");
+              "vocabulary 5; not in the model: model.layers.1.scale");
   CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
 
   // A head that the model does not list is tied if the names say so, and unknown otherwise.
@@ -227,7 +227,7 @@ TEST_CASE("a family's names say what else its files may hold") {
   WeightNames tied = names;
   tied.tied_to = "embed.weight";
   CHECK_NOTHROW(open(tensors, tied));
-  CHECK_ERROR(data, open(tensors, names), "not of the model: lm_head.weight");
+  CHECK_ERROR(data, open(tensors, names), "not in the model: lm_head.weight");
 }
 
 TEST_CASE("gpt2 weights refuse a head that is not tied") {
@@ -256,9 +256,9 @@ TEST_CASE("gpt2 weights name every tensor that is missing or extra or of another
   tensors[at["h.1.attn.c_proj.bias"]].type = "I64";
   auto const path = write_file_of(folder / "wrong.safetensors", tensors);
   CHECK_ERROR(data, open_weights(path, units_of(sizes)), "wrong.safetensors", "missing: h.0.ln_1.weight [12]",
-              "not of the model: h.0.ln_9.weight [12]",
-              "h.1.mlp.c_fc.weight has shape [48, 12], the model wants [12, 48]",
-              "ln_f.bias has shape [13], the model wants [12]", "h.1.attn.c_proj.bias is I64");
+              "not in the model: h.0.ln_9.weight [12]",
+              "h.1.mlp.c_fc.weight has shape [48, 12], the model needs [12, 48]",
+              "ln_f.bias has shape [13], the model needs [12]", "h.1.attn.c_proj.bias is I64");
 }
 
 TEST_CASE("gpt2 weights of another model name both sizes") {
@@ -267,11 +267,11 @@ TEST_CASE("gpt2 weights of another model name both sizes") {
   Gpt2Options other = sizes;
   other.vocabulary = 256;
   CHECK_ERROR(data, open_weights(path, units_of(other)), "vocabulary 11", "vocabulary 256",
-              "wte.weight has shape [11, 12], the model wants [256, 12]");
+              "wte.weight has shape [11, 12], the model needs [256, 12]");
   other = sizes;
   other.positions = 1024;
   CHECK_ERROR(data, open_weights(path, units_of(other)), "positions=7", "positions=1024",
-              "wpe.weight has shape [7, 12], the model wants [1024, 12]");
+              "wpe.weight has shape [7, 12], the model needs [1024, 12]");
   other = sizes;
   other.layers = 24;
   CHECK_ERROR(data, open_weights(path, units_of(other)), "layers=2", "layers=24", "missing: h.2.ln_1.weight",
@@ -297,9 +297,8 @@ TEST_CASE("doubles beyond the numbers of fp32 are refused and not read as infini
   tensors[3].value = [=](std::int64_t i) { return i == 1 ? -largest : 0.0; };
   CHECK_NOTHROW(open_weights(write_file_of(folder / "model", tensors), units_of(sizes)));
   tensors[3].value = [=](std::int64_t i) { return i == 1 ? -1e39 : 0.0; };
-  CHECK_ERROR(
-      data, open_weights(write_file_of(folder / "model", tensors), units_of(sizes)),
-      "tensor " + tensors[3].name + " holds -1e+39 at element 1, which is beyond the numbers of fp32");
+  CHECK_ERROR(data, open_weights(write_file_of(folder / "model", tensors), units_of(sizes)),
+              "tensor " + tensors[3].name + " holds -1e+39 at element 1, which is outside the range of fp32");
 }
 
 TEST_CASE("gpt2 weights in parts are read through their index") {
@@ -330,7 +329,7 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
        {std::string("../outside.safetensors"), std::string("sub/../../outside.safetensors"),
         std::string(".."), std::string(), absolute})
     CHECK_ERROR(data, open(index([&](std::size_t) { return out; }, 3)), "h.0.ln_1.weight",
-                "no file in the folder of the index");
+                "a file in the folder of the index");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
 
   // An index as transformers accepts it: NaN next to the map, parts in a subfolder, and a part with a tensor
@@ -358,8 +357,7 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   std::vector<Stored> third(tensors.begin() + 8, tensors.end());
   write_file_of(folder / right(9), third);
   std::string const part = right(9);
-  CHECK_ERROR(data, open(path), part.c_str(), tensors[8].name.c_str(),
-              "which weight_map gives to another part");
+  CHECK_ERROR(data, open(path), part.c_str(), tensors[8].name.c_str(), "but weight_map names another file");
   for (char const* junk : {"", "{", "[]", "{}", "{\"weight_map\": 3}", "{\"weight_map\": {}}"})
     CHECK_ERROR(data, open(file_support::write(folder / "junk.json", junk)), "junk.json");
 }
@@ -373,7 +371,7 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
                                std::filesystem::perms(0600));  // its names cannot be listed
   auto const closed = file_support::thrown_as_nobody([&] { open(folder.path()); });
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
-  CHECK(file_support::has(closed.text, "cannot look into the folder (Permission denied)"));
+  CHECK(file_support::has(closed.text, "cannot list the folder (Permission denied)"));
   auto const whole = file_support::read(write_file_of(folder / "cut.safetensors", tensors_of(sizes)));
   for (std::size_t const size : {std::size_t{0}, std::size_t{7}, std::size_t{100}, whole.size() - 1})
     CHECK_ERROR(data, open(file_support::write(folder / "cut.safetensors", whole.substr(0, size))),

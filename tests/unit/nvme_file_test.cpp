@@ -218,7 +218,7 @@ TEST_CASE("NVMe: what the system refuses is said with path, bytes, offset and re
       ": cannot write 32,768 bytes at byte 0 (No space left on device); the disk is full, free some space");
   arm({0, -ECANCELED});
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()),
-              "(Operation canceled); io_uring could start no thread for it, raise ulimit -u");
+              "(Operation canceled); io_uring could not start a thread for it, raise ulimit -u");
   arm({0, 100});  // less than a block, and not at the end
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()), "cannot write 32,768 bytes", "Input/output");
   arm({-1, 0});  // the file remains usable

@@ -243,7 +243,8 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
   CHECK(outcome.lost.size() == 3);
   for (auto const& lost : outcome.lost) {
     CHECK(lost.rank == 1);
-    CHECK(holds(lost.text, lost.by == 1 ? "rank 1 was given up by the others: " : "rank 1 is lost: "));
+    CHECK(holds(lost.text,
+                lost.by == 1 ? "rank 1 was declared lost by the other ranks: " : "rank 1 is lost: "));
     CHECK(holds(lost.text, "it gave no sign of life for 0.3 s"));
     CHECK(holds(lost.text,
                 "last seen after collective 1, all_reduce of 16 fp32 values (verb h.3, micro-batch 2)"));
@@ -317,15 +318,15 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
         else
           usual(transport, buffers);
       } catch (ts::Error const& error) {
-        threw += holds(error.what(), "ranks ask for different collectives");
+        threw += holds(error.what(), "ranks request different collectives");
         throw;
       }
     });
     CHECK(threw == 4);
     CHECK(outcome.kind == ts::ErrorKind::failed);
     CHECK(holds(outcome.text,
-                "ranks 0, 1, 3 ask for number 2, all_gather of 64 bytes (gather h.3, micro-batch 0)"));
-    CHECK(holds(outcome.text, "rank 2 asks for number 2, "));
+                "ranks 0, 1, 3 request number 2, all_gather of 64 bytes (gather h.3, micro-batch 0)"));
+    CHECK(holds(outcome.text, "rank 2 requests number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
   // A different root or type is a mismatch too.
@@ -333,7 +334,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     Buffers buffers;
     transport.broadcast(transport.rank(), buffers.send.data(), 8);
   });
-  CHECK(holds(roots.text, "rank 0 asks for number 1, broadcast of 8 bytes from rank 0; rank 1 asks"));
+  CHECK(holds(roots.text, "rank 0 requests number 1, broadcast of 8 bytes from rank 0; rank 1 requests"));
   auto const types = outcome_of(2, [](Transport& transport) {
     Buffers buffers;
     if (transport.rank() == 0)

@@ -133,11 +133,11 @@ TEST_CASE("a file of plans that cannot be read or written is an error, and later
   CHECK_ERROR(failed, PlanFile(no_folder, false), "text/gpu.plans: cannot open");
   CHECK_ERROR(failed, PlanFile(folder / "absent" / "gpu.plans", true), "cannot open");
   CHECK_ERROR(failed, PlanFile(folder.path(), true), "cannot open");
-  CHECK_ERROR(data, PlanFile("/dev/null", true), "/dev/null: is no file of plans of products; delete it");
+  CHECK_ERROR(data, PlanFile("/dev/null", true), "/dev/null: is not a product-plan file; delete it");
   std::string const path = folder / "gpu.plans";
   write(path, "");
   std::filesystem::resize_file(path, std::uintmax_t{65} << 20);
-  CHECK_ERROR(data, PlanFile(path, false), "gpu.plans: is no file of plans of products");
+  CHECK_ERROR(data, PlanFile(path, false), "gpu.plans: is not a product-plan file");
   write(path, plan_line(plan_of(1)));
   std::filesystem::permissions(path, std::filesystem::perms(0444));
   auto const thrown = file_support::thrown_as_nobody([&] { PlanFile(path, true); });

@@ -279,9 +279,8 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
   };
   CHECK(refused({"scale", DType::f32, 4096}) == "");
   CHECK(refused({"scale", DType::f32, 300}) ==
-        "optimizer: state 'scale' has a value of fp32 for each block of 300 elements; a block must divide "
-        "4096, "
-        "which take a multiple of 4 bytes");
+        "optimizer: state 'scale' has one value of fp32 for each block of 300 elements; a block must divide "
+        "4096, and the values for so many elements must take a multiple of 4 bytes");
   for (OptimizerState const& state : {OptimizerState{"scale", DType::f32, 0},
                                       {"scale", DType::f32, -1},
                                       {"scale", DType::f32, 8192},
@@ -348,7 +347,9 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
     };
     std::string const sharding = after("nearest recipe that fits: sharding "),
                       recompute = after(", recompute ");
-    CHECK(sharding.empty() == (text.find("no sharding or recompute fits") != std::string::npos));
+    CHECK(sharding.empty() ==
+          (text.find("with this offload nothing fits") != std::string::npos ||
+           text.find("no combination of offload, sharding and recompute fits") != std::string::npos));
     if (!sharding.empty()) {
       ++with_recipe;
       CHECK(footprint(units, recipe(sharding, "fp32", "none", recompute), shape).host <= limit);
@@ -404,7 +405,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   std::string const ends = "; no batch fits at this sequence; no sequence fits at this batch; ";
   std::string text = refused(lean_bytes(2, 512));
   INFO(text);
-  CHECK(text.find("no sharding or recompute fits at this batch" + ends +
+  CHECK(text.find("no combination of offload, sharding and recompute fits at this batch" + ends +
                   "sharding zs3 with recompute block fits up to batch 2") != std::string::npos);
   text = refused(lean_bytes(1, 128));
   INFO(text);
@@ -437,12 +438,13 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   };
   // On the CPU, the device is host memory, so offload to the host saves nothing.
   text = refused(table, shape, {.host = bytes("nvme_optimizer", "block").host});
-  CHECK(text.find("but offload nvme_optimizer does with sharding zs0 and recompute block (programs: "
+  CHECK(text.find("but offload nvme_optimizer fits with sharding zs0 and recompute block (programs: "
                   "--offload nvme_optimizer --nvme-path FOLDER)") != std::string::npos);
   text = refused(table, shape, {.host = bytes("nvme").host});
   CHECK(text.find("--offload nvme --nvme-path FOLDER)") != std::string::npos);
   text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
-  CHECK(text.find("no offload and no sharding or recompute fits at this batch; ") != std::string::npos);
+  CHECK(text.find("no combination of offload, sharding and recompute fits at this batch; ") !=
+        std::string::npos);
   // A device with its own memory needs less if state is on the host.
   shape.own_memory = true;
   for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
@@ -582,10 +584,10 @@ TEST_CASE("what this build cannot run is said with the way out") {
   CHECK(reason([](RecipeTable& table) { table.placement.parameters.over = Sharding::sharded; }).empty());
   CHECK(reason([](RecipeTable& table) {
           table.placement.gradients.tier = Tier::nvme;
-        }).find("offload none keeps the accumulated gradient on a disk, to which every") == 0);
+        }).find("offload none keeps the accumulated gradient on a disk, so every") == 0);
   CHECK(reason([](RecipeTable& table) {
           table.placement.master.over = Sharding::partial;
-        }).find("sharding zs1 keeps a state as one summand on each rank") != std::string::npos);
+        }).find("sharding zs1 keeps a state partial (one summand on each rank)") != std::string::npos);
 }
 
 TEST_CASE("bytes read well") {

@@ -111,7 +111,7 @@ TEST_CASE("a pool whose threads do not all start is an error, and those that did
   }
   REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
   INFO(text);
-  CHECK(text.find("asked for 500 threads and the system started ") != std::string::npos);
+  CHECK(text.find("needs 500 threads, but the system started only ") != std::string::npos);
   CHECK(text.find("; lower --threads") != std::string::npos);
 }
 #endif

@@ -86,10 +86,10 @@ TEST_CASE("records are shuffled alike on every world, and the first of them are 
 
 TEST_CASE("records that lie outside or leave nothing to predict are refused") {
   auto source = ts::TokenSource::from_memory({1, 2, 3}, {.vocabulary = 100});
-  CHECK_ERROR(data, source.divide({}), "memory", "no record has two tokens");
+  CHECK_ERROR(data, source.divide({}), "memory", "every record has fewer than two tokens");
   CHECK_ERROR(usage, source.divide({{0, 1}}), "a record of 1 tokens");
-  CHECK_ERROR(usage, source.divide({{2, 2}}), "from 2 on", "there are 3");
-  CHECK_ERROR(usage, source.divide({{-1, 2}}), "from -1 on");
+  CHECK_ERROR(usage, source.divide({{2, 2}}), "from token 2", "the number of tokens is 3");
+  CHECK_ERROR(usage, source.divide({{-1, 2}}), "from token -1");
   source.divide({{0, 3}});
   CHECK_ERROR(data, ts::Loader(source, {.samples = 2}).samples(), "--samples 2", "the 1 samples");
 }
@@ -107,7 +107,8 @@ TEST_CASE("lines of files end at their ends and stay where they are") {
   auto const in_folder = ts::open_lines(Paths{folder.path().string()}, {.vocabulary = 300});
   CHECK(texts(in_folder) == texts(source));
   CHECK(in_folder.vocabulary() == 300);
-  CHECK_ERROR(data, ts::open_lines(Paths{write(folder / "c.txt", "a\nb\n\n")}), "c.txt", "no record has two");
+  CHECK_ERROR(data, ts::open_lines(Paths{write(folder / "c.txt", "a\nb\n\n")}), "c.txt",
+              "every record has fewer than two");
   auto const bin = write(folder / "t.bin", bytes_of(std::vector<std::uint16_t>{1, 2, 3}));
   CHECK_ERROR(usage, ts::open_lines(Paths{bin}), "t.bin", "uint16 tokens", "--samples-are records");
 }
@@ -150,13 +151,13 @@ TEST_CASE("objects of JSON Lines are records") {
     return ts::open_records(Paths{write(folder / "b.jsonl", text)}, options);
   };
   CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "title"}), "a.jsonl", "line 1",
-              "no field 'title', it has id, text; give --field NAME");
-  CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "id"}), "line 1", "the field 'id' is no text");
+              "no field 'title', its fields are: id, text; give --field NAME");
+  CHECK_ERROR(data, ts::open_records(Paths{path}, {.field = "id"}), "line 1", "the field 'id' is not text");
   CHECK_ERROR(data, refused("{\"text\": \"fine\"}\n{\"text\": \"cut"), "b.jsonl", "line 2",
-              "is no JSON, at byte", "--samples-are lines");
+              "is not valid JSON, at byte", "--samples-are lines");
   CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
-              "is JSON, but no object; each line must be one, or give --samples-are lines");
-  CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', it has none");
+              "is JSON, but not an object; each line must be one object, or give --samples-are lines");
+  CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', its fields are: none");
   // Unusual lines: a byte order mark, blanks, nested fields, duplicate fields, bytes that are not UTF-8, and
   // half a surrogate pair.
   auto const odd = refused(
@@ -166,7 +167,7 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK(texts(odd) ==
         std::vector<std::string>{"mark", "last", "a\xef\xbf\xbd\xef\xbf\xbd(", "\xef\xbf\xbd x"});
   CHECK(file_support::has(odd.description(), "b.jsonl (3 x invalid UTF-8 as U+FFFD), "));
-  CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is no text");
+  CHECK_ERROR(data, refused("{\"text\": 12}"), "line 1", "the field 'text' is not text");
   // The message states the reason and is valid UTF-8 for any line.
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n{\"note\": \"a: b: c] d\", \"text\": tru}"), "line 2",
               "at byte 35 of the line: syntax error while parsing value - invalid literal", "tru}");
@@ -184,21 +185,22 @@ TEST_CASE("objects of JSON Lines are records") {
   // NaN and Infinity are accepted, since Python writes and reads them.
   CHECK(texts(refused("{\"x\": NaN, \"y\": [-Infinity, Infinity], \"text\": \"NaN \\\" Infinity\"}")) ==
         std::vector<std::string>{"NaN \" Infinity"});
-  CHECK_ERROR(data, refused("{\"x\": NaN, \"text\": tru}"), "line 1", "is no JSON, at byte");
+  CHECK_ERROR(data, refused("{\"x\": NaN, \"text\": tru}"), "line 1", "is not valid JSON, at byte");
   CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "b.jsonl: holds a NUL byte at 11");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(5000, 'x') + std::string("\0\"}", 3)), "line 1",
-              "is no JSON, at byte");
+              "is not valid JSON, at byte");
   // Python reads a number beyond the range of double as Infinity. In the text's own field it is not text.
   CHECK(texts(refused("{\"x\": [1e999, -1E+400, 7, 1" + std::string(400, '0') +
                       "], \"text\": \"1e999 and NaN\", \"y\": NaN}")) ==
         std::vector<std::string>{"1e999 and NaN"});
-  CHECK_ERROR(data, refused("{\"text\": 1e999}"), "line 1", "the field 'text' is no text");
+  CHECK_ERROR(data, refused("{\"text\": 1e999}"), "line 1", "the field 'text' is not text");
   for (char const* const number : {"1e999e", "1.e999", "01e999", "+1e999", "1e999-", "- 1e999"})
     CHECK_ERROR(data, refused("{\"x\": " + std::string(number) + ", \"text\": \"a\"}"), "line 1",
-                "is no JSON, at byte");
-  CHECK_ERROR(data, refused("{\"text\": \"" + std::string(100'000, 'x') + "\"} x"), "line 1", "is no JSON");
+                "is not valid JSON, at byte");
+  CHECK_ERROR(data, refused("{\"text\": \"" + std::string(100'000, 'x') + "\"} x"), "line 1",
+              "is not valid JSON");
   CHECK_ERROR(data, refused("{\"text\": \"\"}\n"), "b.jsonl", "no record holds any text");
-  CHECK_ERROR(data, refused("{\"text\": \"a\"}\n"), "b.jsonl", "no record has two tokens");
+  CHECK_ERROR(data, refused("{\"text\": \"a\"}\n"), "b.jsonl", "every record has fewer than two tokens");
   CHECK_ERROR(data, refused("{\"text\": \"abc\"}\n", {.vocabulary = 99}), "token 99", "--vocabulary 100");
 }
 
@@ -214,5 +216,5 @@ TEST_CASE("documents of a token file end behind their separator") {
   CHECK(loader.load(0).targets == Tokens{2, 50256, -1, -1, 5, 50256, -1, -1, 50256, -1, -1, -1});
   CHECK(file_support::has(source.description(), "in 3 records, 2 too short"));
   CHECK(ts::open_records(Paths{before}, {.separator = 2}).records().size() == 2);
-  CHECK_ERROR(data, ts::open_records(Paths{before}, {.separator = 7}), "a.bin", "no token is 7");
+  CHECK_ERROR(data, ts::open_records(Paths{before}, {.separator = 7}), "a.bin", "contains no token 7");
 }

@@ -65,7 +65,7 @@ TEST_CASE("every float type is read as float at any alignment") {
     CHECK(file.tensors().size() == 7);
     CHECK(file.tensors().front().name == "brain");
     CHECK(file.metadata().at("who") == "me");
-    CHECK_ERROR(data, floats(file, "double"), "tensor double holds -1e+300 at element 1, which is beyond");
+    CHECK_ERROR(data, floats(file, "double"), "tensor double holds -1e+300 at element 1, which is outside");
     std::vector<double> doubles(2);
     file.read_as("double", 0, std::span(doubles));
     CHECK(doubles == std::vector<double>{0.5, -1e300});
@@ -82,11 +82,11 @@ TEST_CASE("every float type is read as float at any alignment") {
     CHECK_ERROR(data, file.at("absent"), "m.safetensors: has no tensor absent among its 7");
     CHECK_ERROR(data, floats(file, "bytes"), "tensor bytes has dtype U8", "F64, F32, F16 or BF16");
     CHECK_ERROR(data, file.read_as_float("half", part), "tensor half of shape [3] has 3 elements",
-                "2 are wanted");
-    CHECK_ERROR(data, file.read_as_float("half", 2, part), "tensor half", "2 to 4 were asked for");
+                "2 were requested");
+    CHECK_ERROR(data, file.read_as_float("half", 2, part), "tensor half", "2 to 4 were requested");
     CHECK_ERROR(data, file.read_as_float("half", -1, part), "-1 to 1");
     CHECK_ERROR(data, file.expect_shape("float", ts::Shape{1, 3}), "tensor float has shape [3, 1]",
-                "wants [1, 3]");
+                "the model needs [1, 3]");
   }
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a file that is cut short while it is read is an error and names it") 
   CHECK(floats(file, "second") == Floats(32768, 0.0f));
   std::filesystem::resize_file(path, 20000);
   CHECK(floats(file, "first") == Floats(4096, 0.0f));
-  CHECK_ERROR(data, floats(file, "second"), "m.safetensors: was cut short while it was read",
+  CHECK_ERROR(data, floats(file, "second"), "m.safetensors: was truncated while it was read",
               "has 20,000 now");
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, ts::SafetensorsFile::open(folder / "absent"), "absent: no such file");
     CHECK_ERROR(data, ts::SafetensorsFile::open(folder.path()), "is a folder");
     CHECK_ERROR(data, raw(""), "bad.safetensors", "holds 0 bytes");
-    CHECK_ERROR(data, raw("1234567"), "holds 7 bytes", "length takes 8");
+    CHECK_ERROR(data, raw("1234567"), "holds 7 bytes", "the length of the header alone takes 8");
     CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100}) + "{}"), "claims 100 bytes",
                 "holds 2 after its length", "cut short");
     CHECK_ERROR(data, raw(bytes_of(std::uint64_t{100'000'001}) + "{}"), "claims 100000001 bytes",
@@ -130,10 +130,10 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK_ERROR(data, open("\xef\xbb\xbf{}", 0), "does not begin with {");
     CHECK_ERROR(data, open("  \n", 0), "does not begin with {");
     CHECK_ERROR(data, open("[]", 0), "does not begin with {");
-    CHECK_ERROR(data, open("{", 0), "no JSON", "byte 2");
-    CHECK_ERROR(data, open("{}}", 0), "no JSON");
-    CHECK_ERROR(data, open("{\"w\":\n}", 0), "no JSON");
-    CHECK_ERROR(data, open("{\"\xff\":{}}", 0), "no JSON");
+    CHECK_ERROR(data, open("{", 0), "not valid JSON", "byte 2");
+    CHECK_ERROR(data, open("{}}", 0), "not valid JSON");
+    CHECK_ERROR(data, open("{\"w\":\n}", 0), "not valid JSON");
+    CHECK_ERROR(data, open("{\"\xff\":{}}", 0), "not valid JSON");
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
     CHECK(open(" \t\r\n{} \t\r\n", 0).tensors().empty());
@@ -141,9 +141,10 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     for (std::string const& after :
          {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n\0", 2),
           std::string("\0}", 2)})
-      CHECK_ERROR(data, open("{}" + after, 0), "bad.safetensors: the header goes on after its JSON");
-    CHECK_ERROR(data, open("{}x", 0), "no JSON");
-    CHECK_ERROR(data, open("{}\f", 0), "no JSON");
+      CHECK_ERROR(data, open("{}" + after, 0),
+                  "bad.safetensors: the header has data other than white space after its JSON");
+    CHECK_ERROR(data, open("{}x", 0), "not valid JSON");
+    CHECK_ERROR(data, open("{}\f", 0), "not valid JSON");
   }
   SUBCASE("fields") {
     CHECK_ERROR(data, open("{\"w\":3}", 0), "tensor w is the number 3", "an object is needed");

@@ -152,26 +152,26 @@ TEST_CASE("a boundary that contradicts itself is refused with the way out") {
   CHECK(with([](UnitSpec& unit, Boundary& at) {
           at.activation = static_cast<int>(unit.saved.size()) - 1;  // of segment 1
         }) == with([](UnitSpec&, Boundary& at) { at.activation = -1; }));
-  CHECK(
-      with([](UnitSpec& unit, Boundary& at) {
-        unit.backward[static_cast<std::size_t>(at.gradient)].shape = {2, 13, 34};
-      }) ==
-      "model: unit 'h.0' has boundary 0 without a gradient of 'residual'; name a backward tensor like it of "
-      "segment 1");
+  CHECK(with([](UnitSpec& unit, Boundary& at) {
+          unit.backward[static_cast<std::size_t>(at.gradient)].shape = {2, 13, 34};
+        }) ==
+        "model: unit 'h.0' has boundary 0 without a gradient of 'residual'; name a backward tensor of the "
+        "same shape in segment 1");
   CHECK(with([](UnitSpec&, Boundary& at) {
           at.before = {Sharding::partial, Sharding::partial};
         }) ==
         "model: unit 'h.0' has boundary 0 where 'residual' is partial and its gradient partial; a partial "
-        "value has a replicated gradient, a replicated one either, and there are no others");
+        "value must have a replicated gradient, and a replicated value a replicated or partial one");
   CHECK(with([](UnitSpec&, Boundary& at) {
           at.after.value = Sharding::sharded;
         }).find("is sharded and its gradient replicated") != std::string::npos);
   CHECK(with([](UnitSpec&, Boundary& at) { at.after = summands; }) ==
-        "model: unit 'h.0' has boundary 0 over which 'residual' turns from replicated to partial; only sums "
-        "are moved");
+        "model: unit 'h.0' has boundary 0 that changes 'residual' from replicated to partial; a boundary can "
+        "only sum partial values");
   CHECK(with([](UnitSpec&, Boundary& at) { at.before = whole_used_in_parts; }) ==
-        "model: unit 'h.0' has boundary 0 over which the gradient of 'residual' turns from replicated to "
-        "partial; only sums are moved");
+        "model: unit 'h.0' has boundary 0 that changes the gradient of 'residual' from replicated to "
+        "partial; a boundary can only sum partial values");
   CHECK(with([](UnitSpec& unit, Boundary&) { unit.saved.back().segment = 2; }) ==
-        "model: unit 'h.0' has activation 'activation' of segment 2, but only 2; a boundary begins one");
+        "model: unit 'h.0' has activation 'activation' of segment 2, but the unit has only 2 segments; a "
+        "boundary begins a segment");
 }

@@ -101,22 +101,24 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   CHECK(local(mlp.down.weight, 3) == "[64, 32]");
   CHECK(kept(mlp.post, 3) == "[2, 64, 32]");
   CHECK(local(attention.query.weight, 4) == "[32, 64]");
-  CHECK(refusal([&] { (void)local(attention.key.weight, 4); }) ==
-        "model: 'attn.k_proj.weight' is split by heads, and 4 ranks cannot share 2 of them evenly; choose a "
-        "tensor group of a size that divides 2");
+  CHECK(
+      refusal([&] { (void)local(attention.key.weight, 4); }) ==
+      "model: 'attn.k_proj.weight' is split by heads, but 4 ranks cannot divide 2 of them equally; choose a "
+      "tensor group of a size that divides 2");
 }
 
 TEST_CASE("a tensor group that cannot share a tensor evenly is refused with the number") {
   // Eight ranks divide the channels of each section, but a head cannot be split.
   auto const units = Gpt2(Gpt2Options{.layers = 1}).units(micro);
-  CHECK(
-      refusal([&] { (void)local_shape(units[1].parameters[2], 8); }) ==
-      "model: 'h.0.attn.c_attn.weight' is split by heads, and 8 ranks cannot share 12 of them evenly; choose "
-      "a tensor group of a size that divides 12");
+  CHECK(refusal([&] { (void)local_shape(units[1].parameters[2], 8); }) ==
+        "model: 'h.0.attn.c_attn.weight' is split by heads, but 8 ranks cannot divide 12 of them equally; "
+        "choose "
+        "a tensor group of a size that divides 12");
   CHECK(refusal([&] { (void)local_shape(units[1].parameters[2], 3); }) == "");
-  CHECK(refusal([&] { (void)local_shape(units[0].parameters[0], 3); }) ==
-        "model: 'wte.weight' is split by vocabulary, and 3 ranks cannot share 50264 of them evenly; choose a "
-        "tensor group of a size that divides 50264");
+  CHECK(
+      refusal([&] { (void)local_shape(units[0].parameters[0], 3); }) ==
+      "model: 'wte.weight' is split by vocabulary, but 3 ranks cannot divide 50264 of them equally; choose a "
+      "tensor group of a size that divides 50264");
 }
 
 TEST_CASE("splits of other kinds and sections divide alike") {

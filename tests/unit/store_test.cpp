@@ -337,7 +337,8 @@ TEST_CASE("a verb that is no work on state is refused where it has no move") {
       if (entry.verb != Verb::update) continue;
       entry.verb = Verb::write_back;
       CHECK_THROWS_WITH_AS(fixture.store.run(fixture.plan.train, entry, 0),
-                           "a schedule works on state by the verb write_back, which no store does", Error);
+                           "a schedule has an entry with the verb write_back, which the store cannot run",
+                           Error);
     }
   });
 }

@@ -230,5 +230,5 @@ TEST_CASE("a loop without batches is refused") {
   Exchange exchange;
   LateTrainer trainer(exchange, 1, 0);
   CHECK_THROWS_WITH_AS(ts::TrainingLoop(trainer, ts::comm::Comm(), {}),
-                       doctest::Contains("set options.batch"), ts::Error);
+                       doctest::Contains("options.batch is not set"), ts::Error);
 }

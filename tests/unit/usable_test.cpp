@@ -58,23 +58,24 @@ TEST_CASE("a driver that is too old is named beside what it would have to serve"
   all.driver = 12080;
   all.failure = "cudaErrorInsufficientDriver (CUDA driver version is insufficient)";
   all.visible = "0";
-  CHECK(
-      why_unusable(all) ==
-      "no CUDA device can be used: the driver serves CUDA 12.8 and older, and this program was compiled with "
-      "CUDA 13.0; install a driver that serves CUDA 13.0 or newer (nvidia-smi shows it), or use the CPU");
+  CHECK(why_unusable(all) ==
+        "no CUDA device can be used: the driver supports CUDA 12.8 and older, but this program was compiled "
+        "with CUDA 13.0; install a driver that supports CUDA 13.0 or newer (nvidia-smi shows it), or use the "
+        "CPU");
   all.runtime = 13010;
-  CHECK(why_unusable(all)->find("compiled with CUDA 13.1; install a driver that serves CUDA 13.0 or newer") !=
-        std::string::npos);
+  CHECK(
+      why_unusable(all)->find("compiled with CUDA 13.1; install a driver that supports CUDA 13.0 or newer") !=
+      std::string::npos);
 }
 
 TEST_CASE("CUDA_VISIBLE_DEVICES that hides every GPU is quoted") {
   DeviceAnswers all = without_gpus();
   for (char const* const value : {"", "-1", "7"}) {
     all.visible = value;
-    CHECK(why_unusable(all) ==
-          "no CUDA device can be used: CUDA_VISIBLE_DEVICES is '" + std::string(value) +
-              "', which leaves this program none; unset it, or name GPUs of this machine such as 0,1, or use "
-              "the CPU");
+    CHECK(why_unusable(all) == "no CUDA device can be used: CUDA_VISIBLE_DEVICES is '" + std::string(value) +
+                                   "', which hides all GPUs from this program; unset it, or name GPUs of "
+                                   "this machine such as 0,1, or use "
+                                   "the CPU");
   }
 }
 
@@ -86,15 +87,14 @@ TEST_CASE("a driver that sees no GPU, and one that fails, are told apart") {
   all.failure = "cudaErrorSystemNotReady (system not yet initialized)";
   all.visible = "0,1";
   CHECK(why_unusable(all) ==
-        "no CUDA device can be used: cudaErrorSystemNotReady (system not yet initialized); what nvidia-smi "
-        "says "
-        "may help, or use the CPU");
+        "no CUDA device can be used: cudaErrorSystemNotReady (system not yet initialized); run nvidia-smi "
+        "for details, or use the CPU");
 }
 
 TEST_CASE("a rank beyond the last GPU is told how many there are") {
   DeviceAnswers all = usable();
   all.device = 2;
-  CHECK(why_unusable(all) == "GPU 2 was asked for, but there are 2; use fewer ranks");
+  CHECK(why_unusable(all) == "GPU 2 was requested, but the number of visible GPUs is 2; use fewer ranks");
 }
 
 TEST_CASE("a GPU that the program has no code for is named with what the program was compiled for") {
@@ -103,23 +103,22 @@ TEST_CASE("a GPU that the program has no code for is named with what the program
   all.name = "NVIDIA A100";
   all.capability = 80;
   CHECK(why_unusable(all) ==
-        "GPU 1 (NVIDIA A100) has compute capability 8.0, and this program was compiled for 9.0 alone; "
-        "configure "
-        "with -DCMAKE_CUDA_ARCHITECTURES=80-real, or for every GPU with -DTESSERA_FAT=ON");
+        "GPU 1 (NVIDIA A100) has compute capability 8.0, but this program was compiled only for 9.0; "
+        "configure with -DCMAKE_CUDA_ARCHITECTURES=80-real, or for every GPU with -DTESSERA_FAT=ON");
   all.capability = 90;
   CHECK(why_unusable(all)->find("-DCMAKE_CUDA_ARCHITECTURES=90a-real") != std::string::npos);
   all.capability = 103;
   all.compiled = {80, 86, 90};
-  CHECK(why_unusable(all)->find("has compute capability 10.3, and this program was compiled for 8.0, 8.6 and "
-                                "9.0 alone") != std::string::npos);
+  CHECK(why_unusable(all)->find(
+            "has compute capability 10.3, but this program was compiled only for 8.0, 8.6 and "
+            "9.0; configure") != std::string::npos);
   all.runtime = 13010;  // the driver may be too old to translate the newest code
-  CHECK(
-      why_unusable(all)->find(", or renew the driver, which serves CUDA 13.0 and translates no code of CUDA "
-                              "13.1's compiler") != std::string::npos);
+  CHECK(why_unusable(all)->find(", or update the driver, which supports CUDA 13.0 and cannot translate code "
+                                "from the compiler of CUDA 13.1") != std::string::npos);
 
   all.name = "Tesla T4";
   all.capability = 75;
   CHECK(why_unusable(all) ==
-        "GPU 1 (Tesla T4) has compute capability 7.5, and 8.0 is the least that can be used; "
-        "take a newer GPU, or use the CPU");
+        "GPU 1 (Tesla T4) has compute capability 7.5, but at least 8.0 is needed; use a newer GPU, or use "
+        "the CPU");
 }

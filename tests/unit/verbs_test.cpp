@@ -134,9 +134,9 @@ TEST_CASE("two buffers of one name and other sizes are refused") {
   auto const refused = [&](auto const& change) {
     Buffer other = buffer;
     change(other);
-    CHECK_THROWS_WITH_AS((void)plan.train.add(other),
-                         "plan: a list wants two buffers of one name and other sizes: weights of unit 1",
-                         Error);
+    CHECK_THROWS_WITH_AS(
+        (void)plan.train.add(other),
+        "plan: a list has two buffers with the same name but different sizes: weights of unit 1", Error);
   };
   refused([](Buffer& other) { other.bytes += 1; });
   refused([](Buffer& other) { other.type = DType::bf16; });

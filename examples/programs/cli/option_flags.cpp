@@ -36,8 +36,8 @@ double power_of_two(std::string const& flag, std::string const& given, Range con
   double const number = real_number(flag, given, range);
   int exponent = 0;
   if (std::frexp(number, &exponent) != 0.5)
-    refuse(flag + " is " + given + ", no power of two; give " + exact(std::ldexp(0.5, exponent)) + " or " +
-           exact(std::ldexp(1.0, exponent)));
+    refuse(flag + " is " + given + ", which is not a power of two; give " + exact(std::ldexp(0.5, exponent)) +
+           " or " + exact(std::ldexp(1.0, exponent)));
   return number;
 }
 
@@ -46,7 +46,7 @@ std::uint64_t seed_number(std::string const& flag, std::string const& text) {
   std::uint64_t seed = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);
   if (code != std::errc() || end != text.data() + text.size())
-    refuse(flag + ": " + in_quotes(text) + " is no seed; give a whole number from 0 to " +
+    refuse(flag + ": " + in_quotes(text) + " is not a seed; give a whole number from 0 to " +
            std::to_string(std::numeric_limits<std::uint64_t>::max()));
   return seed;
 }

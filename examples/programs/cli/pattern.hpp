@@ -30,7 +30,7 @@ class Pattern {
     if (code_) return;
     PCRE2_UCHAR reason[256] = {};
     pcre2_get_error_message(problem, reason, sizeof reason);
-    refuse(flag + ": " + in_quotes(text) + " is no regular expression (" +
+    refuse(flag + ": " + in_quotes(text) + " is not a regular expression (" +
            reinterpret_cast<char const*>(reason) + ", after " + std::to_string(at) +
            " letters); give one over names, such as 'wte|h\\.[0-5]\\.'");
   }
@@ -44,7 +44,7 @@ class Pattern {
     pcre2_set_match_limit(bounds.get(), 1000000);
     int const result = pcre2_match(code_.get(), letters(name), name.size(), 0, 0, found.get(), bounds.get());
     if (result < 0 && result != PCRE2_ERROR_NOMATCH)
-      refuse("takes too long on " + in_quotes(name) + "; write it without repetitions of repetitions");
+      refuse("takes too long on " + in_quotes(name) + "; write it without nested repetitions");
     return result >= 0;
   }
 

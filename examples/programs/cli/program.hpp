@@ -75,7 +75,7 @@ int guarded(Body&& body) {
     print_error("out of memory: the system gave no more; choose a smaller batch, sequence or model");
     return exit_code(ErrorKind::out_of_memory);
   } catch (std::exception const& error) {
-    print_error(std::string(error.what()) + "; this was not expected");
+    print_error(std::string(error.what()) + "; this is a defect of Tessera, please report it");
     return exit_code(ErrorKind::failed);
   }
 }

@@ -51,36 +51,36 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
   line.group("Data");
   line.values("--data", "PATH...", default_data_path, "files and folders of text, or token files (.bin)",
               [&](std::string const&, Names const& values) { flags.paths = values; });
-  line.custom("--order", "shuffled|sequential", name_of(flags.order), "how samples are ordered",
+  line.custom("--order", "shuffled|sequential", name_of(flags.order), "order of the samples",
               [&](std::string const& flag, std::string const& value) {
                 flags.order = cli::choice(flag, value, {"shuffled", "sequential"}) == "shuffled"
                                   ? Order::shuffled
                                   : Order::sequential;
               });
   line.custom("--samples-are", "tokens|lines|records", name_of(flags.samples_are),
-              "stretches of tokens; or lines, JSON Lines or documents, each cut or padded to --sequence",
+              "what a sample is: a stretch of tokens; or a line or record (JSON Lines, documents), cut or "
+              "padded to --sequence",
               [&](std::string const& flag, std::string const& value) {
                 std::string const name = cli::choice(flag, value, {"tokens", "lines", "records"});
                 flags.samples_are = name == "lines"     ? SamplesAre::lines
                                     : name == "records" ? SamplesAre::records
                                                         : SamplesAre::tokens;
               });
-  line.text("--field", "NAME", flags.field, "of a JSON record: its text");
+  line.text("--field", "NAME", flags.field, "the field of a JSON record that holds its text");
   line.custom("--separator", "TOKEN", "",
-              "the token that ends a document of a token file; else 50256, or 128000 in 32-bit files",
+              "the token that ends a document of a token file; default: 50256, or 128000 in 32-bit files",
               [&](std::string const& flag, std::string const& value) {
                 flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
               });
-  line.text(
-      "--tokenizer", "DIR", flags.tokenizer,
-      "data is text, and this folder's tokenizer.json, vocab.json or tokenizer.model makes tokens of it");
-  line.custom(
-      "--vocabulary", "N", "",
-      "tokens of the vocabulary; else a named model's own, the --tokenizer's, 50257 for token files (128256 "
-      "if 32-bit), or 256 for text",
-      [&](std::string const& flag, std::string const& value) {
-        flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
-      });
+  line.text("--tokenizer", "DIR", flags.tokenizer,
+            "data is text, to be encoded with this folder's tokenizer.json, vocab.json or tokenizer.model");
+  line.custom("--vocabulary", "N", "",
+              "tokens of the vocabulary; default: a named model's own, the --tokenizer's, 50257 for token "
+              "files (128256 "
+              "if 32-bit), or 256 for text",
+              [&](std::string const& flag, std::string const& value) {
+                flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+              });
 }
 
 /// Returns the name of a schedule in flags.
@@ -127,37 +127,39 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
 
 /// Adds `--lora`, such as rank=8,alpha=16,targets=c_attn,c_proj. A word without = is another target.
 inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
-  line.custom(
-      "--lora", "rank=R,alpha=A,targets=NAMES", "",
-      "train adapters of low rank beside these linear layers, or all-linear; rslora=true: alpha / sqrt(rank)",
-      [&](std::string const& flag, std::string const& value) {
-        LoraOptions given;
-        std::string key;
-        Names seen;
-        for (auto const& item : split_list(flag, {value})) {
-          std::size_t const equals = item.find('=');
-          bool const more = equals == item.npos && key == "targets";
-          if (!more) key = choice(flag, item.substr(0, equals), {"rank", "alpha", "targets", "rslora"});
-          std::string const number = more ? item : equals == item.npos ? "" : item.substr(equals + 1);
-          if (number.empty()) refuse(flag + ": " + key + " has no value; write " + key + "=...");
-          if (!more && std::find(seen.begin(), seen.end(), key) != seen.end())
-            refuse(flag + ": " + in_quotes(value) + " gives " + key + " twice; give it once");
-          if (!more) seen.push_back(key);
-          if (key == "rank") given.rank = static_cast<int>(whole_number(flag + " rank", number, 1, 1 << 20));
-          if (key == "alpha")
-            given.alpha =
-                real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
-          if (key == "rslora")
-            given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
-          if (key == "targets") given.targets += (given.targets.empty() ? "" : ",") + number;
-        }
-        for (char const* needed : {"rank", "alpha", "targets"})
-          if (std::find(seen.begin(), seen.end(), needed) == seen.end())
-            refuse(flag + ": " + in_quotes(value) + " lacks " + needed +
-                   "; write --lora rank=8,alpha=16,targets=c_attn,c_proj");
-        lora = std::move(given);
-        text = value;
-      });
+  line.custom("--lora", "rank=R,alpha=A,targets=NAMES", "",
+              "train low-rank adapters of these linear layers, or of all-linear; rslora=true: scale alpha / "
+              "sqrt(rank)",
+              [&](std::string const& flag, std::string const& value) {
+                LoraOptions given;
+                std::string key;
+                Names seen;
+                for (auto const& item : split_list(flag, {value})) {
+                  std::size_t const equals = item.find('=');
+                  bool const more = equals == item.npos && key == "targets";
+                  if (!more)
+                    key = choice(flag, item.substr(0, equals), {"rank", "alpha", "targets", "rslora"});
+                  std::string const number = more ? item : equals == item.npos ? "" : item.substr(equals + 1);
+                  if (number.empty()) refuse(flag + ": " + key + " has no value; write " + key + "=...");
+                  if (!more && std::find(seen.begin(), seen.end(), key) != seen.end())
+                    refuse(flag + ": " + in_quotes(value) + " gives " + key + " twice; give it once");
+                  if (!more) seen.push_back(key);
+                  if (key == "rank")
+                    given.rank = static_cast<int>(whole_number(flag + " rank", number, 1, 1 << 20));
+                  if (key == "alpha")
+                    given.alpha =
+                        real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
+                  if (key == "rslora")
+                    given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
+                  if (key == "targets") given.targets += (given.targets.empty() ? "" : ",") + number;
+                }
+                for (char const* needed : {"rank", "alpha", "targets"})
+                  if (std::find(seen.begin(), seen.end(), needed) == seen.end())
+                    refuse(flag + ": " + in_quotes(value) + " lacks " + needed +
+                           "; write --lora rank=8,alpha=16,targets=c_attn,c_proj");
+                lora = std::move(given);
+                text = value;
+              });
 }
 
 /// Returns a model's units as a recipe trains them, with adapters and frozen parameters.

@@ -58,26 +58,26 @@ SlotFlag slot_flag() {
   if constexpr (std::is_same_v<Slot, slot::precision>)
     return {title, "--precisions,--precision", "number format of products", {}};
   if constexpr (std::is_same_v<Slot, slot::loss_scale>)
-    return {title, title, "what keeps small gradients above the smallest half", {}};
+    return {title, title, "loss scale, which keeps small gradients within the range of fp16", {}};
   if constexpr (std::is_same_v<Slot, slot::offload>)
     return {"--offload,--offload-strategies",
             "--offloads,--offload,--offload-strategies",
-            "which state lies outside the device",
+            "state kept outside the device",
             {"cpu"}};
   if constexpr (std::is_same_v<Slot, slot::recompute>)
-    return {title, title, "what backward computes again", {}};
+    return {title, title, "activations that backward recomputes", {}};
   if constexpr (std::is_same_v<Slot, slot::reduction>)
     return {title,
             title,
             "ordered: the same bits for every stage, world and accumulation of one micro-batch",
             {}};
-  if constexpr (std::is_same_v<Slot, slot::communication>) return {title, title, "how buckets travel", {}};
+  if constexpr (std::is_same_v<Slot, slot::communication>) return {title, title, "how buckets are sent", {}};
   if constexpr (std::is_same_v<Slot, slot::capture>)
     return {title, title, "graph: the whole step as one CUDA graph", {}};
   if constexpr (std::is_same_v<Slot, slot::attention>) return {title, title, "which attention runs", {}};
   if constexpr (std::is_same_v<Slot, slot::parallel>) return {title, title, "the axes of the mesh", {}};
   if constexpr (std::is_same_v<Slot, slot::adapters>)
-    return {title, title, "lora: what --lora says is trained, and the model's own weights are not", {}};
+    return {title, title, "lora: train the adapters of --lora instead of the model's own weights", {}};
   return {title, title, "", {}};
 }
 

@@ -135,10 +135,10 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text,
       scale = std::pow(1024.0, power + 1.0);
     if (unit == letter + "b") scale = std::pow(thousand, power + 1.0);
   }
-  if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is no size" + way_out);
+  if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is not a size" + way_out);
   double const bytes = value * scale;
   if (!(bytes >= 1.0 && bytes < 9.0e18))
-    refuse(flag + " is " + in_quotes(text) + ", an impossible size" + way_out);
+    refuse(flag + " is " + in_quotes(text) + ", which is not a possible size" + way_out);
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -51,14 +51,14 @@ constexpr char examples[] = R"(Examples:
                                                     split differently: weights equal to the bit
   compare --model gpt2 --stages 3 --precisions fp32 --offloads none --recompute block --batch 1 --sequence 256
           --steps 3 --warmup 1                      GPT-2 124M; minutes on a CPU
-  compare --data book.txt --json out.json           your text; just this file is written
-  compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 50      a published line, with its defaults
-  compare @examples/experiments/stage-sweep.flags   flags in a file, here of a sweep for a GPU; flags of the line win
+  compare --data book.txt --json out.json           your text; writes only this file
+  compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 50      a published command, with its defaults
+  compare @examples/experiments/stage-sweep.flags   flags from a file, here a sweep for a GPU; the command line wins
   compare --samples-are lines --samples 1000 --epochs 2 --stages 1,2 --precisions bf16 --offloads none
                                                     seconds, samples/s and loss of every epoch
 
-Lists hold commas or spaces. A flag given twice counts the last time. Every row ends as ok, oom, refused or
-failed; the exit code is 0 when none failed, 1 when one did, and 3 when every row was refused.
+Commas or spaces separate the items of a list. If a flag is given twice, the last one counts. Every row ends as ok,
+oom, refused or failed; the exit code is 0 if none failed, 1 if one did, and 3 if every row was refused.
 )";
 
 void declare(cli::CommandLine& line, Settings& settings) {
@@ -68,18 +68,20 @@ void declare(cli::CommandLine& line, Settings& settings) {
               "45 of these: every sharding with every precision, and every sharding with every offload");
   line.group("Length");
   line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
-  line.whole("--warmup,--warmup-steps", settings.warmup, "steps before them that are not timed", 0, 1 << 30);
+  line.whole("--warmup,--warmup-steps", settings.warmup, "untimed steps before them", 0, 1 << 30);
   line.custom("--epochs", "N", "",
-              "passes over the samples, instead of --steps; --warmup are of the first one",
+              "passes over the samples, instead of --steps; --warmup counts steps of the first one",
               [&](std::string const& flag, std::string const& value) {
                 settings.epochs = cli::whole_number(flag, value, 1, 1 << 30);
               });
-  line.custom("--samples", "N", "", "use the first N samples of the data only; alone: one epoch of them",
+  line.custom("--samples", "N", "",
+              "use only the first N samples of the data; without --steps and --epochs: for one epoch",
               [&](std::string const& flag, std::string const& value) {
                 settings.samples = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
-  line.whole("--repeat", settings.repeat, "runs of a row; medians and deviations are over them", 1, 1000);
-  line.real("--min-time", settings.min_time, "go on until so many seconds are timed", cli::at_least(0.0));
+  line.whole("--repeat", settings.repeat, "runs of each row, for medians and deviations", 1, 1000);
+  line.real("--min-time", settings.min_time, "continue until this many seconds are timed",
+            cli::at_least(0.0));
   cli::add_data_flags(line, settings.data);
   line.path("--init", "PATH", settings.init,
             "start every row from these weights: safetensors, an index of parts, or a folder");
@@ -91,7 +93,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_product_plans_flag(line, settings.product_plans);
   cli::add_machine_flag(line, settings.machine);
   cli::add_defaults_flag(line, settings.defaults);
-  line.list("--published", "NAME,...", "", "hold rows against these: " + cli::joined(cli::published_names()),
+  line.list("--published", "NAME,...", "",
+            "compare rows with these figures: " + cli::joined(cli::published_names()),
             [&](std::string const& flag, cli::Names const& items) {
               settings.published.clear();
               for (auto const& item : items)
@@ -100,13 +103,13 @@ void declare(cli::CommandLine& line, Settings& settings) {
             });
   line.group("Output");
   line.path("--output-dir", "FOLDER", settings.output_dir,
-            "for compare.json, compare.csv, report.html and the step logs");
+            "folder for compare.json, compare.csv, report.html and the step logs");
   line.toggle("--timestamp", settings.timestamp,
-              "put the time into the names of files there, so that no run replaces those of another");
+              "put the time into the names of these files, so that no run replaces the files of another");
   line.path("--json", "FILE", settings.json, "write just this JSON (and --csv); - is stdout");
   line.path("--csv", "FILE", settings.csv, "write just this CSV (and --json); - is stdout");
   line.choice("--format", {"rows", "flat"}, settings.format,
-              "of the files: a document of rows; or a plain array, with the published keys");
+              "format of the files: a document of rows; or a plain array, with the published keys");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
   cli::add_config_flags(line, settings.file);
 }
@@ -123,14 +126,14 @@ void check_schedule(Settings const& settings, std::int64_t total) {
   if (!needs_end(trainer.schedule)) return;
   std::string const schedule = std::string("--schedule ") + cli::name_of(trainer.schedule);
   if (settings.min_time > 0.0)
-    throw Error(ErrorKind::usage, "--min-time goes on beyond --steps, where " + schedule +
+    throw Error(ErrorKind::usage, "--min-time continues after --steps, when " + schedule +
                                       " has ended; give --steps without "
                                       "--min-time, or --schedule constant");
   if (trainer.total_steps > 0) total = trainer.total_steps;
   if (total <= trainer.warmup_steps)
     throw Error(ErrorKind::config,
                 schedule + " falls after --learning-rate-warmup " + std::to_string(trainer.warmup_steps) +
-                    ", and " + length_text(settings) + " are only " + std::to_string(total) +
+                    ", but " + length_text(settings) + " are only " + std::to_string(total) +
                     " steps; give more, or a --learning-rate-warmup below " + std::to_string(total));
 }
 
@@ -142,7 +145,9 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
   if (!line.given("--steps") && settings.samples > 0)
     settings.epochs = std::max<std::int64_t>(1, settings.epochs);
   if (settings.min_time > 0.0 && settings.epochs > 0)
-    cli::refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
+    cli::refuse(
+        "--min-time continues after the last epoch; give --steps instead of --epochs, or leave --min-time "
+        "out");
 }
 
 /// Refuses state on NVMe without a folder if the published defaults apply, since they name no folder.
@@ -153,8 +158,8 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
     return uses_files(parse_recipe({.offload = offload}).placement);
   });
   if (on_disk != offloads.end())
-    cli::refuse(*on_disk + " keeps state in files, and " + settings.defaults +
-                " has it with a folder for them alone; give --nvme-path FOLDER, or leave " + *on_disk +
+    cli::refuse(*on_disk + " keeps state in files, but the defaults of " + settings.defaults +
+                " use it only with a folder for them; give --nvme-path FOLDER, or leave " + *on_disk +
                 " out");
 }
 
@@ -181,7 +186,7 @@ class DataSets {
         throw Error(ErrorKind::config,
                     std::to_string(settings_.epochs) + " epochs of " + cli::grouped(samples) +
                         " samples at a global batch of " + std::to_string(point.split.global()) + " are " +
-                        std::to_string(steps) + " steps, and --warmup " + std::to_string(settings_.warmup) +
+                        std::to_string(steps) + " steps, but --warmup " + std::to_string(settings_.warmup) +
                         " leaves none to time; give a --warmup below " + std::to_string(steps));
       std::int64_t const tokens = point.split.batch * point.split.accumulation * point.sequence;
       if (tokens > (std::int64_t{1} << 31) - 1)
@@ -307,15 +312,14 @@ cli::Json product_rates(std::vector<Point> const& points) {
 std::string machine_text(results::Row const& environment, DeviceFacts const& facts) {
   if (!facts.models.empty()) return cli::joined(cli::distinct(facts.models));
   results::Row const& processor = environment.at("cpu");
-  return processor.is_string() ? processor.get<std::string>() : "a processor that does not say its name";
+  return processor.is_string() ? processor.get<std::string>() : "an unnamed processor";
 }
 
 int list_recipes() {
   for (RecipeTable const& recipe : registered_recipes()) std::cout << to_string(recipe) << "\n";
-  std::cout
-      << registered_recipes().size()
-      << " recipes without a disk; state on NVMe and other values of recompute, reduction and attention run "
-         "too\n";
+  std::cout << registered_recipes().size()
+            << " recipes without a disk; state on NVMe and other values of recompute, reduction and "
+               "attention also run\n";
   return 0;
 }
 
@@ -332,10 +336,11 @@ int run(int argc, char const* const* argv) {
   if (settings.list) return list_recipes();
   if (line.given("--output-dir") && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse("--output-dir " + files::path_text(settings.output_dir) +
-                " would stay empty: with --json or --csv those files alone are written; leave one out");
+                " would stay empty: with --json or --csv, only these files are written; leave one out");
   if (settings.timestamp && !(settings.json.empty() && settings.csv.empty()))
     cli::refuse(
-        "--timestamp names the files of --output-dir, and --json and --csv name theirs; leave one out");
+        "--timestamp changes the names of the files in --output-dir, but --json and --csv name their files; "
+        "leave one out");
   cli::ProgramFiles const files(line, cli::folders_of(settings.matrix.models));
   files.check();
   check_published(line, settings);

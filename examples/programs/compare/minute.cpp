@@ -127,10 +127,10 @@ std::string next_text(Settings const& settings, std::filesystem::path const& rep
   std::string const published = " --model gpt2 --batch-size 4 --stages 0 1 2 3";
   if (info_of(device_named(settings.matrix.device)).on_cores)
     lines.emplace_back(program + published + " --num-steps 2 --warmup-steps 1",
-                       "a published one, with its figures and yours; minutes on a CPU");
+                       "a published comparison, with its figures and yours; takes minutes on a CPU");
   else
     lines.emplace_back(program + " --device " + settings.matrix.device + published,
-                       "a published one, with its figures and yours");
+                       "a published comparison, with its figures and yours");
   std::size_t widest = 0;
   for (auto const& [command, meaning] : lines) widest = std::max(widest, cli::columns_of(command));
   std::string out = "\nnext:\n";

@@ -270,8 +270,8 @@ std::string Outputs::write_report(results::Document const& document) const {
     return "wrote " + files::path_text(report_);
   } catch (std::exception const& error) {
     std::cout.flush();
-    std::cerr << "warning: no page of the results: " << error.what() << "; the results are in "
-              << files::path_text(results) << ", and report makes a page of them" << std::endl;
+    std::cerr << "warning: cannot write the page of results: " << error.what() << "; the results are in "
+              << files::path_text(results) << ", and report can make the page from them" << std::endl;
     return {};
   }
 }

@@ -126,13 +126,13 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
                     " by more than 5% from step to step or repeat to repeat");
   if (skipping > 0)
     parts.push_back(std::to_string(skipping) + (skipping == 1 ? " row" : " rows") +
-                    " updated nothing in more than 5% of the timed steps");
+                    " skipped the update in more than 5% of the timed steps");
   if (disturbed > 0)
     parts.push_back(std::to_string(disturbed) + (disturbed == 1 ? " row" : " rows") +
                     " shared the processor with other programs");
   if (untold > 0)
-    parts.push_back("a speedup of ~1.0 is within what its row and the base vary by" +
-                    std::string(disturbed > 0 ? ", or of a row that was disturbed so" : ""));
+    parts.push_back("a speedup of ~1.0 differs from 1 by less than its row and the base vary" +
+                    std::string(disturbed > 0 ? ", or its row was disturbed" : ""));
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
@@ -223,7 +223,7 @@ std::string fastest_text(std::vector<Measured> const& measured) {
   if (ok.size() < 2) return {};
   auto const is_twin_of_first = [&](Measured const* row) { return are_one_program(*ok.front(), *row); };
   if (std::all_of(ok.begin() + 1, ok.end(), is_twin_of_first))
-    return "fastest: none, all " + std::to_string(ok.size()) + " rows are one program: " + names_of(ok) +
+    return "fastest: none, all " + std::to_string(ok.size()) + " rows run the same program: " + names_of(ok) +
            "\n";
   std::vector<Measured const*> ranked = ok;
   std::erase_if(ranked, [](Measured const* row) { return !is_ranked(*row); });
@@ -233,7 +233,8 @@ std::string fastest_text(std::vector<Measured> const& measured) {
   });
   Measured const& first = *ranked.front();
   auto const spread = spread_of(first);
-  if (!spread) return "fastest: not told by one timed step a row; give more --steps, or --repeat\n";
+  if (!spread)
+    return "fastest: unknown, because each row has only one timed step; give more --steps, or --repeat\n";
   std::erase_if(ranked, [&](Measured const* row) { return is_faster(first, *row); });
   std::vector<Measured const*> fastest = ranked;
   for (Measured const* row : ok)
@@ -268,9 +269,9 @@ std::string skipped_text(std::vector<Measured> const& measured) {
     if (!row.ok() || !skips_much(row)) continue;
     std::size_t timed = 0;
     for (Repeat const& repeat : row.repeats) timed += repeat.timed.seconds.size();
-    out += "skipped: " + row.point.experiment + " updated nothing in " + std::to_string(timed_skips(row)) +
+    out += "skipped: " + row.point.experiment + " skipped the update in " + std::to_string(timed_skips(row)) +
            " of its " + std::to_string(timed) +
-           " timed steps, whose gradients overflowed, so its rate is not that of training; give more "
+           " timed steps because gradients overflowed, so its rate is not the rate of training; give more "
            "--warmup, or "
            "a smaller --initial-loss-scale\n";
   }

@@ -73,10 +73,10 @@ void check_kept(CommandLine const& line, results::Document const& document, std:
     std::size_t const at = words.find(" " + flag), end = at + 1 + flag.size();
     bool const said = at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
     if (said && !kept.contains(key.key) && line.on_line(key.flag) == nullptr)
-      throw Error(ErrorKind::config,
-                  path + ": an older program wrote it, which did not keep what its command says with " +
-                      flag + "; give " + key.flag + " too. Its command is " +
-                      files::printable(document.command));
+      throw Error(ErrorKind::config, path +
+                                         ": was written by an older program, which did not record the flag " +
+                                         flag + " of its command; give " + key.flag +
+                                         " too. The command is " + files::printable(document.command));
   };
   auto const settings = document.environment.find("settings");
   bool const has_settings = settings != document.environment.end() && settings->is_object();
@@ -99,12 +99,13 @@ void add_config_flags(CommandLine& line, ConfigFile& file) {
 void add_row_flags(CommandLine& line, ConfigFile& file) {
   line.group(CommandLine::from_a_file);
   line.settings_file(
-      "--from", "FILE", "the JSON file of a compare: repeats the row that --best or --row says",
+      "--from", "FILE", "the JSON file of a comparison; repeats the row that --best or --row selects",
       [&](std::string const& path) {
         Names const* const row = line.on_line("--row");
         bool const best = line.on_line("--best") != nullptr;
         if ((row != nullptr) == best)
-          refuse("--from " + in_quotes(path) + (best ? ": --best and --row both say" : ": nothing says") +
+          refuse("--from " + in_quotes(path) +
+                 (best ? ": --best and --row both select" : ": no flag selects") +
                  " which row to repeat; give --best, or --row NAME");
         results::Document const document = results::read_results(path);
         std::vector<FileSetting> settings =
@@ -119,8 +120,8 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         });
         return settings;
       });
-  line.toggle("--best", file.best, "of --from: the row with the highest rate");
-  line.text("--row", "NAME", file.row, "of --from: the row of this experiment");
+  line.toggle("--best", file.best, "with --from: repeat the row with the highest rate");
+  line.text("--row", "NAME", file.row, "with --from: repeat the row of this experiment");
 }
 
 void check_row_flags(CommandLine const& line, ConfigFile const& file) {
@@ -169,7 +170,7 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
     rate = this_rate;
   }
   if (chosen == nullptr && (name.empty() || names.empty()))
-    throw Error(ErrorKind::config, path + ": no row of it is ok; there is none to repeat");
+    throw Error(ErrorKind::config, path + ": no row has the status ok, so there is none to repeat");
   if (chosen == nullptr)
     throw Error(ErrorKind::config, path + ": no row is called " + in_quotes(name) + ", the nearest is " +
                                        in_quotes(nearest(name, names)));
@@ -252,13 +253,13 @@ Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const
       }
     }
   if (run.decays && tensors > 0)
-    lines.push_back("weight decay reaches matrices alone; in DeepSpeed it also reaches " + grouped(tensors) +
-                    " biases and norms of " + grouped(elements) +
-                    " elements, unless its program puts them in a group of their own");
+    lines.push_back("weight decay applies to matrices only; in DeepSpeed it also applies to " +
+                    grouped(tensors) + " biases and norms of " + grouped(elements) +
+                    " elements, unless its program puts them in a separate group");
   if (run.persistence)
     lines.push_back("stage3_param_persistence_threshold " + std::to_string(*run.persistence) +
                     ": DeepSpeed keeps " + grouped(kept) + " parameters of " + grouped(kept_elements) +
-                    " elements whole on every rank; here each travels with its unit, in one call");
+                    " elements complete on every rank; here each is gathered with its unit, in one call");
   return lines;
 }
 

@@ -34,15 +34,16 @@ class HjsonReader {
     Json json;
     if (std::size_t const at = utf8::first_invalid(text_); at < text_.size()) {
       at_ = at;
-      fail("bytes that are no UTF-8");
+      fail("bytes that are not UTF-8");
     }
     skip();
     if (at_ < text_.size()) json = next() == '{' || next() == '[' ? value(0) : object(0, false);
     skip();
     if (at_ < text_.size()) fail("unexpected text after the end of the object");
     if (!json.is_object())
-      throw Error(ErrorKind::config,
-                  name_ + ": no JSON object; a configuration is one: {\"train_batch_size\": 32, ...}");
+      throw Error(
+          ErrorKind::config,
+          name_ + ": is not a JSON object; a configuration must be one: {\"train_batch_size\": 32, ...}");
     return json;
   }
 
@@ -51,8 +52,9 @@ class HjsonReader {
     std::string_view const before = text_.substr(0, at_);
     std::size_t const line = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n')) + 1;
     std::size_t const column = at_ - (before.rfind('\n') + 1) + 1;
-    throw Error(ErrorKind::config, name_ + ": no JSON, parse error at line " + std::to_string(line) +
-                                       ", column " + std::to_string(column) + ": " + what);
+    throw Error(ErrorKind::config, name_ + ": is not valid JSON, parse error at line " +
+                                       std::to_string(line) + ", column " + std::to_string(column) + ": " +
+                                       what);
   }
 
   /// Returns the character `ahead` positions after the next one, or 0 past the end.
@@ -93,7 +95,7 @@ class HjsonReader {
         return array(depth);
       case '"':
       case '\'':
-        if (starts("'''")) fail("a text of several lines in ''' is not read; write it in quotes");
+        if (starts("'''")) fail("a string of several lines in ''' is not supported; write it in quotes");
         return quoted();
       default:
         return bare();
@@ -107,7 +109,7 @@ class HjsonReader {
       if (braces ? next() == '}' : at_ == text_.size()) break;
       std::string const name = key();
       skip();
-      if (next() != ':') fail("a colon is missing behind the key " + in_quotes(name));
+      if (next() != ':') fail("a colon is missing after the key " + in_quotes(name));
       ++at_;
       skip();
       if (json.contains(name))
@@ -174,7 +176,7 @@ class HjsonReader {
       return Json::parse(json + "\"").get<std::string>();
     } catch (Json::exception const&) {
       at_ = begin;
-      fail("a text with a control character or an unknown escape");
+      fail("a string with a control character or an unknown escape");
     }
   }
 
@@ -219,7 +221,7 @@ inline Json parse_config(std::string_view text, std::string const& name) {
   if (text.size() > most_bytes)
     throw Error(
         ErrorKind::config,
-        name + ": more than 1 MiB, which no configuration has; name the JSON file of a configuration");
+        name + ": is larger than 1 MiB, so it is not a configuration; name the JSON file of a configuration");
   return config::HjsonReader(text, name).read();
 }
 

@@ -118,8 +118,8 @@ class Reader {
       else if (key->use == KeyUse::section && !value.is_object() && !value.is_null())
         refuse_key(path, "is " + shown(value) + "; give an object of keys");
       else if (key->use == KeyUse::refused && !is_standard(*key, path, value))
-        refuse_key(path, "is " + shown(value) + ", which cannot be: " + std::string(key->text));
-      else if (key->use == KeyUse::none && !key->text.starts_with("of a section that is"))
+        refuse_key(path, "is " + shown(value) + ", which is not supported: " + std::string(key->text));
+      else if (key->use == KeyUse::none && !key->text.starts_with("its section is"))
         without_effect(path, std::string(key->text));
       if (key != nullptr && value.is_object() && key->use != KeyUse::refused) visit(value, path);
       if (key != nullptr && value.is_array())
@@ -140,7 +140,7 @@ class Reader {
   void unknown(std::string const& path, std::string const& above) {
     // Limits the time spent on a file that is not a configuration.
     if (refusals_.size() >= most_refusals || path.size() > 200)
-      return refuse_key(path, "is no key of DeepSpeed");
+      return refuse_key(path, "is not a key of DeepSpeed");
     Names beside, all;
     for (DeepSpeedKey const& key : deepspeed_keys()) {
       if (key.path.find('*') != key.path.npos) continue;
@@ -151,9 +151,8 @@ class Reader {
     }
     std::string const meant = nearest(path, all);
     bool const close = edit_distance(path, meant) <= 3 || beside.empty();
-    refuse_key(path,
-               "is no key of DeepSpeed, the nearest is " +
-                   (close ? meant : nearest(path, beside) + "; leave it out where that one is not meant"));
+    refuse_key(path, "is not a key of DeepSpeed, the nearest is " +
+                         (close ? meant : nearest(path, beside) + "; leave it out if you mean another one"));
   }
 
   static std::string shown(Json const& value) {
@@ -169,8 +168,7 @@ class Reader {
   void refuse_value(std::string_view path, std::string const& way_out) {
     bool const like_auto = is_like_auto(*at(path));
     refuse_key(std::string(path), "is " + shown(*at(path)) +
-                                      (like_auto ? ", the nearest is \"auto\", in small letters" : "") +
-                                      way_out);
+                                      (like_auto ? ", the nearest is \"auto\", in lowercase" : "") + way_out);
   }
   void without_effect(std::string const& path, std::string why) {
     why.erase(std::remove(why.begin(), why.end(), '`'), why.end());
@@ -244,7 +242,7 @@ class Reader {
       std::string const value = at(path)->get<std::string>();
       if (value.find('\0') == value.npos) return value;
     }
-    refuse_value(path, "; give a text");
+    refuse_value(path, "; give a string");
     return standard;
   }
   /// Like `number`, for a scale: a power of two.
@@ -252,9 +250,9 @@ class Reader {
     double const value = number(path, standard, {.least = 0x1p-60, .most = 0x1p100});
     int exponent = 0;
     if (std::frexp(value, &exponent) == 0.5) return value;
-    refuse_key(std::string(path), "is " + shown(*at(path)) + ", and scales here are powers of two; give " +
-                                      exact(std::ldexp(0.5, exponent)) + " or " +
-                                      exact(std::ldexp(1.0, exponent)));
+    refuse_key(std::string(path),
+               "is " + shown(*at(path)) + ", but loss scales must be powers of two; give " +
+                   exact(std::ldexp(0.5, exponent)) + " or " + exact(std::ldexp(1.0, exponent)));
     return standard;
   }
 
@@ -369,14 +367,15 @@ class Reader {
       set_options("optimizer.params");
       set("--weight-decay", decay, params + "weight_decay");
     } else {
-      note("optimizer", "missing, so it is that of the flags; DeepSpeed takes the one that a program makes");
+      note("optimizer", "missing, so the flags choose it; DeepSpeed uses the one that a program makes");
     }
     run_.decays = !given || is_auto(params + "weight_decay") || decay > 0.0;
     scheduler(given);
     set_options("");
     if (at("gradient_clipping") == nullptr)
-      note("gradient_clipping",
-           "missing, so 1.0, DeepSpeed's default since 0.19.4; write 0.0 for that of earlier ones");
+      note(
+          "gradient_clipping",
+          "missing, so 1.0, DeepSpeed's default since 0.19.4; write 0.0 for the default of earlier versions");
   }
 
   void scheduler(bool optimizer_given) {
@@ -404,8 +403,9 @@ class Reader {
     if (type == "warmuplr") return;
     if (has(total)) set_whole("--schedule-steps", whole(total, 1, 1, std::int64_t{1} << 40), total);
     if (at(total) == nullptr && on_line_("--schedule-steps") == nullptr)
-      refuse_key(total, "is missing, and " + at("scheduler.type")->get<std::string>() +
-                            " needs it; give the steps of the schedule, or \"auto\" for those of the run");
+      refuse_key(total,
+                 "is missing, and " + at("scheduler.type")->get<std::string>() +
+                     " needs it; give the steps of the schedule, or \"auto\" for the steps of the run");
   }
 
   void precision() {
@@ -424,7 +424,7 @@ class Reader {
     std::string const sent = wire.find('b') == 0 ? "bf16" : wire.find("16") != wire.npos ? "fp16" : "fp32";
     if (!wire.empty() && !overruled && !open && sent != precision_)
       refuse_key("communication_data_type", "is " + wire +
-                                                ", but gradients travel in the format of the products, " +
+                                                ", but gradients are sent in the format of the products, " +
                                                 precision_ + " here; leave it out");
     // If a flag selects fp16, the file's numbers apply unless the file has another format.
     Names const* const precision = on_line_("--precision");
@@ -461,7 +461,7 @@ class Reader {
     if (whole("zero_optimization.stage", 0, 0, 3) == 0) {
       if (has("fp16.hysteresis"))
         note("fp16.hysteresis",
-             "no effect in stage 0, as in DeepSpeed, whose optimizer without ZeRO has none");
+             "no effect in stage 0, as in DeepSpeed, whose optimizer without ZeRO ignores it");
       return;
     }
     set_whole("--hysteresis", hysteresis, "fp16.hysteresis");
@@ -490,16 +490,16 @@ class Reader {
     }
     if (parameters != "none" && stage < 3) {
       note(parameters_key, "no effect in stage " + std::to_string(stage) +
-                               ", as in DeepSpeed, which offloads parameters in stage 3 alone");
+                               ", as in DeepSpeed, which offloads parameters only in stage 3");
       parameters = "none";
     } else if (parameters != "none" && optimizer == "none") {
       refuse_key(parameters_key, "is " + parameters + ", but the optimizer stays on the device; give " +
                                      zero + "offload_optimizer.device too");
     }
     if (optimizer != "none" && stage == 0)
-      refuse_key(
-          optimizer_key,
-          "is " + optimizer + " in stage 0, and DeepSpeed offloads in stages 1 to 3; write one of them");
+      refuse_key(optimizer_key,
+                 "is " + optimizer +
+                     " in stage 0, but DeepSpeed offloads only in stages 1 to 3; write one of these stages");
     std::string const offload = optimizer == "none"    ? "none"
                                 : parameters == "none" ? optimizer + "_optimizer"
                                 : optimizer == "cpu" ? (parameters == "cpu" ? "cpu_full" : "nvme_parameters")
@@ -520,7 +520,7 @@ class Reader {
     std::string const one = zero + "offload_optimizer.nvme_path", other = zero + "offload_param.nvme_path";
     std::string const first = text(one, ""), second = text(other, "");
     if (optimizer && parameters && !first.empty() && !second.empty() && first != second)
-      refuse_key(other, "is another folder than " + one + "; a rank has one file, give the same");
+      refuse_key(other, "differs from " + one + "; a rank has one file, so give the same folder");
     if (optimizer && !first.empty())
       set("--nvme-path", first, one);
     else if (parameters && !second.empty())
@@ -542,16 +542,16 @@ class Reader {
       set_whole("--print-every", whole("steps_per_print", 10, 1, std::int64_t{1} << 40), "steps_per_print");
     run_.prints_settings = truth("dump_state");
     if (truth("flops_profiler.enabled"))
-      note("flops_profiler.enabled", "compare counts the products of a step: mfu_pct");
+      note("flops_profiler.enabled", "compare counts the matrix products of a step: mfu_pct");
     if (truth("comms_logger.enabled"))
-      note("comms_logger.enabled", "compare measures communication, plan --schedule lists it");
+      note("comms_logger.enabled", "compare measures communication, and plan --schedule lists it");
     if (has("activation_checkpointing.number_checkpoints")) {
       std::string const path = "activation_checkpointing.number_checkpoints";
       (void)whole(path, 1, 1, 1 << 30);
       set("--recompute", "block", path);
-      note(path, "one checkpoint a block, whatever the number");
+      note(path, "every block has one checkpoint, for every value");
     } else if (at("activation_checkpointing") != nullptr) {
-      note("activation_checkpointing", "says how, not whether; --recompute block turns it on");
+      note("activation_checkpointing", "does not turn checkpointing on; --recompute block does");
     }
     auto const folder = [&](std::string const& section) {
       std::string const above = text(section + ".output_path", ""),
@@ -563,11 +563,11 @@ class Reader {
     if (truth("tensorboard.enabled")) set("--tensorboard", board, "tensorboard.enabled");
     if (truth("wandb.enabled")) {
       if (!truth("tensorboard.enabled")) set("--tensorboard", "wandb/" + project, "wandb.enabled");
-      note("wandb.enabled", "nothing is sent; event files are written, and wandb sync sends their folder");
+      note("wandb.enabled", "event files are written, but not sent; wandb sync sends their folder");
     }
     if (truth("csv_monitor.enabled")) {
       set("--log", csv + ".jsonl", "csv_monitor.enabled");
-      note("csv_monitor.enabled", "the log is a JSON object a step, not CSV");
+      note("csv_monitor.enabled", "the log has one JSON object per step, not CSV");
     }
   }
 

@@ -141,8 +141,7 @@ std::vector<DeepSpeedKey> all_keys() {
   std::vector<DeepSpeedKey> all(keys.begin(), keys.end());
   for (std::string const& path : paths)
     all.push_back({path, "", KeyUse::none,
-                   path.starts_with("sparse_attention.") ? "of a section that is refused"
-                                                         : "of a section that is off"});
+                   path.starts_with("sparse_attention.") ? "its section is refused" : "its section is off"});
   auto const place = [&](DeepSpeedKey const& key) {
     return std::find_if(keys.begin(), keys.end(),
                         [&](DeepSpeedKey const& first) { return top_of(first.path) == top_of(key.path); });
@@ -176,15 +175,22 @@ Option const* option_of(std::string_view path) {
 std::string deepspeed_keys_page() {
   constexpr std::string_view uses[] = {"done", "mapped", "no effect", "refused", "section"};
   std::string page =
-      "# Every key of a DeepSpeed configuration\n\n"
-      "`train --deepspeed-keys` prints this page; a test holds it to the program. *done*: the key does here "
-      "what it does there. *mapped*:\n"
-      "another thing here does what it is for. *no effect*: it is reported with this reason, unless it is of "
-      "a section that is off. *refused*: any "
-      "value but the default is an\n"
-      "error. A `*` stands for any name. What to do with such a file: [runs from a "
-      "file](how-to/run-from-a-file.md).\n\n"
-      "| key | default | here | |\n|---|---|---|---|\n";
+      "# DeepSpeed keys: look up the effect of a key\n\n"
+      "`train`, `compare` and `plan` read the configuration of a DeepSpeed program, see [run from a "
+      "file](how-to/run-from-a-file.md):\n\n"
+      "```sh\n"
+      "build/cpu/bin/train --config examples/deepspeed/zero2_fp16.json --ranks 2 --batch 2 --steps 20\n"
+      "```\n\n"
+      "This page lists every documented key of DeepSpeed 0.19. `train --deepspeed-keys` prints it. A `*` "
+      "matches any name.\n\n"
+      "| effect | meaning |\n|---|---|\n"
+      "| done | the key has the same effect as in DeepSpeed |\n"
+      "| mapped | another setting serves the purpose; the note names it |\n"
+      "| no effect | the key changes nothing. The program prints the note as the reason, unless the key's "
+      "section is off |\n"
+      "| refused | any value except the default is an error; the note says why |\n"
+      "| section | an object that contains keys |\n\n"
+      "| key | default | effect | note |\n|---|---|---|---|\n";
   for (DeepSpeedKey const& key : deepspeed_keys()) {
     if (key.use == KeyUse::section && key.text.empty()) continue;
     page.append("| `").append(key.path).append("` | ");

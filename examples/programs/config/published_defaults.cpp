@@ -92,8 +92,10 @@ std::vector<FileSetting> choose(CommandLine const& line) {
     suite = choice("--defaults", given->back(), choices);
   } else if (!published.empty()) {
     if (!own.empty())
-      refuse(published + " is how the published comparisons spell it, whose defaults are others, and " + own +
-             " is this program's; spell both in one way, or say whose defaults hold by --defaults " +
+      refuse(published + " is the spelling of the published comparisons, which have other defaults, and " +
+             own +
+             " is the spelling of this program; use one spelling for both, or choose the defaults with "
+             "--defaults " +
              joined(choices, "|"));
     suite = sweeps_offloads(line) ? "offload-sweep" : "stage-sweep";
   }
@@ -107,10 +109,9 @@ std::vector<FileSetting> choose(CommandLine const& line) {
 
 void add_defaults_flag(CommandLine& line, std::string& chosen) {
   line.group("Published comparisons");
-  line.choice(
-      "--defaults", choices, chosen,
-      "which defaults apply to flags that are not given; without this flag the published ones if a flag is "
-      "spelled as published");
+  line.choice("--defaults", choices, chosen,
+              "the defaults of flags that are not given; without this flag, the published ones if a flag has "
+              "its published spelling");
   line.otherwise([&line] { return choose(line); });
 }
 

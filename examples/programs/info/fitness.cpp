@@ -93,16 +93,16 @@ void judge_state(Verdict& verdict, Planned const& row) {
     state[memory] = weights = 0;  // the devices use host memory
   verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
   if (state[disk] > 0)
-    verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state lies on NVMe");
+    verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state is on NVMe");
   if (state[memory] > 0)
     verdict.count(weights > 0 ? Class::fair : Class::good,
                   percent(percent_of(state[memory], all)) +
-                      " of the state lies in host memory, behind the link" +
-                      (weights > 0 ? ", weights among it" : ""));
+                      " of the state is in host memory, behind the link" +
+                      (weights > 0 ? ", including weights" : ""));
   if (state[disk] + state[memory] == 0)
     verdict.count(Class::excellent, info_of(row.point.recipe.device).own_memory
-                                        ? "all state lies on the device"
-                                        : "all state lies in host memory, where the devices are");
+                                        ? "all state is on the device"
+                                        : "all state is in host memory, which is the memory of the devices");
 }
 
 /// Judges the extra work of a step compared with ranks that hold all that they need.
@@ -115,7 +115,7 @@ void judge_step(Verdict& verdict, Planned const& row) {
     verdict.count(Class::good, "a rank gathers the " + percent(percent_of(shards - 1, shards)) +
                                    " of the weights that it does not hold, in forward and again in backward");
   if (recipe.recompute != RecomputeKind::none && recipe.recompute != RecomputeKind::gelu)
-    verdict.count(Class::good, "backward computes forward again");
+    verdict.count(Class::good, "backward recomputes forward");
 }
 
 Verdict judge(Planned const& row, MemoryLimit const& limit) {
@@ -223,15 +223,16 @@ constexpr char fitness_examples[] = R"(Examples:
   info --fitness --model gpt2-xl --device cuda --memory 80GiB --ranks 4 --sequence 1024
   info --fitness --model meta-llama/Llama-2-13b-hf --device cuda --memory 80GiB --host-memory 512GiB --ranks 1 --json -
 
-Every figure is planned, nothing is measured and nothing allocated; docs/programs.md has the bounds of each class.
-The exit code is 0 when some strategy fits, 5 when none does, and 3 when every one was refused.
+Every figure is planned; nothing is measured or allocated. docs/programs.md has the bounds of each class.
+The exit code is 0 if some strategy fits, 5 if none does, and 3 if every one was refused.
 )";
 
 }  // namespace
 
 int fitness(int argc, char const* const* argv) {
   cli::CommandLine line(
-      "info", "Says how fit this machine, or a device of --memory, is to train a model, by strategy.",
+      "info",
+      "Reports how well this machine, or a device with --memory, can train a model, for each strategy.",
       fitness_examples);
   bool said = false;
   line.toggle("--fitness", said, "this report");
@@ -245,7 +246,7 @@ int fitness(int argc, char const* const* argv) {
   planning::add_limit_flags(line, given);
   if (!line.parse(argc, argv)) return 0;
   if (!line.given("--models"))
-    cli::refuse("--fitness is of a model, and none is named; give --model gpt2, or sizes such as --model " +
+    cli::refuse("--fitness needs a model; give --model gpt2, or sizes such as --model " +
                 std::string("layers=12,heads=12,channels=768"));
   cli::ProgramFiles(line, cli::folders_of(matrix.models)).check();
   std::vector<cli::Point> const points = cli::make_matrix(matrix, 0, 256, &unsupported_reason);

@@ -259,7 +259,7 @@ constexpr char examples[] =
     "  info --measure machine.json\n"
     "                       times operations, for plan and compare; info --measure --help lists its flags\n"
     "  info --fitness --model gpt2-xl\n"
-    "                       how fit this machine is to train it; info --fitness --help lists its flags\n";
+    "                       how well this machine can train it; info --fitness --help lists its flags\n";
 
 /// Lets `--json` appear without a file, which means standard output.
 std::vector<char const*> with_json_target(int argc, char const* const* argv) {
@@ -278,7 +278,7 @@ int run(int argc, char const* const* argv) {
   line.path("--json", "[FILE]", json,
             "JSON instead of the report; without FILE or with -, on standard output");
   bool fit = false, measured = false;
-  line.toggle("--fitness", fit, "how fit this machine, or a device, is to train a --model");
+  line.toggle("--fitness", fit, "how well this machine, or a device, can train a --model");
   line.toggle("--measure", measured, "time the operations of steps on this machine into a file");
   std::vector<char const*> const words = with_json_target(argc, argv);
   auto const asks = [&](std::string_view flag) {

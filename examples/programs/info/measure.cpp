@@ -284,7 +284,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
   said = done < all
              ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
-                   cli::fixed(what.seconds, 0) + " s; --measure-time gives more"
+                   cli::fixed(what.seconds, 0) + " s; raise --measure-time to time them"
              : "every training was timed " +
                    cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
   return times;
@@ -305,8 +305,8 @@ constexpr char measure_examples[] =
     "  info --measure machine.json\n"
     "  info --measure machine.json --model gpt2-xl --batch 8 --sequence 1024 --precisions bf16\n"
     "\n"
-    "plan --machine FILE and compare --machine FILE predict steps from what it writes.\n"
-    "Leave the machine alone meanwhile: what runs beside it is in the times.\n";
+    "plan --machine FILE and compare --machine FILE predict steps from this file.\nRun nothing else on the "
+    "machine meanwhile, because it would change the times.\n";
 
 }  // namespace
 
@@ -316,30 +316,29 @@ int measure(int argc, char const* const* argv) {
   Measuring what;
   std::filesystem::path file;
   std::string model, device(name_of(what.device));
-  line.path("--measure", "FILE", file, "the file");
-  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, device, "which device");
-  line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","), "in which precisions",
-            [&](std::string const& flag, cli::Names const& items) {
+  line.path("--measure", "FILE", file, "the file to write");
+  line.choice("--device", {std::string(Cpu::name), std::string(Cuda::name)}, device, "the device to time");
+  line.list("--precisions,--precision", "NAME,...", cli::joined(what.precisions, ","),
+            "the precisions to time", [&](std::string const& flag, cli::Names const& items) {
               cli::Names known;
               for (std::string_view const name : choice_names<slot::precision>()) known.emplace_back(name);
               what.precisions.clear();
               for (auto const& item : items) what.precisions.push_back(cli::choice(flag, item, known));
             });
   line.whole_list("--ranks,--gpus", what.ranks,
-                  "while so many ranks run; else 1, one a core where the device is the CPU, and compare's", 1,
-                  64);
+                  "time with this many ranks; default: 1, compare's number, and on a CPU one rank per core",
+                  1, 64);
   line.text("--model", "NAME", model, "measure two layers of this model too, at its own sizes");
-  line.whole("--batch", what.batch, "sequences in a micro-batch of that", 1, 1 << 20);
-  line.whole("--sequence", what.sequence, "tokens in a sequence of that", 1, 1 << 20);
+  line.whole("--batch", what.batch, "sequences in a micro-batch of that model", 1, 1 << 20);
+  line.whole("--sequence", what.sequence, "tokens in a sequence of that model", 1, 1 << 20);
   line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
-  line.real("--measure-time", what.seconds, "seconds after which no training begins",
+  line.real("--measure-time", what.seconds, "seconds after which no further training starts",
             {.least = 0.0, .most = 86400.0});
   if (!line.parse(argc, argv)) return 0;
   what.device = device_named(device);
   if (model.empty())
     for (char const* flag : {"--batch", "--sequence"})
-      if (line.given(flag))
-        cli::refuse(std::string(flag) + " is of a model, and none is named; give --model");
+      if (line.given(flag)) cli::refuse(std::string(flag) + " needs a model; give --model");
   if (!model.empty()) what.model = cli::model_choice("--model", model);
   cli::ProgramFiles(line, {what.model ? what.model->folder : std::filesystem::path()}).check();
   check_writable(file);

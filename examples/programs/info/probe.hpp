@@ -127,14 +127,14 @@ inline Driver probe_driver() {
   auto* const attribute = cuda.function<int(int*, int, int)>("cuDeviceGetAttribute");
   auto* const peer = cuda.function<int(int*, int, int)>("cuDeviceCanAccessPeer");
   if (!init || !version || !count || !device_of || !name_of || !memory_of || !attribute || !peer) {
-    found.component.detail = "libcuda.so.1 lacks functions; the driver is damaged or foreign";
+    found.component.detail = "libcuda.so.1 lacks functions; the driver is damaged or not NVIDIA's";
     return found;
   }
   int number = 0, devices = 0;
   version(&number);
   if (int const code = init(0); code != 0) {
     found.component.detail = "libcuda.so.1 is there (CUDA " + cuda_version_text(number) +
-                             "), but cuInit says " + std::to_string(code) +
+                             "), but cuInit returns " + std::to_string(code) +
                              (code == 100 ? ", no device" : "");
     return found;
   }
@@ -193,7 +193,7 @@ inline Component probe_cudnn() {
   if (!version) return {"cuDNN", false, cudnn ? "no version" : cudnn.reason()};
   auto const number = answer_of(version);
   if (!number)
-    return {"cuDNN", false, "it ends a process that asks for its version: its parts cannot be loaded"};
+    return {"cuDNN", false, "a process that queries its version crashes: its parts cannot be loaded"};
   return {"cuDNN", true,
           std::to_string(*number / 10000) + "." + std::to_string(*number / 100 % 100) + "." +
               std::to_string(*number % 100) +

@@ -167,7 +167,7 @@ Names gpu_warnings(GpuState const& state, std::vector<std::string> const& addres
     if (!others.empty())
       warnings.push_back(name + " is in use by " +
                          (others.size() == 1 ? "another process" : "other processes") + " (" +
-                         joined(others) + "); times measured beside it are not this run's alone");
+                         joined(others) + "), which affects the measured times");
     if (std::uint64_t const reasons = slowing(state.samples[at].throttle_reasons.value_or(0)); reasons != 0)
       warnings.push_back(name + " holds its clocks down before the first step (" + throttle_text(reasons) +
                          "); see monitor and nvidia-smi -q -d PERFORMANCE");

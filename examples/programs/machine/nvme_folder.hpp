@@ -27,7 +27,7 @@ namespace cli {
 
 inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
   line.path("--nvme-path", "FOLDER", path,
-            "folder on a disk for state on NVMe; else a fresh one in TMPDIR, removed at the end");
+            "folder on a disk for state on NVMe; default: a new one in TMPDIR, removed at the end");
 }
 
 /// Refuses a --nvme-path that is not a folder. Throws Error(usage).

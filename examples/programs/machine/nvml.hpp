@@ -273,7 +273,7 @@ class Library {
          {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"});
     load(call_.fields, {"nvmlDeviceGetFieldValues"});
     if (call_.init == nullptr || call_.count == nullptr || call_.handle == nullptr) {
-      reason_ = file + " lacks functions of NVML; it is no NVML, or one of a very old driver";
+      reason_ = file + " lacks functions of NVML; it is not NVML, or it is from a very old driver";
       return;
     }
     if (int const status = call_.init(); status != detail::success) {
@@ -295,7 +295,7 @@ class Library {
 
   std::string said(std::string const& function, int status) const {
     char const* const text = call_.error_string == nullptr ? nullptr : call_.error_string(status);
-    return "NVML's " + function + " answers " + std::to_string(status) +
+    return "NVML's " + function + " returns " + std::to_string(status) +
            (text ? std::string(", ") + text : "");
   }
 

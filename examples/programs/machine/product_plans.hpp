@@ -20,9 +20,9 @@ using namespace tessera;
 namespace cli {
 
 inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& folder) {
-  line.path(
-      "--product-plans", "FOLDER", folder,
-      "on GPUs: time the algorithms of each product once, keep the fastest of equal bits in this folder");
+  line.path("--product-plans", "FOLDER", folder,
+            "on GPUs: time the algorithms of each matrix product once, and store the fastest one with equal "
+            "bits in this folder");
 }
 
 /// Refuses a folder if the device's products have nothing to measure. Throws Error(unsupported).

@@ -53,9 +53,8 @@ constexpr char examples[] =
     "  monitor --marks t.json -- train --trace t.json --trace-steps 100 --steps 110\n"
     "  monitor --pid 1234               until that process ends\n"
     "  monitor --seconds 60 --csv -     for a minute, rows on standard output\n"
-    "\nThe exit code is the command's, 128 + N where signal N ended it. Of monitor itself 2 is also no such "
-    "command "
-    "or\nprocess, and 4 marks that say nothing of this run.\n";
+    "\nThe exit code is the command's, or 128 + N if signal N ended it. monitor itself also ends with 2 if "
+    "the command\nor process does not exist, and with 4 if the marks do not belong to this run.\n";
 
 struct Settings {
   double interval_ms = 10.0, cpu_interval_ms = 100.0, seconds = 0.0;
@@ -401,10 +400,10 @@ int run(int argc, char** argv) {
                         "Samples GPUs, cores and processes: monitor [flags] -- COMMAND..., or --pid N, or "
                         "--seconds S",
                         examples);
-  line.group("What is watched");
+  line.group("Target");
   line.whole("--pid", settings.pid, "a running process with its descendants, until it ends; 0: none", 0,
              std::numeric_limits<pid_t>::max());
-  line.real("--seconds", settings.seconds, "how long, where no command is given; 0: until the process ends",
+  line.real("--seconds", settings.seconds, "duration, if no command is given; 0: until the process ends",
             {.least = 0.0, .most = 1e9});
   line.group("Samples");
   line.real("--interval-ms", settings.interval_ms, "milliseconds from one sample to the next",
@@ -413,12 +412,12 @@ int run(int argc, char** argv) {
             "milliseconds from one reading of the cores to the next; the kernel counts in ticks of 10 ms",
             {.least = 10.0, .most = 1e6});
   line.group("Outputs");
-  line.path("--csv", "FILE", settings.csv, "a row a sample; - is standard output");
+  line.path("--csv", "FILE", settings.csv, "one row per sample; - is standard output");
   line.path("--json", "FILE", settings.json,
             "the same rows, the machine and the summary; - is standard output");
   line.path("--marks", "FILE", settings.marks,
-            "what the command writes by train --trace FILE: samples then say their step and phase, and the "
-            "summary what each phase took");
+            "the file that the command writes with train --trace FILE: samples then have a step and a phase, "
+            "and the summary has the cost of each phase");
   line.whole("--marks-rank", settings.marks_rank, "the rank in FILE whose steps and phases these are", 0,
              1 << 20);
   line.toggle("-q,--quiet", settings.quiet, "no live line and no summary on standard error");
@@ -428,18 +427,18 @@ int run(int argc, char** argv) {
     cli::refuse("no command follows --; give monitor [flags] -- COMMAND...");
   if (given && (settings.pid > 0 || settings.seconds > 0.0))
     cli::refuse(std::string(settings.pid > 0 ? "--pid" : "--seconds") +
-                " and a command both say what is watched; give one of them");
+                " and a command both select the target; give one of them");
   if (!given && settings.pid == 0 && settings.seconds == 0.0)
     cli::refuse("nothing to watch; give -- COMMAND, --pid N or --seconds S");
   if (settings.pid > 0 && !ProcessTree(settings.pid).alive())
-    cli::refuse("--pid " + std::to_string(settings.pid) + ": no such process runs; give one that does");
+    cli::refuse("--pid " + std::to_string(settings.pid) + ": no such process is running; give a running one");
   for (auto const& [flag, path] : {std::pair("--csv", &settings.csv), std::pair("--json", &settings.json)})
     if (given && *path == "-")
       cli::refuse(std::string(flag) +
                   " - and the command both write to standard output, where lines would mix; give " + flag +
                   " a file");
   if (settings.marks.empty() && line.given("--marks-rank"))
-    cli::refuse("--marks-rank says whose marks are read, and none are; give --marks FILE");
+    cli::refuse("--marks-rank selects the rank of the marks, but no marks are read; give --marks FILE");
   cli::ProgramFiles(line).check();
   for (auto const* const file : {&settings.csv, &settings.json}) {
     if (file->empty()) continue;
@@ -448,7 +447,7 @@ int run(int argc, char** argv) {
                                          !std::filesystem::is_regular_file(*file, code));
     if (stream && !settings.marks.empty())
       cli::refuse(files::path_text(*file) +
-                  " is a stream, and with --marks files are written anew at the end; give a file");
+                  " is a stream, but with --marks files are rewritten at the end; give a file");
     if (*file != "-") check_writable(*file);
   }
 

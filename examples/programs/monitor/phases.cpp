@@ -145,7 +145,7 @@ std::string PhaseFigures::table(int width) const {
   auto const number = [](std::int64_t step) { return std::to_string(step); };
   std::string text = "phases of rank " + number(marks_.rank) + " of " + number(marks_.ranks) + ", steps " +
                      number(marks_.steps.front().step) + " to " + number(marks_.steps.back().step) +
-                     "; mean +- std of the values that speak of one phase alone, - where none does\n";
+                     "; mean +- std of the values of this phase only; - if there is none\n";
   std::vector<cli::Table::Column> columns{{"column", false, 100}};
   for (Group const& group : groups_) columns.push_back({group.name});
   cli::Table table(columns);
@@ -172,13 +172,13 @@ std::string PhaseFigures::table(int width) const {
   cli::Terminal terminal;
   terminal.width = width;
   return text + table.text(terminal) +
-         cli::left_out_text(table.left_out(terminal), terminal, "what --json writes has them");
+         cli::left_out_text(table.left_out(terminal), terminal, "the output of --json has them");
 }
 
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end) {
   auto const fail = [&](std::string const& what) {
     throw Error(ErrorKind::data, files::path_text(path) + ": its steps " + what +
-                                     "; it is of another run, or the command did not write it");
+                                     "; it belongs to another run, or the command did not write it");
   };
   if (marks.steps.back().end < begin)
     fail("ended " + cli::fixed(in_seconds(begin - marks.steps.back().end), 1) + " s before the first sample");

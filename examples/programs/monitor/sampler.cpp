@@ -197,7 +197,7 @@ std::string Sampler::table(int width) const {
   cli::Terminal terminal;
   terminal.width = width;
   std::string text = table.text(terminal);
-  text += cli::left_out_text(table.left_out(terminal), terminal, "what --json writes has them");
+  text += cli::left_out_text(table.left_out(terminal), terminal, "the output of --json has them");
   Json const gpus = gpu_summary();
   for (std::size_t at = 0; at < gpus_.size(); ++at) {
     std::string line = "gpu" + std::to_string(at);

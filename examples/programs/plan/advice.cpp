@@ -73,7 +73,7 @@ void add_pattern(std::string& out, std::string const& rule, Planned const* named
   else if (taken(*named) == taken(picked))
     out += "  takes as much as the pattern '" + rule + "' would, " + named->point.experiment + "\n";
   else
-    out += "  against the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
+    out += "  differs from the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
 }
 
 }  // namespace
@@ -149,8 +149,8 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     out += "  follows the pattern 'the most tokens a second for each GB of peak memory'\n";
   if (Planned const* fastest = pick(rows, of, Preference::speed); fastest && fastest != &picked) {
     if (!picked.predicted.step_s) {
-      out += "  what it gives up of the speed of " + figures_text(*fastest) +
-             " is not known: " + picked.predicted.reason + "\n";
+      out += "  loss of speed against " + figures_text(*fastest) + " is unknown: " + picked.predicted.reason +
+             "\n";
     } else {
       double const lost =
           1.0 - *picked.predicted.tokens_per_second() / *fastest->predicted.tokens_per_second();

@@ -17,18 +17,18 @@ namespace planning {
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags) {
   line.group("Limits");
   line.memory("--memory,--memory-per-rank", flags.memory,
-              "what the device of each rank holds, such as 24GiB or 24GB, which are the same");
+              "memory of each rank's device, such as 24GiB or 24GB, which are the same");
   cli::add_option_flag(line, "host_memory_limit", flags.host_memory);
   line.bytes("--nvme-memory", flags.nvme_memory,
-             "what all ranks together may take of a disk for state on NVMe, such as 2TB");
+             "disk space for state on NVMe, for all ranks together, such as 2TB");
   line.path("--nvme-path", "FOLDER", flags.nvme_path,
-            "or the folder whose disk is asked what is free; else that of TMPDIR");
+            "or use the free space of this folder's disk; default: TMPDIR's");
 }
 
 Limits limits_of(Device device, LimitFlags const& flags) {
   bool const gpus = device == Device::cuda;
   MemoryLimit const here = memory_limit(device, TrainerOptions{});
-  constexpr char available[] = ", what this machine has available";
+  constexpr char available[] = ", the available memory of this machine";
   Limits limits;
   auto const say = [&](std::string const& text) { limits.text += (limits.text.empty() ? "" : "; ") + text; };
   if (flags.memory > 0) {
@@ -38,8 +38,8 @@ Limits limits_of(Device device, LimitFlags const& flags) {
   } else if (gpus) {
     if (here.device <= 0)
       throw Error(ErrorKind::usage,
-                  "this build or this machine has no GPU to ask; say how much memory each has, such as "
-                  "--memory 24GiB");
+                  "the memory of a GPU is unknown, because this build or this machine has none; give it, "
+                  "such as --memory 24GiB");
     limits.bytes.device = here.device;
     say(bytes_text(here.device) + " for each rank's device" + available);
   }
@@ -48,7 +48,7 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     say(bytes_text(limits.bytes.host) + " of host memory for all ranks" +
         (flags.host_memory > 0 ? "" : available));
   } else {
-    say("host memory is not limited, --host-memory says how much there is");
+    say("host memory is not limited; --host-memory sets a limit");
   }
   std::filesystem::path const folder = flags.nvme_path.empty() ? cli::temporary_path() : flags.nvme_path;
   std::int64_t const free = host_memory::free_bytes(folder);
@@ -57,9 +57,9 @@ Limits limits_of(Device device, LimitFlags const& flags) {
     say(bytes_text(flags.nvme_memory) + " on NVMe for all ranks");
   } else if (free >= 0 && (flags.memory == 0 || !flags.nvme_path.empty())) {
     limits.bytes.nvme = free;
-    say(bytes_text(free) + " on NVMe for all ranks, what is free in " + files::path_text(folder));
+    say(bytes_text(free) + " on NVMe for all ranks, the free space of " + files::path_text(folder));
   } else {
-    say("NVMe is not limited, --nvme-memory or --nvme-path says how much there is");
+    say("NVMe is not limited; --nvme-memory or --nvme-path sets a limit");
   }
   return limits;
 }

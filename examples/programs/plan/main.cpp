@@ -49,15 +49,15 @@ constexpr char examples[] = R"(Examples:
   plan --model gpt2 --freeze 'wte|wpe|h\.[0-5]\.'      what training the upper half needs
   plan --model layers=2,heads=2,channels=64 --stages 3 --precisions bf16 --offloads none --schedule
 
-Nothing is allocated, and neither this machine nor this build need have the device. Without --memory and
---host-memory the limits are what this machine has available; with --memory alone the host and the disk of
-state on NVMe are not limited, which --nvme-memory and --nvme-path say.
-On the CPU the ranks' devices are host memory too. Of --memory a GB is a GiB, 2^30 bytes, as in the names of
-GPUs; of the other sizes it is 10^9 bytes. On one rank all stages are one program, so without --stages they
-have one row.
-A + behind the largest batch or sequence: more may fit; ?: a search that took too long.
-The exit code is 0 when some recipe fits, 5 when none does, 1 when a row could not be planned, and 3 when every
-recipe was refused.
+Nothing is allocated, and neither this machine nor this build needs the device. Without --memory and --host-memory,
+the limits are the available memory of this machine. With only --memory, the host and the disk for state on NVMe
+are not limited; --host-memory, --nvme-memory and --nvme-path set limits.
+On the CPU the ranks' devices are host memory too. In --memory a GB is a GiB, 2^30 bytes, as in the names of GPUs;
+in the other sizes it is 10^9 bytes. On one rank all stages run the same program, so without --stages they have
+one row.
+A + after the largest batch or sequence: more may fit; ?: the search took too long.
+The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be planned, and 3 if every recipe
+was refused.
 )";
 
 /// Values of `compare` flags that affect neither memory nor time.
@@ -95,7 +95,7 @@ Preference preference_of(Settings const& settings) {
   if (settings.prefer == "memory") return Preference::memory;
   if (settings.machine.empty())
     cli::refuse("--prefer " + settings.prefer +
-                " compares predicted speeds, and no machine's times are known; give --machine FILE, which "
+                " compares predicted speeds, which need the times of a machine; give --machine FILE, which "
                 "info --measure FILE writes");
   return settings.prefer == "speed" ? Preference::speed : Preference::efficiency;
 }
@@ -103,48 +103,49 @@ Preference preference_of(Settings const& settings) {
 void declare(cli::CommandLine& line, Settings& settings) {
   cli::add_matrix_flags(line, settings.matrix);
   line.custom("--vocabulary", "N", "",
-              "tokens of the vocabulary; else a named model's own, or 256, that of text",
+              "tokens of the vocabulary; default: a named model's own, or 256, as for text",
               [&](std::string const& flag, std::string const& value) {
                 settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   add_limit_flags(line, settings.limits);
-  line.whole("--threads", settings.trainer.threads, "threads of a rank; 0 shares the cores", 0, 1024);
+  line.whole("--threads", settings.trainer.threads, "threads of a rank; 0: an equal share of the cores", 0,
+             1024);
   line.toggle("--checkpoint-async", settings.checkpoint_async,
-              "count what train --checkpoint-async takes: a copy of the state in host memory");
+              "include the memory of train --checkpoint-async: a copy of the state in host memory");
   line.group("Advice");
   cli::add_machine_flag(line, settings.machine);
   line.custom("--prefer", "speed|memory|efficiency", "",
-              "pick the row with the most of this; else the simplest",
+              "pick the best row by this measure; default: the simplest row",
               [&](std::string const& flag, std::string const& value) {
                 settings.prefer = cli::choice(flag, value, preferences);
               });
   line.whole("--samples", settings.samples, "print the steps and the time of a pass over N samples", 1,
              (std::int64_t{1} << 31) - 1);
-  line.whole("--epochs", settings.epochs, "and so many passes over them", 1, 1 << 30);
+  line.whole("--epochs", settings.epochs, "number of passes over the samples", 1, 1 << 30);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
               "print the step of each recipe, entry by entry, as rank 0 runs it");
   line.toggle("--no-search", settings.no_search,
-              "leave out the largest batch and sequence, which take most of the time");
+              "do not search for the largest batch and sequence, which takes most of the time");
   line.real("--search-time", settings.search_time,
-            "seconds for each of a row's two searches; one that is cut off shows + or ?",
+            "seconds for each of a row's two searches; a search that runs out of time shows + or ?",
             {.least = 0.0, .most = 86400.0, .open_below = true});
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of compare, accepted here without effect on memory or time");
   Unused& unused = settings.unused;
   line.whole("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
-  line.whole("--warmup,--warmup-steps", unused.number, "steps before them", 0, 1 << 30);
+  line.whole("--warmup,--warmup-steps", unused.number, "untimed steps before them", 0, 1 << 30);
   line.choice("--samples-are", {"tokens", "lines", "records"}, unused.text, "what a sample is");
   line.whole("--repeat", unused.number, "runs of a row", 1, 1000);
   line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
-  line.real("--learning-rate,--lr", unused.real, "of the optimizer", cli::at_least(0.0));
-  line.text("--output-dir", "FOLDER", unused.text, "of the files of compare");
-  line.toggle("--timestamp", unused.said, "in their names");
-  line.list("--published", "NAME,...", "", "figures to hold rows against",
+  line.real("--learning-rate,--lr", unused.real, "learning rate of the optimizer", cli::at_least(0.0));
+  line.text("--output-dir", "FOLDER", unused.text, "folder of the files of compare");
+  line.toggle("--timestamp", unused.said, "put the time into the names of these files");
+  line.list("--published", "NAME,...", "", "published figures for comparison",
             [](std::string const& flag, cli::Names const& items) {
               for (auto const& item : items) cli::choice(flag, item, cli::published_names());
             });
@@ -302,15 +303,17 @@ std::string predictions_text(std::vector<Planned> const& rows) {
     if (row.is_planned() && !row.predicted.reason.empty() && reasons.insert(row.predicted.reason).second)
       out += "not predicted: " + row.point.experiment + ": " + row.predicted.reason + "\n";
   }
-  return out + (guessed
-                    ? "~ more than 10% of the step is in kinds of work that were not measured, and guessed\n"
-                    : "");
+  return out + (guessed ? "~ the time of more than 10% of the step is guessed, because its kinds of work "
+                          "were not measured\n"
+                        : "");
 }
 
 /// Returns a line with the duration of --samples and --epochs; empty without them.
 std::string epochs_text(Planned const& row, Settings const& settings) {
   if (settings.samples == 0)
-    return settings.epochs > 0 ? "  how long an epoch takes: give --samples, the samples of one\n" : "";
+    return settings.epochs > 0
+               ? "  for the time of an epoch, give --samples, the number of samples of an epoch\n"
+               : "";
   std::int64_t const batch = row.point.split.global(), epochs = std::max<std::int64_t>(1, settings.epochs);
   auto const steps = [&](std::int64_t samples) { return (samples + batch - 1) / batch; };
   auto const length = [&](std::int64_t count) {
@@ -398,14 +401,16 @@ std::string warnings_text(std::vector<Planned> const& rows) {
         continue;
       out += "note: " + row.point.experiment + " needs " +
              size_text(row.footprint.total - before.footprint.total) + " more than " +
-             before.point.experiment + ": buffers of its exchanges outweigh what it shards\n";
+             before.point.experiment +
+             ": the buffers of its exchanges are larger than the state that it shards\n";
     }
   return out;
 }
 
 int run(int argc, char const* const* argv) {
   Settings settings;
-  cli::CommandLine line("plan", "Says how many bytes every recipe needs, which fit, and which to pick.",
+  cli::CommandLine line("plan",
+                        "Prints how many bytes every recipe needs, which recipes fit, and which one to pick.",
                         examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
@@ -439,7 +444,7 @@ int run(int argc, char const* const* argv) {
       log << "not applied of " << model.name << "/config.json: " << model.not_applied << "\n";
   if (settings.defaults != "own")
     log << "defaults: " << settings.defaults << ", as published (" << line.origin("--defaults") << ")\n";
-  log << "limits: " << limit_text << "; bytes are of one rank, the largest\n";
+  log << "limits: " << limit_text << "; bytes are for the rank that needs the most\n";
   if (settings.times) log << cli::times_text(*settings.times, settings.machine);
   std::vector<Planned> rows;
   std::map<Point const*, Planned> planned;
@@ -479,9 +484,9 @@ int run(int argc, char const* const* argv) {
   }
   if (!same.empty())
     log << "\non one rank " << cli::joined(cli::distinct(same))
-        << " run the same program as zs0 and get no row; --stages prints the rows that it names\n";
+        << " run the same program as zs0 and get no row; --stages prints rows for the stages that it names\n";
   log << "\n"
-      << cli::left_out_text(left_out, terminal, "what --json writes has them") << predictions_text(rows)
+      << cli::left_out_text(left_out, terminal, "the output of --json has them") << predictions_text(rows)
       << picks_text(rows, limit, settings, preferred) << warnings_text(rows);
   if (!settings.json.empty()) {
     Json document = Json::object();

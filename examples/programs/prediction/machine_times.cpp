@@ -140,13 +140,13 @@ TimedCost timed_from(Json const& json) {
   timed.cost.is_move = value_in(json, "move", &Json::is_boolean, "true or false").get<bool>();
   double const ranks = number_in(json, "ranks", 1, 65536);
   timed.ranks = static_cast<int>(ranks);
-  if (timed.ranks != ranks) throw Error(ErrorKind::data, "ranks are no whole number");
+  if (timed.ranks != ranks) throw Error(ErrorKind::data, "ranks is not a whole number");
   timed.cost.flops = number_in(json, "flops", 0, 1e21);
   timed.cost.attention_flops = number_in(json, "attention_flops", 0, 1e21);
   timed.cost.bytes = number_in(json, "bytes", 0, 1e18);
   timed.cost.operations = number_in(json, "operations", 0, 1e9);
   timed.seconds = number_in(json, "seconds", 1e-9, 1e6);
-  if (parts_of(timed.cost) == Parts{}) throw Error(ErrorKind::data, "it is of no work");
+  if (parts_of(timed.cost) == Parts{}) throw Error(ErrorKind::data, "it has no work");
   return timed;
 }
 
@@ -168,10 +168,10 @@ MachineTimes times_from(Input&& input, std::string const& name) {
       },
       false);
   if (deep || !document.is_object() || document.value("format", Json()) != times_format)
-    refuse("is no file of machine times");
+    refuse("is not a file of machine times");
   if (Json const version = document.value("version", Json()); version != times_version)
     refuse("has version " + (version.is_number_integer() ? version.dump() : std::string("?")) +
-           ", and this program reads " + std::to_string(times_version));
+           ", but this program reads " + std::to_string(times_version));
   constexpr std::size_t most_timings = 20000;
   Json const timings = document.value("timings", Json());
   Json const device = document.value("device", Json()), machine = document.value("machine", Json());
@@ -181,8 +181,8 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   std::string const device_name = device.get<std::string>();
   auto const is_named = [&](DeviceInfo const& traits) { return traits.name == device_name; };
   if (std::none_of(device_table.begin(), device_table.end(), is_named))
-    refuse("has times of device " + in_quotes(device_name) + ", and devices are cpu and cuda");
-  if (!source.is_string()) refuse("has a source that is no text");
+    refuse("has times of device " + in_quotes(device_name) + ", but the devices are cpu and cuda");
+  if (!source.is_string()) refuse("has a source that is not text");
   MachineTimes times(device_name, machine.get<std::string>(), source.get<std::string>());
   std::size_t at = 0;
   try {
@@ -199,7 +199,7 @@ MachineTimes times_from(Input&& input, std::string const& name) {
 MachineTimes MachineTimes::read(std::filesystem::path const& path) {
   std::string const name = files::path_text(path);
   std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code)) refuse_times(name, "is no file that can be read");
+  if (!std::filesystem::is_regular_file(path, code)) refuse_times(name, "is not a readable file");
   FileBytes const bytes = FileBytes::open(path);
   return times_from(std::string_view(reinterpret_cast<char const*>(bytes.data()), bytes.size()), name);
 }

@@ -31,8 +31,7 @@ using KnownTimes = std::shared_ptr<MachineTimes const>;
 inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
   line.path(
       "--machine", "FILE|NAME", file,
-      "predict each row's step from times of a machine, which info --measure FILE writes; a NAME is one "
-      "whose times are here: " +
+      "predict each row's step from the times of a machine: a FILE of info --measure FILE, or a NAME of " +
           joined(MachineTimes::known_names()));
 }
 
@@ -45,14 +44,16 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   std::error_code code;
   bool const is_file = std::filesystem::is_regular_file(file, code);
   if (known && is_file)
-    refuse("--machine: " + text + " is a machine that comes with the programs and a file here; give ./" +
-           text + " for the file, or rename it");
+    refuse("--machine: " + text +
+           " is both a machine that comes with the programs and a file in this folder; give ./" + text +
+           " for the file, or rename it");
   if (!known && !is_file && !file.has_parent_path())
-    refuse("--machine: no machine is called " + in_quotes(text) + ", and it is no file; choose from " +
-           joined(MachineTimes::known_names()) + ", or give a file that info --measure FILE wrote");
+    refuse("--machine: no machine is called " + in_quotes(text) +
+           ", and no file has this name; choose from " + joined(MachineTimes::known_names()) +
+           ", or give a file that info --measure FILE wrote");
   if (!known) known = MachineTimes::read(file);
   if (known->device() != device)
-    throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", and --device is " +
+    throw Error(ErrorKind::config, text + " has times of device " + known->device() + ", but --device is " +
                                        device + "; give --device " + known->device() +
                                        ", or measure this one with info --measure FILE --device " + device);
   return std::make_shared<MachineTimes const>(*std::move(known));
@@ -94,7 +95,8 @@ inline Prediction predict(Point const& point, TrainerOptions const& options, Mac
     return prediction;
   }
   if (info_of(point.recipe.device).on_cores && options.threads != 0) {
-    prediction.reason = "times are of ranks that share the cores, and --threads says otherwise";
+    prediction.reason =
+        "the times are for ranks that share the cores equally, but --threads gives another number";
     return prediction;
   }
   try {

@@ -44,7 +44,7 @@ constexpr char examples[] =
     "  prepare corpus/*.jsonl.zst --tokenizer llama3/ --output corpus.bin --validation-share 0.001 --threads "
     "8\n"
     "  zcat dump.gz | prepare - --tokenizer opt/ --output dump.bin --data-bytes 100MB\n"
-    "\nInterrupted, it goes on with --resume.\n";
+    "\nAn interrupted run continues with --resume.\n";
 
 Json read_json(std::filesystem::path const& path) {
   auto const bytes = ts::FileBytes::open(path.string());
@@ -53,7 +53,7 @@ Json read_json(std::filesystem::path const& path) {
   Json const json = ts::json_lines::nests_too_deeply(text) ? Json() : Json::parse(text, nullptr, false);
   if (!json.is_object())
     throw ts::Error(ts::ErrorKind::data,
-                    ts::files::path_text(path.string()) + ": is damaged; remove it and start anew");
+                    ts::files::path_text(path.string()) + ": is damaged; remove it and start again");
   return json;
 }
 
@@ -101,7 +101,7 @@ class Run {
     if (stopped) {
       save();
       say("interrupted by " + cli::Interrupt::name() + " after " + cli::grouped(position_.bytes) +
-          " bytes; the same command with --resume goes on");
+          " bytes; continue with the same command and --resume");
       return cli::Interrupt::exit_code();
     }
     finish(since(started_), tokens() - before);
@@ -121,12 +121,11 @@ class Run {
   void open_outputs() {
     bool const state = std::filesystem::exists(p_.state);
     if (state && !p_.flags.resume)
-      throw ts::Error(ts::ErrorKind::usage,
-                      ts::files::path_text(p_.state.string()) +
-                          ": a run of this --output ended early; give --resume to go on, or "
-                          "remove that file to start anew");
+      throw ts::Error(ts::ErrorKind::usage, ts::files::path_text(p_.state.string()) +
+                                                ": a run of this --output ended early; give --resume to "
+                                                "continue, or remove that file to start again");
     if (!state) {
-      if (p_.flags.resume) say("--resume: nothing to go on from, this run starts at the beginning");
+      if (p_.flags.resume) say("--resume: there is nothing to resume, so this run starts at the beginning");
       training_.emplace(p_.flags.output, p_.ids);
       if (!p_.flags.validation_output.empty()) validation_.emplace(p_.flags.validation_output, p_.ids);
       return;
@@ -134,11 +133,10 @@ class Run {
     Json const json = read_json(p_.state);
     try {
       if (json.at("fingerprint") != p_.fingerprint)
-        throw ts::Error(
-            ts::ErrorKind::config,
-            ts::files::path_text(p_.state.string()) +
-                ": was left by other inputs, another tokenizer or other flags than now; repeat that "
-                "command, or remove the file to start anew");
+        throw ts::Error(ts::ErrorKind::config,
+                        ts::files::path_text(p_.state.string()) +
+                            ": belongs to a run with other inputs, another tokenizer or other flags; repeat "
+                            "its command, or remove the file to start again");
       Json const& at = json.at("position");
       position_ = {at.at("file"), at.at("offset"), at.at("line"), at.at("bytes"), at.at("packed")};
       documents_ = json.at("documents");
@@ -154,9 +152,9 @@ class Run {
       if (!p_.flags.validation_output.empty()) open(validation_, p_.flags.validation_output, "validation");
     } catch (nlohmann::json::exception const&) {
       throw ts::Error(ts::ErrorKind::data,
-                      ts::files::path_text(p_.state.string()) + ": is damaged; remove it and start anew");
+                      ts::files::path_text(p_.state.string()) + ": is damaged; remove it and start again");
     }
-    say("goes on after " + cli::grouped(position_.bytes) + " bytes and " + cli::grouped(tokens()) +
+    say("continues after " + cli::grouped(position_.bytes) + " bytes and " + cli::grouped(tokens()) +
         " tokens");
   }
 
@@ -202,7 +200,7 @@ class Run {
   void finish(double seconds, std::int64_t made) {
     if (training_->tokens() == 0 && documents_ + empty_ > 0 && validation_ && validation_->tokens() > 0)
       throw ts::Error(ts::ErrorKind::data, "--validation-share " + cli::shortest(p_.flags.validation_share) +
-                                               " takes all documents; lower it");
+                                               " selects all documents; lower it");
     if (training_->tokens() == 0)
       throw ts::Error(ts::ErrorKind::data,
                       "the inputs hold no text (" + cli::grouped(empty_) + " empty documents)");
@@ -224,7 +222,8 @@ class Run {
         cli::grouped(position_.bytes) + " bytes, " + cli::grouped(tokens()) + " tokens in " +
         cli::duration_text(seconds) +
         (made == tokens() ? ", " + cli::fixed(speed, 1) + " MB/s" : std::string()));
-    if (replaced_ > 0) say("not all of it is UTF-8: " + cli::grouped(replaced_) + " x U+FFFD in its place");
+    if (replaced_ > 0)
+      say("some bytes are not valid UTF-8: replaced " + cli::grouped(replaced_) + " times by U+FFFD");
     std::string const vocabulary = " --vocabulary " + std::to_string(p_.tokenizer->vocabulary());
     say("train --data " + p_.flags.output.string() + vocabulary +
         (validation_ ? " --validation " + p_.flags.validation_output.string() : std::string()));
@@ -317,7 +316,7 @@ int check(cli::PrepareFlags const& flags) {
   if (!json.contains("schema_version")) fail(".json: has no schema_version");
   if (Json const& version = json["schema_version"]; version != 1)
     fail(".json: has schema_version " + ts::files::printable(version.dump(), 40) +
-         ", and 1 is read; check it with the version of prepare that wrote it");
+         ", but only 1 can be read; check it with the version of prepare that wrote it");
   for (char const* key : {"hash", "ids"})
     if (!json.contains(key) || !json[key].is_string()) fail(".json: has no " + std::string(key));
   if (!json.contains("tokens") || !json["tokens"].is_number_integer()) fail(".json: has no tokens");
@@ -335,22 +334,22 @@ int check(cli::PrepareFlags const& flags) {
   file.read(0, head.data(), head.size());
   ts::TokenLayout const layout = ts::token_layout(head, file.size(), name);
   std::string const again = "; the file is damaged, prepare it again";
-  if (layout.offset == 0) fail(": has no header, and prepare writes one" + again);
+  if (layout.offset == 0) fail(": has no header, which prepare always writes" + again);
   std::span<std::byte const> const rest = std::span(head).subspan(12, layout.offset - 12);
   if (std::any_of(rest.begin(), rest.end(), [](std::byte value) { return value != std::byte{0}; }))
     fail(": its header holds more than magic, version and number of tokens" + again);
   if (std::string const ids = json["ids"]; ids != ts::name_of(layout.format))
-    fail(std::string(": its header says ") + ts::name_of(layout.format) + ", and its .json " +
+    fail(std::string(": its header gives ") + ts::name_of(layout.format) + ", and its .json " +
          ts::files::printable(ids, 40) + again);
   if (std::int64_t const tokens = json["tokens"]; tokens != layout.tokens)
-    fail(": its header says " + cli::grouped(layout.tokens) + " tokens, and its .json " +
+    fail(": its header gives " + cli::grouped(layout.tokens) + " tokens, but its .json " +
          cli::grouped(tokens) + again);
   std::string const found = cli::hash_of_file(path, layout.offset), said = json["hash"];
-  if (found != said) fail(": its tokens have the hash " + found + ", and its .json says " + said + again);
+  if (found != said) fail(": its tokens have the hash " + found + ", but its .json gives " + said + again);
   if (std::uint32_t const largest = largest_token(file, layout); vocabulary.get<std::uint64_t>() <= largest)
     fail(".json: has a tokenizer.vocabulary of " + cli::grouped(vocabulary.get<std::int64_t>()) +
-         ", and the largest token is " + cli::grouped(largest) + again);
-  if (!flags.quiet) std::cout << path.string() << ": as it was written, " << found << "\n";
+         ", but the largest token is " + cli::grouped(largest) + again);
+  if (!flags.quiet) std::cout << path.string() << ": is unchanged since it was written, " << found << "\n";
   return 0;
 }
 

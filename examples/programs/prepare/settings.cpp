@@ -18,33 +18,35 @@ namespace cli {
 
 void declare(CommandLine& line, PrepareFlags& flags) {
   line.group("Inputs");
-  line.inputs("--input", "INPUT...",
-              "files and folders of text or JSONL, packed by gzip or zstd or not; - is stdin",
-              [&](std::string const&, Names const& values) { flags.inputs = values; });
+  line.inputs(
+      "--input", "INPUT...",
+      "files and folders of text or JSONL, optionally compressed with gzip or zstd; - is standard input",
+      [&](std::string const&, Names const& values) { flags.inputs = values; });
   line.choice(
       "--format", {"auto", "text", "jsonl"}, flags.format,
       "auto: JSONL by name (.jsonl, .ndjson, .json of one object a line, also .gz and .zst), else text");
   line.text("--field", "NAME", flags.field, "the field of a JSONL record that holds its text");
-  line.bytes("--data-bytes", flags.data_bytes, "so many bytes of the inputs only, such as 100MB");
+  line.bytes("--data-bytes", flags.data_bytes, "use only this many bytes of the inputs, such as 100MB");
 
   line.group("Tokens");
   line.text("--tokenizer", "DIR", flags.tokenizer,
             "a folder with tokenizer.json, vocab.json and merges.txt, or tokenizer.model");
   line.text("--end-of-text", "TOKEN", flags.end_of_text,
-            "what ends a document, instead of the folder's own; none");
+            "the token that ends a document, instead of the folder's own; or none");
 
   line.group("Outputs");
-  line.path("--output", "F.bin", flags.output, "the token file; F.bin.json beside it says what it holds");
+  line.path("--output", "F.bin", flags.output, "the token file; F.bin.json next to it describes it");
   line.choice("--ids", {"auto", "uint16", "uint32"}, flags.ids,
-              "auto: uint16 where the vocabulary allows it; both with llm.c's header");
-  line.real("--validation-share", flags.validation_share, "of the documents that go to a file of their own",
+              "auto: uint16 if the vocabulary allows it; both with llm.c's header");
+  line.real("--validation-share", flags.validation_share,
+            "fraction of the documents that go to a separate file",
             {.least = 0.0, .most = 1.0, .open_above = true});
-  line.path("--validation-output", "V.bin", flags.validation_output, "that file; else F.validation.bin");
-  line.toggle("--resume", flags.resume, "go on where an earlier run of the same command ended");
-  line.whole("--save-every", flags.save_every, "seconds between the places where --resume can begin", 0,
+  line.path("--validation-output", "V.bin", flags.validation_output,
+            "the separate file; default: F.validation.bin");
+  line.toggle("--resume", flags.resume, "continue where an earlier run of the same command ended");
+  line.whole("--save-every", flags.save_every, "seconds between points from which --resume can continue", 0,
              86400);
-  line.path("--check", "F.bin", flags.check,
-            "compare a token file with what its .json says, and do nothing else");
+  line.path("--check", "F.bin", flags.check, "check a token file against its .json, and do nothing else");
 
   line.group("Machine");
   line.whole("--threads", flags.threads, "threads that encode; 0: all cores", 0, 1024);
@@ -69,13 +71,12 @@ Preparation resolve(CommandLine const& line, PrepareFlags flags) {
   if (flags.tokenizer.empty()) refuse("no tokenizer; give --tokenizer DIR");
   if (flags.output.empty()) refuse("no output; give --output F.bin");
   if (flags.output.extension() != ".bin")
-    refuse("--output " + in_quotes(flags.output.string()) +
-           " must end in .bin, by which token files are known");
+    refuse("--output " + in_quotes(flags.output.string()) + " must end in .bin, the ending of token files");
   if (std::count(flags.inputs.begin(), flags.inputs.end(), "-") > 1)
     refuse("standard input (-) is given twice");
   bool const stdin_read = std::count(flags.inputs.begin(), flags.inputs.end(), "-") > 0;
   if (stdin_read && flags.resume)
-    refuse("--resume cannot read standard input (-) again; name files, or start anew");
+    refuse("--resume cannot read standard input (-) again; name files, or start again without --resume");
   if (flags.validation_share > 0.0 && flags.validation_output.empty())
     flags.validation_output = std::filesystem::path(flags.output).replace_extension(".validation.bin");
   if (flags.validation_share == 0.0 && !flags.validation_output.empty())
@@ -91,7 +92,7 @@ Preparation resolve(CommandLine const& line, PrepareFlags flags) {
                                                                          : text::InputFormat::records);
   std::int64_t const vocabulary = made.tokenizer->vocabulary();
   if (flags.ids == "uint16" && vocabulary > 65536)
-    refuse("--ids uint16 holds 65,536 tokens, and " + flags.tokenizer + " has " + grouped(vocabulary) +
+    refuse("--ids uint16 holds 65,536 tokens, but " + flags.tokenizer + " has " + grouped(vocabulary) +
            "; give --ids uint32, or leave it out");
   made.ids = flags.ids == "uint32" || vocabulary > 65536 ? TokenFormat::u32 : TokenFormat::u16;
   made.state = std::filesystem::path(flags.output) += ".state";

@@ -69,10 +69,10 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
   }
   std::size_t const size = static_cast<std::size_t>(tokens_ * bytes_per_token(format_));
   if (hash_range(file_.get(), header_bytes, size, state_, name.string()) != size || this->hash() != hash)
-    throw Error(ErrorKind::data,
-                files::path_text(name) +
-                    ": does not hold what the run before wrote; remove it and its .state file, and "
-                    "start anew");
+    throw Error(
+        ErrorKind::data,
+        files::path_text(name) +
+            ": does not hold what the previous run wrote; remove it and its .state file, and start again");
   auto const end = static_cast<::off_t>(header_bytes + size);
   if (::ftruncate(file_.get(), end) != 0 || ::lseek(file_.get(), end, SEEK_SET) != end)
     files::file_error(name, "cut to what was saved", errno);
@@ -80,10 +80,9 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
 
 void TokenWriter::write(std::span<std::uint32_t const> ids) {
   if (static_cast<std::int64_t>(ids.size()) > most_tokens - tokens_)
-    throw Error(ErrorKind::data,
-                files::path_text(path_) +
-                    ": more than 2,147,483,647 tokens, which is all that "
-                    "the header of a token file can say; prepare the inputs in several files");
+    throw Error(ErrorKind::data, files::path_text(path_) +
+                                     ": more than 2,147,483,647 tokens, the most that the header of a token "
+                                     "file can give; prepare the inputs in several files");
   tokens_ += static_cast<std::int64_t>(ids.size());
   for (std::uint32_t const id : ids) {
     auto const narrow = static_cast<std::uint16_t>(id);

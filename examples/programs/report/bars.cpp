@@ -160,8 +160,8 @@ std::string draw(SideChart const& chart) {
     for (std::size_t column = 0; column < most.size(); ++column)
       svg.line(places.begin(column), begin - 2.0, places.begin(column), y, "a");
   }
-  std::string words = "Bars begin at 0; each group has a scale of its own.";
-  if (unsteady) words += " ~ and pale: varies by more than 5% or was disturbed.";
+  std::string words = "Bars begin at 0; each group has its own scale.";
+  if (unsteady) words += " Pale bars with ~ vary by more than 5% or were disturbed.";
   y += 6.0;
   for (std::string const& line : text_lines(words, figure_width - 4.0, 2, 11.0))
     svg.text(1.0, y += 14.0, line, "t");

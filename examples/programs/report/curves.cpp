@@ -65,10 +65,10 @@ void add_heat_map(RowList const& rows, std::string const& name, std::string cons
 
 }  // namespace
 
-void add_loss_figure(Material const& material, Figures& figures) {
+void add_loss_figure(Inputs const& inputs, Figures& figures) {
   std::string const title = "Loss";
   RowList rows;
-  for (Row const& row : material.rows)
+  for (Row const& row : inputs.rows)
     if (std::count_if(row.losses.begin(), row.losses.end(),
                       [](auto const& loss) { return loss.has_value(); }) > 1)
       rows.push_back(&row);
@@ -95,18 +95,18 @@ void add_loss_figure(Material const& material, Figures& figures) {
     shown.insert(shown.end(), group.begin(), group.end());
     longest = std::max(longest, group.front()->losses.size());
   }
-  auto const varying = varying_dimensions(shown, material);
+  auto const varying = varying_dimensions(shown, inputs);
   LineChart chart{title, "step", "loss", {}, false, false, false};
   for (RowList const& group : groups) {
     std::vector<double> steps(group.front()->losses.size());
     for (std::size_t at = 0; at < steps.size(); ++at) steps[at] = static_cast<double>(at + 1);
     Series series = condensed(steps, group.front()->losses, buckets_at_most);
-    std::string const label = common_label(group, varying, material);
+    std::string const label = common_label(group, varying, inputs);
     series.label = label.empty() ? (*group.front())[Word::experiment] : label;
     if (group.size() > 1) series.label += " (" + std::to_string(group.size()) + " rows)";
     chart.series.push_back(std::move(series));
   }
-  std::string note = "Rows whose losses are equal in every digit are one line.";
+  std::string note = "Rows whose losses are equal in every digit share one line.";
   auto const [least, most] = std::minmax_element(
       chart.series.begin(), chart.series.end(),
       [](Series const& one, Series const& other) { return one.points.back().y < other.points.back().y; });
@@ -115,15 +115,16 @@ void add_loss_figure(Material const& material, Figures& figures) {
             cli::shortest(most->points.back().y) + ".";
   if (longest > buckets_at_most)
     note += " Each point is a mean of neighbouring steps, with their lowest and highest.";
-  figures.drawn.push_back({"loss",
-                           title,
-                           note + of_text(groups.size(), all, "different curves, those of most rows"),
-                           {draw(chart)}});
+  figures.drawn.push_back(
+      {"loss",
+       title,
+       note + of_text(groups.size(), all, "different curves, first the ones of most rows"),
+       {draw(chart)}});
 }
 
-void add_scaling_figure(Material const& material, Figures& figures) {
+void add_scaling_figure(Inputs const& inputs, Figures& figures) {
   std::string const title = "Speed-up over ranks";
-  RowList rows = ok_rows(material.rows);
+  RowList rows = ok_rows(inputs.rows);
   std::erase_if(rows, [](Row const* row) {
     return !((*row)[Number::median_tokens_per_sec].value_or(0.0) > 0.0) ||
            !((*row)[Number::world].value_or(0.0) >= 1.0);
@@ -133,9 +134,9 @@ void add_scaling_figure(Material const& material, Figures& figures) {
   for (int attempt = 0; attempt < 2 && groups.empty(); ++attempt) {
     strong = attempt == 1;
     groups = grouped_by(rows, [&](Row const& row) {
-      if (!strong) return key_without(row, material, {"ranks"});
+      if (!strong) return key_without(row, inputs, {"ranks"});
       auto const& global = row[Number::global_batch];
-      return key_without(row, material, {"ranks", "batch", "accum."}) + (global ? cli::exact(*global) : "?");
+      return key_without(row, inputs, {"ranks", "batch", "accum."}) + (global ? cli::exact(*global) : "?");
     });
     std::erase_if(groups, [](RowList const& group) { return values_of(group, Number::world).size() < 2; });
   }
@@ -151,7 +152,7 @@ void add_scaling_figure(Material const& material, Figures& figures) {
   if (groups.size() > series_at_most - 1) groups.resize(series_at_most - 1);
   RowList shown;
   for (RowList const& group : groups) shown.insert(shown.end(), group.begin(), group.end());
-  std::vector<std::size_t> varying = varying_dimensions(shown, material);
+  std::vector<std::size_t> varying = varying_dimensions(shown, inputs);
   LineChart chart{title, "ranks", "times the speed of one rank", {}, true, true, true};
   double most = 1.0;
   for (RowList& group : groups) {
@@ -159,7 +160,7 @@ void add_scaling_figure(Material const& material, Figures& figures) {
       return *(*one)[Number::world] < *(*other)[Number::world];
     });
     Series series;
-    series.label = common_label(group, varying, material);
+    series.label = common_label(group, varying, inputs);
     if (series.label.empty())
       series.label = groups.size() == 1 ? "measured" : (*group.front())[Word::experiment];
     Row const& base = *group.front();
@@ -184,21 +185,23 @@ void add_scaling_figure(Material const& material, Figures& figures) {
   ideal.points = {{0.0, 0.0}, {most, most}};
   chart.series.push_back(std::move(ideal));
   std::string note =
-      std::string(strong ? "The global batch stays" : "The batch of a rank stays") +
-      "; the rate on the fewest ranks of a line counts as ideal there. Whiskers are the deviations of "
-      "both rates, hollow marks vary by more than 5% or were disturbed." +
-      of_text(groups.size(), all, "recipes and shapes, those of most rank counts, then of the largest shape");
+      std::string(strong ? "The global batch is constant" : "The batch of a rank is constant") +
+      "; for each line, the rate on the fewest ranks counts as ideal. Whiskers are the deviations of both "
+      "rates; hollow marks vary by more than 5% or were disturbed." +
+      of_text(groups.size(), all,
+              "recipes and shapes, first the ones with the most rank counts, then the ones with the largest "
+              "shape");
   figures.drawn.push_back({"scaling", title, std::move(note), {draw(chart)}});
 }
 
-void add_latency_figures(Material const& material, Figures& figures) {
+void add_latency_figures(Inputs const& inputs, Figures& figures) {
   std::string const title = "Step time over batch and sequence", heat = "Step time by batch and sequence";
-  RowList rows = ok_rows(material.rows);
+  RowList rows = ok_rows(inputs.rows);
   std::erase_if(rows, [](Row const* row) {
     return !row->step_seconds() || !(*row)[Number::batch] || !(*row)[Number::sequence];
   });
   auto groups = grouped_by(rows, [&](Row const& row) {
-    return key_without(row, material, {"batch", "sequence"});
+    return key_without(row, inputs, {"batch", "sequence"});
   });
   auto const shapes = [](RowList const& group) {
     return values_of(group, Number::batch).size() * values_of(group, Number::sequence).size();
@@ -229,12 +232,12 @@ void add_latency_figures(Material const& material, Figures& figures) {
     for (auto const& [at, point] : points) series.points.push_back(point);
     chart.series.push_back(std::move(series));
   }
-  Labels const labels(group, material);
+  Labels const labels(group, inputs);
   std::string const recipe =
       "Of " +
-      (material.sources.size() > 1 ? material.sources[group.front()->source].label + ", " : std::string()) +
+      (inputs.sources.size() > 1 ? inputs.sources[group.front()->source].label + ", " : std::string()) +
       labels.shared_briefly() + ".";
-  std::string const which = groups.size() > 1 ? " It is the recipe with the most shapes, the first of " +
+  std::string const which = groups.size() > 1 ? " It is the recipe with the most shapes, out of " +
                                                     std::to_string(groups.size()) + "; the table has all."
                                               : std::string();
   figures.drawn.push_back(
@@ -253,9 +256,9 @@ void add_latency_figures(Material const& material, Figures& figures) {
     add_heat_map(*found, "latency-map", recipe + which, figures);
 }
 
-void add_trade_off_figures(Material const& material, Figures& figures) {
+void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
   std::string const title = "Throughput against memory";
-  RowList rows = ok_rows(material.rows);
+  RowList rows = ok_rows(inputs.rows);
   std::erase_if(rows, [](Row const* row) {
     return !(*row)[Number::median_tokens_per_sec] || !(*row)[Number::peak_gpu_mem_mb];
   });
@@ -271,7 +274,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
   if (models.size() > 2) models.resize(2);
   for (std::size_t at = 0; at < models.size(); ++at) {
     RowList const& group = models[at];
-    Labels const labels(group, material);
+    Labels const labels(group, inputs);
     bool const sources = std::any_of(group.begin(), group.end(),
                                      [&](Row const* row) { return row->source != group.front()->source; });
     ScatterChart chart{title, "peak memory of a rank, MB", "tokens/s", {}, {}, {}};
@@ -287,7 +290,7 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     };
     std::map<std::string, Drawn> places;  // rows at the same spot are drawn as one point
     for (Row const* row : group) {
-      std::string const name = sources ? material.sources[row->source].label : (*row)[Word::sharding];
+      std::string const name = sources ? inputs.sources[row->source].label : (*row)[Word::sharding];
       auto found = std::find(chart.series.begin(), chart.series.end(), name);
       if (found == chart.series.end() && chart.series.size() == series_at_most) {
         found = chart.series.end() - 1;
@@ -308,7 +311,8 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
     }
     for (auto const& [place, drawn] : places)
       if (drawn.rows > 1)
-        chart.points[drawn.point].tip += " and " + std::to_string(drawn.rows - 1) + " rows beside it";
+        chart.points[drawn.point].tip +=
+            " and " + std::to_string(drawn.rows - 1) + " more rows at this place";
     if (others) chart.series.back() += " and others";
     RowList const best = frontier(group);
     std::size_t const marked = std::min<std::size_t>(best.size(), 12);
@@ -323,8 +327,8 @@ void add_trade_off_figures(Material const& material, Figures& figures) {
         "The line is the frontier: each step to more memory is faster by more than the rows vary. "
         "Hollow marks vary by more than 5% or were disturbed.";
     if (chart.points.size() < group.size())
-      note += " " + cli::grouped(static_cast<std::int64_t>(group.size())) + " rows lie on " +
-              cli::grouped(static_cast<std::int64_t>(chart.points.size())) + " spots.";
+      note += " " + cli::grouped(static_cast<std::int64_t>(group.size())) + " rows share " +
+              cli::grouped(static_cast<std::int64_t>(chart.points.size())) + " places.";
     note += of_text(marked, best.size(), "steps of the frontier, the fastest") +
             of_text(models.size(), all, "models");
     std::string const& model = (*group.front())[Word::model];

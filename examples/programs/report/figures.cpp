@@ -32,14 +32,14 @@ struct Bars {
 };
 
 /// Returns the model and the amount of work: what a comparison of recipes keeps fixed.
-std::string shape_of(Row const& row, Material const& material) {
-  return key_without(row, material,
+std::string shape_of(Row const& row, Inputs const& inputs) {
+  return key_without(row, inputs,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
                       "capture", "attention", "parallel", "adapters", "seed"}) +
          row[Word::mesh];
 }
 
-void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material const& material,
+void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Inputs const& inputs,
          Figures& figures) {
   RowList rows;
   for (Row const& row : all)
@@ -51,8 +51,8 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Material c
   BarChart chart{bars.title, bars.unit, bars.parts, bars.target, {}};
   std::string note = bars.note;
   bool unsteady = false;
-  for (Panel const& panel : panels_of(rows, material, note)) {
-    Labels const labels(panel.rows, material);
+  for (Panel const& panel : panels_of(rows, inputs, note)) {
+    Labels const labels(panel.rows, inputs);
     BarGroup group{panel.heading, {}};
     for (Row const* row : panel.rows) {
       Bar bar = bars.bar(*row);
@@ -90,7 +90,7 @@ std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   return names;
 }
 
-void add_memory(Material const& material, Figures& figures) {
+void add_memory(Inputs const& inputs, Figures& figures) {
   struct Place {
     char const* name;
     Number number;
@@ -99,11 +99,11 @@ void add_memory(Material const& material, Figures& figures) {
   for (Place const place :
        {Place{"device", Number::peak_gpu_mem_mb}, Place{"host, for offload", Number::host_mem_mb},
         Place{"NVMe", Number::nvme_mb}, Place{"libraries on the device", Number::library_mb}})
-    if (std::any_of(material.rows.begin(), material.rows.end(),
+    if (std::any_of(inputs.rows.begin(), inputs.rows.end(),
                     [&](Row const& row) { return row.ok() && row[place.number].value_or(0.0) > 0.0; }))
       places.push_back(place);
   Bars memory{"memory", "Memory of a rank by place", "MB",
-              "The peak of the rank that holds most; MB are 2^20 bytes.", "no row has a measured peak"};
+              "The peak of the rank that uses the most; MB are 2^20 bytes.", "no row has a measured peak"};
   for (Place const& place : places) memory.parts.emplace_back(place.name);
   memory.has = [](Row const& row) { return row[Number::peak_gpu_mem_mb].has_value(); };
   memory.bar = [&](Row const& row) {
@@ -111,11 +111,11 @@ void add_memory(Material const& material, Figures& figures) {
     for (Place const& place : places) bar.parts.push_back(row[place.number].value_or(0.0));
     return bar;
   };
-  add(memory, material.rows, true, material, figures);
+  add(memory, inputs.rows, true, inputs, figures);
 
-  std::vector<std::string> const categories = categories_of(material.plans);
+  std::vector<std::string> const categories = categories_of(inputs.plans);
   Bars planned{"memory-categories", "Planned memory of the device by category", "MB",
-               "Of the rank that holds most, as planned; MB are 2^20 bytes.",
+               "As planned for the rank that uses the most; MB are 2^20 bytes.",
                "no plan was given (plan --json FILE)"};
   planned.parts = categories;
   planned.has = [](Row const& row) { return !row.categories.empty(); };
@@ -129,15 +129,15 @@ void add_memory(Material const& material, Figures& figures) {
     }
     return bar;
   };
-  add(planned, material.plans, false, material, figures);
+  add(planned, inputs.plans, false, inputs, figures);
 }
 
-void add_plan(Material const& material, Figures& figures) {
+void add_plan(Inputs const& inputs, Figures& figures) {
   std::map<std::string, double> plans;
   auto const key = [](Row const& row) {
     return row[Word::model] + "\n" + row[Word::device] + "\n" + row[Word::experiment];
   };
-  for (Row const& plan : material.plans)
+  for (Row const& plan : inputs.plans)
     if (plan[Number::planned_gpu_mem_mb]) plans.emplace(key(plan), *plan[Number::planned_gpu_mem_mb]);
   auto const planned = [&](Row const& row) -> std::optional<double> {
     auto const found = plans.find(key(row));
@@ -145,7 +145,7 @@ void add_plan(Material const& material, Figures& figures) {
   };
   std::size_t rows = 0, equal = 0;
   double worst = 0.0;
-  for (Row const& row : material.rows) {
+  for (Row const& row : inputs.rows) {
     auto const plan = planned(row);
     auto const& peak = row[Number::peak_gpu_mem_mb];
     if (!row.ok() || !peak || !plan) continue;
@@ -153,12 +153,12 @@ void add_plan(Material const& material, Figures& figures) {
     equal += *plan == *peak ? 1 : 0;
     if (*plan > 0.0) worst = std::max(worst, std::fabs(*peak / *plan - 1.0));
   }
-  Bars bars{"plan", "Plan beside measurement", "MB", {}, "no row has both a plan and a measured peak"};
+  Bars bars{"plan", "Planned and measured memory", "MB", {}, "no row has both a plan and a measured peak"};
   bars.note = equal == rows
-                  ? "The plan is the peak to the byte in all " + count_text(rows, "row") + "."
-                  : "The plan is the peak to the byte in " + cli::grouped(static_cast<std::int64_t>(equal)) +
-                        " of " + count_text(rows, "row") + "; the largest difference is " +
-                        cli::fixed(100.0 * worst, 2) + "%.";
+                  ? "The plan equals the peak to the byte in all " + count_text(rows, "row") + "."
+                  : "The plan equals the peak to the byte in " +
+                        cli::grouped(static_cast<std::int64_t>(equal)) + " of " + count_text(rows, "row") +
+                        "; the largest difference is " + cli::fixed(100.0 * worst, 2) + "%.";
   bars.target = "planned";
   bars.has = [&](Row const& row) { return row[Number::peak_gpu_mem_mb] && planned(row); };
   bars.bar = [&](Row const& row) {
@@ -167,16 +167,16 @@ void add_plan(Material const& material, Figures& figures) {
     bar.target = planned(row);
     return bar;
   };
-  add(bars, material.rows, true, material, figures);
+  add(bars, inputs.rows, true, inputs, figures);
 }
 
 }  // namespace
 
-std::string key_without(Row const& row, Material const& material, std::vector<std::string> const& left_out) {
+std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::string> const& left_out) {
   std::string key;
   for (Dimension const& dimension : dimensions())
     if (std::find(left_out.begin(), left_out.end(), dimension.header) == left_out.end())
-      key += dimension.value(row, material) + "\n";
+      key += dimension.value(row, inputs) + "\n";
   return key;
 }
 
@@ -197,12 +197,12 @@ std::string of_text(std::size_t shown, std::size_t all, char const* what) {
              : " Shown are " + std::to_string(shown) + " of " + std::to_string(all) + " " + what + ".";
 }
 
-std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note) {
-  Labels const labels(rows, material);
+std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::string& note) {
+  Labels const labels(rows, inputs);
   if (!labels.shared_briefly().empty()) note += " All rows: " + labels.shared_briefly() + ".";
   if (rows.size() <= bars_of_a_panel) return {{"", rows}};
   std::vector<RowList> groups;
-  for (RowList& shape : grouped_by(rows, [&](Row const& row) { return shape_of(row, material); })) {
+  for (RowList& shape : grouped_by(rows, [&](Row const& row) { return shape_of(row, inputs); })) {
     if (shape.size() <= bars_of_a_panel)
       groups.push_back(std::move(shape));
     else
@@ -219,14 +219,14 @@ std::vector<Panel> panels_of(RowList const& rows, Material const& material, std:
     std::size_t const a = std::min(one.size(), bars_of_a_panel), b = std::min(other.size(), bars_of_a_panel);
     return a != b ? a > b : tokens(one) > tokens(other);
   });
-  auto const varying = varying_dimensions(rows, material);
+  auto const varying = varying_dimensions(rows, inputs);
   std::vector<Panel> panels;
   std::size_t shown = 0;
   bool cut = false;
   for (RowList& group : groups) {
     if (panels.size() == panels_at_most || shown + std::min(group.size(), bars_of_a_panel) > bars_at_most)
       break;
-    Panel panel{common_label(group, varying, material), std::move(group)};
+    Panel panel{common_label(group, varying, inputs), std::move(group)};
     if (panel.rows.size() > bars_of_a_panel) {
       std::stable_sort(panel.rows.begin(), panel.rows.end(), [](Row const* one, Row const* other) {
         return (*one)[Number::median_tokens_per_sec].value_or(0.0) >
@@ -242,21 +242,22 @@ std::vector<Panel> panels_of(RowList const& rows, Material const& material, std:
     return tokens(one.rows) < tokens(other.rows);
   });
   if (shown < rows.size())
-    note +=
-        " Shown are " + cli::grouped(static_cast<std::int64_t>(shown)) + " of " +
-        count_text(rows.size(), "row") + ": " +
-        (panels.size() < all ? "the largest " + std::to_string(panels.size()) + " of " +
-                                   count_text(all, "group") + " of rows that differ in their recipes alone"
-                             : "all groups") +
-        (cut ? ", of each the " + std::to_string(bars_of_a_panel) + " of the highest throughput" : "") +
-        "; the table has all.";
+    note += " Shown are " + cli::grouped(static_cast<std::int64_t>(shown)) + " of " +
+            count_text(rows.size(), "row") + ": " +
+            (panels.size() < all ? "the largest " + std::to_string(panels.size()) + " of " +
+                                       count_text(all, "group") + " of rows that differ only in their recipes"
+                                 : "all groups") +
+            (cut ? ", and in each group the " + std::to_string(bars_of_a_panel) +
+                       " rows with the highest throughput"
+                 : "") +
+            "; the table has all.";
   return panels;
 }
 
-void add_bar_figures(Material const& material, Figures& figures) {
+void add_bar_figures(Inputs const& inputs, Figures& figures) {
   auto const has = [](Number number) { return [number](Row const& row) { return row[number].has_value(); }; };
   Bars rate{"throughput", "Throughput", "tokens/s",
-            "Over all ranks; whiskers are one deviation, over steps, or over repeats where there are some.",
+            "Over all ranks; whiskers are one deviation, over steps, or over repeats if there are several.",
             "no row has a measured rate"};
   rate.has = has(Number::median_tokens_per_sec);
   rate.bar = [](Row const& row) {
@@ -266,9 +267,9 @@ void add_bar_figures(Material const& material, Figures& figures) {
     bar.unsteady = row.is_unsteady();
     return bar;
   };
-  add(rate, material.rows, true, material, figures);
+  add(rate, inputs.rows, true, inputs, figures);
   Bars step{"step-time", "Step time", "ms",
-            "Median step; whiskers are one deviation, over steps, or over repeats where there are some.",
+            "Median step; whiskers are one deviation, over steps, or over repeats if there are several.",
             "no row has a step time"};
   step.has = [](Row const& row) { return row.step_seconds().has_value(); };
   step.bar = [](Row const& row) {
@@ -278,12 +279,11 @@ void add_bar_figures(Material const& material, Figures& figures) {
     bar.unsteady = row.is_unsteady();
     return bar;
   };
-  add(step, material.rows, true, material, figures);
-  add_memory(material, figures);
+  add(step, inputs.rows, true, inputs, figures);
+  add_memory(inputs, figures);
   Bars share{"communication", "Share of a step in collectives", "% of the mean step",
-             "Mean over ranks, rows of several ranks; exposed: the rank computes nothing meanwhile. The "
-             "share has no "
-             "deviation, it is measured as one sum.",
+             "Mean over ranks, for rows with several ranks; exposed: the rank computes nothing meanwhile. "
+             "The share has no deviation, because it is measured as one sum.",
              "no row of several ranks has the time of its collectives"};
   share.parts = {"exposed", "hidden behind computing"};
   share.has = [](Row const& row) {
@@ -298,19 +298,19 @@ void add_bar_figures(Material const& material, Figures& figures) {
     bar.unsteady = row.is_unsteady();
     return bar;
   };
-  add(share, material.rows, true, material, figures);
-  add_plan(material, figures);
+  add(share, inputs.rows, true, inputs, figures);
+  add_plan(inputs, figures);
 }
 
-Figures figures_of(Material const& material) {
+Figures figures_of(Inputs const& inputs) {
   Figures figures;
-  add_bar_figures(material, figures);
-  add_side_figures(material, figures);
-  add_trade_off_figures(material, figures);
-  add_loss_figure(material, figures);
-  add_scaling_figure(material, figures);
-  add_latency_figures(material, figures);
-  add_recording_figures(material, figures);
+  add_bar_figures(inputs, figures);
+  add_side_figures(inputs, figures);
+  add_trade_off_figures(inputs, figures);
+  add_loss_figure(inputs, figures);
+  add_scaling_figure(inputs, figures);
+  add_latency_figures(inputs, figures);
+  add_recording_figures(inputs, figures);
   return figures;
 }
 

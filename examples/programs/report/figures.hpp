@@ -28,7 +28,7 @@ struct Figures {
   std::vector<LeftOut> left_out;
 };
 
-Figures figures_of(Material const& material);
+Figures figures_of(Inputs const& inputs);
 
 /// Rows that differ only in their recipes.
 struct Panel {
@@ -38,21 +38,21 @@ struct Panel {
 /// Splits rows into panels: one panel for few rows; otherwise one per model, ranks and shape, then per
 /// precision. Takes the largest groups and the fastest dozen rows of each. `note` receives what all rows
 /// share and what is not shown.
-std::vector<Panel> panels_of(RowList const& rows, Material const& material, std::string& note);
+std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::string& note);
 
 /// Groups rows by a key, in the order of the files.
 std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
 /// Returns all dimensions of a row except the named ones, as a grouping key.
-std::string key_without(Row const& row, Material const& material, std::vector<std::string> const& left_out);
+std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::string> const& left_out);
 
 // The parts of `figures_of`.
-void add_bar_figures(Material const& material, Figures& figures);
-void add_side_figures(Material const& material, Figures& figures);
-void add_loss_figure(Material const& material, Figures& figures);
-void add_scaling_figure(Material const& material, Figures& figures);
-void add_latency_figures(Material const& material, Figures& figures);
-void add_trade_off_figures(Material const& material, Figures& figures);
-void add_recording_figures(Material const& material, Figures& figures);
+void add_bar_figures(Inputs const& inputs, Figures& figures);
+void add_side_figures(Inputs const& inputs, Figures& figures);
+void add_loss_figure(Inputs const& inputs, Figures& figures);
+void add_scaling_figure(Inputs const& inputs, Figures& figures);
+void add_latency_figures(Inputs const& inputs, Figures& figures);
+void add_trade_off_figures(Inputs const& inputs, Figures& figures);
+void add_recording_figures(Inputs const& inputs, Figures& figures);
 
 /// The most lines of a figure, and the most points of a line.
 inline constexpr std::size_t series_at_most = 6, buckets_at_most = 240;

@@ -98,10 +98,10 @@ std::string section(Table const& table, bool folded) {
 }  // namespace
 
 std::string html_page(Report const& report) {
-  Material const& material = report.material;
-  Table const results = results_table(material), plans = plans_table(material),
-              rivals = rivals_table(material), environment = environment_table(material);
-  Table const repeat = repeat_table(material), sources = sources_table(material);
+  Inputs const& inputs = report.inputs;
+  Table const results = results_table(inputs), plans = plans_table(inputs), rivals = rivals_table(inputs),
+              environment = environment_table(inputs);
+  Table const repeat = repeat_table(inputs), sources = sources_table(inputs);
   std::string out =
       "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
       "<meta name='viewport' content='width=device-width,initial-scale=1'><meta name='color-scheme' "
@@ -124,7 +124,7 @@ std::string html_page(Report const& report) {
   link("environment", "Environment", !environment.empty());
   link("repeat", "Repeat", !repeat.empty());
   out += "</nav></header>\n";
-  if (auto const lines = verdict(material); !lines.empty()) {
+  if (auto const lines = verdict(inputs); !lines.empty()) {
     out += "<ul class='verdict'>";
     for (std::string const& line : lines) out += "<li>" + polished(line) + "</li>";
     out += "</ul>\n";
@@ -142,7 +142,7 @@ std::string html_page(Report const& report) {
     out += "</div></section>\n";
   }
   if (!report.figures.left_out.empty()) {
-    out += "<p class='note' style='margin-top:26px'>Left out for want of data: ";
+    out += "<p class='note' style='margin-top:26px'>Left out because data is missing: ";
     std::string list;
     for (LeftOut const& one : report.figures.left_out)
       list += (list.empty() ? "" : "; ") + escaped(one.title) + " (" + escaped(one.reason) + ")";
@@ -152,10 +152,8 @@ std::string html_page(Report const& report) {
          section(environment, false) + section(repeat, repeat.cells.size() > 8);
   out +=
       "<footer><p>MB are 2^20 bytes. - was not measured. ~ was disturbed by other programs, or varies by "
-      "more than 5% from step to step or "
-      "repeat to repeat, "
-      "and its row is shaded. * is the best of its model, as far as rows can be told apart by what they "
-      "vary. Made by "
+      "more than 5% from step to step or repeat to repeat, and its row is shaded. * is the best of its "
+      "model; rows that differ by less than they vary are equally good. Made by "
       "tessera " +
       escaped(version) + ": <code>" + escaped(report.command) + "</code></p></footer>\n<script>" +
       page_script + "</script></body></html>\n";
@@ -164,11 +162,11 @@ std::string html_page(Report const& report) {
 
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command) {
-  Material material;
-  take_json(files::path_text(file), json, material);
-  name_sources(material.sources);
-  Figures const figures = figures_of(material);
-  return html_page({default_title, command, material, figures});
+  Inputs inputs;
+  take_json(files::path_text(file), json, inputs);
+  name_sources(inputs.sources);
+  Figures const figures = figures_of(inputs);
+  return html_page({default_title, command, inputs, figures});
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {

@@ -57,11 +57,11 @@ void take_environment(Json const& environment, Source& source) {
 std::int64_t version_of(std::string const& name, Json const& object, int newest) {
   auto const found = object.find("schema_version");
   if (found == object.end() || !found->is_number_integer() || found->get<std::int64_t>() < 1)
-    throw Error(ErrorKind::data, name + ": 'schema_version' is missing or no version; " + kinds);
+    throw Error(ErrorKind::data, name + ": 'schema_version' is missing or not a version; " + kinds);
   std::int64_t const version = found->get<std::int64_t>();
   if (version > newest)
     throw Error(ErrorKind::data, name + ": has schema_version " + std::to_string(version) +
-                                     ", this program reads up to " + std::to_string(newest) +
+                                     ", but this program reads up to " + std::to_string(newest) +
                                      "; use a newer program");
   return version;
 }

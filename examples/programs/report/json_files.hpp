@@ -35,7 +35,7 @@ class Reader {
 
   [[noreturn]] void fail(std::string const& text) const {
     throw Error(ErrorKind::data,
-                place_ + text + "; the file is damaged or of another kind, make it anew or leave it out");
+                place_ + text + "; the file is damaged or of another kind, create it again or leave it out");
   }
   Json const* find(std::string const& key) const {
     auto const found = object_.find(key);
@@ -46,7 +46,7 @@ class Reader {
   std::optional<double> number(std::string const& key, bool signed_values = false) const {
     Json const* const value = find(key);
     if (!value) return std::nullopt;
-    if (!value->is_number()) fail(cli::in_quotes(key) + " is no number");
+    if (!value->is_number()) fail(cli::in_quotes(key) + " is not a number");
     double const given = value->get<double>();
     if (!(std::fabs(given) <= 1e30)) fail(cli::in_quotes(key) + " is beyond 1e30");
     if (given < 0.0 && !signed_values) fail(cli::in_quotes(key) + " is below 0");
@@ -57,7 +57,7 @@ class Reader {
     if (!value) return {};
     if (value->is_string()) return value->get<std::string>();
     if (value->is_number_integer()) return std::to_string(value->get<std::int64_t>());
-    fail(cli::in_quotes(key) + " is no text");
+    fail(cli::in_quotes(key) + " is not text");
   }
   std::optional<bool> truth(std::string const& key) const {
     Json const* const value = find(key);
@@ -70,9 +70,10 @@ class Reader {
     std::vector<std::optional<double>> list;
     Json const* const value = find(key);
     if (!value) return list;
-    if (!value->is_array()) fail(cli::in_quotes(key) + " is no list");
+    if (!value->is_array()) fail(cli::in_quotes(key) + " is not a list");
     for (Json const& element : *value) {
-      if (!element.is_null() && !element.is_number()) fail(cli::in_quotes(key) + " holds what is no number");
+      if (!element.is_null() && !element.is_number())
+        fail(cli::in_quotes(key) + " holds a value that is not a number");
       double const number = element.is_null() ? NAN : element.get<double>();
       list.push_back(std::isfinite(number) ? std::optional(number) : std::nullopt);
     }
@@ -81,7 +82,7 @@ class Reader {
   std::optional<Reader> object(std::string const& key) const {
     Json const* const value = find(key);
     if (!value) return std::nullopt;
-    if (!value->is_object()) fail(cli::in_quotes(key) + " is no object");
+    if (!value->is_object()) fail(cli::in_quotes(key) + " is not an object");
     return Reader(place_, key + ": ", *value);
   }
   Json const& json() const { return object_; }
@@ -98,11 +99,11 @@ std::int64_t version_of(std::string const& name, Json const& object, int newest)
 void take_environment(Json const& environment, Source& source);
 
 /// Adds measurements of other programs.
-void read_rivals(std::string const& name, Json const& json, Source source, Material& material);
+void read_rivals(std::string const& name, Json const& json, Source source, Inputs& inputs);
 
 /// Adds a log of train as one row named `stem`.
 void read_training_log(std::string const& name, std::string_view text, std::string const& stem,
-                       Material& material);
+                       Inputs& inputs);
 
 }  // namespace reporting
 }  // namespace programs

@@ -53,12 +53,12 @@ std::string fastest(RowList const& all, Labels const& labels) {
   if (all.size() > 1 && std::all_of(all.begin() + 1, all.end(),
                                     [&](Row const* row) { return are_one_program(*all.front(), *row); }))
     return "Fastest: none, all " + std::to_string(all.size()) +
-           " rows are one program: " + names_of(all, labels) + ".";
+           " rows run the same program: " + names_of(all, labels) + ".";
   RowList const rows = ranked(all);
   if (rows.size() < 2) return {};
   RowList const best = fastest_of(all);
   if (best.empty() && !rate_deviation(*nominally_fastest(rows)))
-    return "Fastest: not told by one timed step a row.";
+    return "Fastest: unknown, because each row has only one timed step.";
   Row const& first = *nominally_fastest(rows);
   std::string const figure = cli::grouped(std::llround(*first[Number::median_tokens_per_sec])) + " +- " +
                              cli::grouped(std::llround(*rate_deviation(first))) + " tokens/s";
@@ -149,12 +149,12 @@ RowList frontier(RowList rows) {
   return kept;
 }
 
-std::vector<std::string> verdict(Material const& material) {
+std::vector<std::string> verdict(Inputs const& inputs) {
   std::vector<std::string> lines;
   std::map<std::string, std::size_t> counts;
   std::size_t unsteady = 0, disturbed = 0, exact = 0, inexact = 0;
   std::vector<std::pair<std::string, RowList>> models;
-  for (Row const& row : material.rows) {
+  for (Row const& row : inputs.rows) {
     ++counts[row[Word::status]];
     if (!row.ok()) continue;
     unsteady += row.is_unsteady() ? 1 : 0;
@@ -166,7 +166,7 @@ std::vector<std::string> verdict(Material const& material) {
     if (found == models.end()) found = models.insert(found, {row[Word::model], {}});
     found->second.push_back(&row);
   }
-  if (!material.rows.empty()) {
+  if (!inputs.rows.empty()) {
     cli::Names parts;
     for (auto const& [status, count] : counts)
       parts.push_back(cli::grouped(static_cast<std::int64_t>(count)) + " " + status);
@@ -178,7 +178,7 @@ std::vector<std::string> verdict(Material const& material) {
       lines.push_back(std::to_string(models.size() - 4) + " more models are in the table.");
       break;
     }
-    Labels const labels(rows, material);
+    Labels const labels(rows, inputs);
     std::string const of =
         models.size() > 1 ? (model.empty() ? "no model named" : model) + ": " : std::string();
     for (std::string const& line : {fastest(rows, labels), smallest(rows, labels)})
@@ -189,15 +189,14 @@ std::vector<std::string> verdict(Material const& material) {
                                        std::to_string(exact) + " rows."
                                  : "Memory: plan and peak differ in " + std::to_string(inexact) + " of " +
                                        std::to_string(exact + inexact) + " rows.");
-  if (!material.rivals.empty())
-    lines.push_back(
-        "Other programs: " + std::to_string(material.rivals.size()) +
-        (material.rivals.size() == 1 ? " row" : " rows") +
-        " in a table of their own, measured by others than compare; nothing above speaks of them.");
+  if (!inputs.rivals.empty())
+    lines.push_back("Other programs: " + std::to_string(inputs.rivals.size()) +
+                    (inputs.rivals.size() == 1 ? " row" : " rows") +
+                    " in a separate table, not measured by compare; the lines above do not include them.");
   if (disturbed > 0)
     lines.push_back("Busy: other programs used the processor while " + std::to_string(disturbed) +
                     (disturbed == 1 ? " row" : " rows") +
-                    " ran, which are not ranked; compare again when they have ended.");
+                    " ran. These rows are not ranked; compare again when the other programs have ended.");
   if (unsteady > 0)
     lines.push_back("~ marks " + std::to_string(unsteady) +
                     (unsteady == 1 ? " row that varies" : " rows that vary") +

@@ -33,7 +33,7 @@ RowList smallest_of(RowList rows);
 
 /// Summarizes the rows in one sentence each: what ran, which row of a model is the fastest and which needs
 /// the least memory. No row is called the fastest if the difference is within the variation.
-std::vector<std::string> verdict(Material const& material);
+std::vector<std::string> verdict(Inputs const& inputs);
 
 }  // namespace reporting
 }  // namespace programs

@@ -33,13 +33,13 @@ constexpr char examples[] = R"(Examples:
   report results plan.json run.json --html report.html      what compare, plan and monitor wrote
   report here/results there/results --markdown report.md --svg figures
   report results/compare_*.json --html report.html          several comparisons of one folder, side by side
-  report results rivals.json --svg figures                  beside what other programs were measured to do
+  report results rivals.json --svg figures                  together with measured rows of other programs
   report run1.jsonl run2.jsonl --html runs.html             logs of train
-  report --summarize results --csv all.csv                  the step logs of earlier runs, folded
+  report --summarize results --csv all.csv                  the step logs of earlier runs, summarized
 
-RESULTS are JSON of compare (or the folder that it wrote, for the newest there), logs of train, JSON of plan and of monitor, step logs,
-and rows of other programs (docs/rivals.schema.json); what a file is is seen from what it holds.
-A figure whose data is not there is left out, with a line.
+RESULTS are JSON of compare (or its folder, for the newest JSON in it), logs of train, JSON of plan and of monitor, step
+logs, and rows of other programs (docs/rivals.schema.json). The contents of a file decide its kind.
+A figure without data is left out, and a line says so.
 )";
 
 struct Settings {
@@ -50,7 +50,7 @@ struct Settings {
 };
 
 void declare(cli::CommandLine& line, Settings& settings) {
-  line.group("What is read");
+  line.group("Inputs");
   line.inputs("--results", "RESULTS...", "files, or folders that compare wrote",
               [&](std::string const&, cli::Names const& values) {
                 for (auto const& value : values) settings.results.emplace_back(value);
@@ -79,7 +79,7 @@ void check(cli::CommandLine const& line, Settings const& settings) {
     cli::refuse("--svg - is a folder of figures, not one stream; give the name of a folder");
   if (line.given("--warmup") && settings.folders.empty())
     cli::refuse(
-        "--warmup says which steps of step logs are not timed, and none are read; give --summarize DIR");
+        "--warmup says which steps of step logs are not timed, but none are read; give --summarize DIR");
 }
 
 std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
@@ -96,8 +96,8 @@ void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
   if (!settings.svg.empty()) check_writable_folder(settings.svg);
 }
 
-void say_what_was_read(Material const& material, std::ostream& out) {
-  for (Source const& source : material.sources) {
+void say_what_was_read(Inputs const& inputs, std::ostream& out) {
+  for (Source const& source : inputs.sources) {
     out << "read " << source.path << ": " << source.kind_text() << ", "
         << cli::grouped(static_cast<std::int64_t>(source.rows))
         << (source.kind == Kind::recording ? " sample" : " row") << (source.rows == 1 ? "" : "s") << '\n';
@@ -132,14 +132,14 @@ void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramF
   if (stale.empty()) return;
   out.flush();
   std::cerr << "warning: " << files::path_text(folder)
-            << " holds figures that are not of this report: " << cli::joined(stale) << "; remove them"
+            << " holds figures that do not belong to this report: " << cli::joined(stale) << "; remove them"
             << std::endl;
 }
 
 int run(int argc, char** argv) {
   Settings settings;
-  cli::CommandLine line("report", "Makes pages, figures and tables of results: report RESULTS... --html FILE",
-                        examples);
+  cli::CommandLine line(
+      "report", "Creates pages, figures and tables from results: report RESULTS... --html FILE", examples);
   declare(line, settings);
   if (!line.parse(argc, argv)) return 0;
   check(line, settings);
@@ -147,12 +147,12 @@ int run(int argc, char** argv) {
   std::int64_t replaced = 0;
   settings.title = std::string(utf8::repaired(settings.title, storage, replaced));
 
-  std::vector<fs::path> inputs;
-  for (fs::path const& given : settings.results) inputs.push_back(file_of(given));
+  std::vector<fs::path> paths;
+  for (fs::path const& given : settings.results) paths.push_back(file_of(given));
   // A comparison in a folder also owns its CSV file, so the report must not overwrite it.
-  std::vector<fs::path> kept = inputs;
-  for (std::size_t at = 0; at < inputs.size(); ++at)
-    if (inputs[at] != settings.results[at]) kept.push_back(fs::path(inputs[at]).replace_extension(".csv"));
+  std::vector<fs::path> kept = paths;
+  for (std::size_t at = 0; at < paths.size(); ++at)
+    if (paths[at] != settings.results[at]) kept.push_back(fs::path(paths[at]).replace_extension(".csv"));
   std::vector<std::vector<fs::path>> logs;
   for (fs::path const& folder : settings.folders) {
     logs.push_back(step_logs_below(folder));
@@ -166,26 +166,26 @@ int run(int argc, char** argv) {
   cli::ProgramFiles const program_files(line, {}, named(kept));
   check_outputs(settings, program_files);
 
-  Material material;
+  Inputs inputs;
   for (std::size_t at = 0; at < settings.results.size(); ++at) {
-    read_file(inputs[at], material);
-    if (inputs[at] == settings.results[at]) continue;
+    read_file(paths[at], inputs);
+    if (paths[at] == settings.results[at]) continue;
     cli::Names others;
     for (fs::path const& file : comparisons_in(settings.results[at]))
-      if (file != inputs[at]) others.push_back(files::path_text(file));
+      if (file != paths[at]) others.push_back(files::path_text(file));
     if (!others.empty())
-      material.sources.back().notes.push_back(
-          "the newest comparison of its folder; give the others by name: " + cli::joined(others, " "));
+      inputs.sources.back().notes.push_back("the newest comparison of its folder; give the others by name: " +
+                                            cli::joined(others, " "));
   }
   for (std::size_t at = 0; at < settings.folders.size(); ++at)
-    read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), material);
-  name_sources(material.sources);
+    read_step_logs(settings.folders[at], logs[at], static_cast<std::size_t>(settings.warmup), inputs);
+  name_sources(inputs.sources);
 
   bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";
   std::ostream& out = streams ? std::cerr : std::cout;
-  say_what_was_read(material, out);
+  say_what_was_read(inputs, out);
   bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
-  Figures const figures = drawn ? figures_of(material) : Figures();
+  Figures const figures = drawn ? figures_of(inputs) : Figures();
   for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';
 
   auto const write = [&](fs::path const& path, std::string const& text) {
@@ -196,12 +196,12 @@ int run(int argc, char** argv) {
     write_file(path, text);
     out << "wrote " << files::path_text(path) << '\n';
   };
-  Report const report{settings.title, cli::command_text(argc, argv), material, figures};
+  Report const report{settings.title, cli::command_text(argc, argv), inputs, figures};
   if (!settings.svg.empty()) write_figures(figures, settings.svg, program_files, out);
   if (!settings.html.empty()) write(settings.html, html_page(report));
   if (!settings.markdown.empty())
     write(settings.markdown, markdown_page(report, settings.markdown, settings.svg));
-  if (!settings.csv.empty()) write(settings.csv, csv_text(material));
+  if (!settings.csv.empty()) write(settings.csv, csv_text(inputs));
   return 0;
 }
 

@@ -108,9 +108,9 @@ std::string csv_cell(std::string const& text) {
 
 std::string markdown_page(Report const& report, std::filesystem::path const& beside,
                           std::filesystem::path const& svg_folder) {
-  Material const& material = report.material;
+  Inputs const& inputs = report.inputs;
   std::string out = "# " + plain(report.title) + "\n\n";
-  for (std::string const& line : verdict(material)) out += "- " + plain(line) + "\n";
+  for (std::string const& line : verdict(inputs)) out += "- " + plain(line) + "\n";
   out += "\n";
   if (!svg_folder.empty() && !report.figures.drawn.empty()) {
     out += "## Figures\n\n";
@@ -130,20 +130,18 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
     std::string list;
     for (LeftOut const& one : report.figures.left_out)
       list += (list.empty() ? "" : "; ") + plain(one.title) + " (" + plain(one.reason) + ")";
-    out += "Figures left out for want of data: " + list + ".\n\n";
+    out += "Figures left out because data is missing: " + list + ".\n\n";
   }
-  out += section(results_table(material)) + section(plans_table(material)) + section(rivals_table(material)) +
-         section(sources_table(material)) + section(environment_table(material)) +
-         section(repeat_table(material));
+  out += section(results_table(inputs)) + section(plans_table(inputs)) + section(rivals_table(inputs)) +
+         section(sources_table(inputs)) + section(environment_table(inputs)) + section(repeat_table(inputs));
   return out + "MB are 2^20 bytes. - was not measured. " + plain("~") +
          " was disturbed by other programs, or varies by more than 5% from step to step or repeat to repeat. "
-         "Bold is the best of its model, as "
-         "far as rows can be "
-         "told apart by what they vary. Made by tessera " +
+         "Bold is the best of its model; rows that differ by less than they vary are equally good. Made by "
+         "tessera " +
          version + ": " + code(report.command) + "\n";
 }
 
-std::string csv_text(Material const& material) {
+std::string csv_text(Inputs const& inputs) {
   std::string out = "source,program,file";
   for (std::size_t at = 0; at < static_cast<std::size_t>(Word::count); ++at)
     out += "," + key_of(static_cast<Word>(at));
@@ -151,15 +149,15 @@ std::string csv_text(Material const& material) {
     (out += ",").append(column_of(static_cast<Number>(at)).name);
   out += ",unsteady\n";
   auto const add = [&](Row const& row, std::string const& program) {
-    Source const& source = material.sources[row.source];
+    Source const& source = inputs.sources[row.source];
     out += csv_cell(source.label) + "," + csv_cell(program) + "," + csv_cell(source.path);
     for (std::string const& word : row.words) out += "," + csv_cell(word);
     for (auto const& number : row.numbers) out += "," + (number ? cli::exact(*number) : std::string());
     out += std::string(",") + (!row.unsteady ? "" : *row.unsteady ? "true" : "false") + "\n";
   };
-  for (auto const* const rows : {&material.rows, &material.plans})
-    for (Row const& row : *rows) add(row, material.sources[row.source].kind_text());
-  for (Rival const& rival : material.rivals) add(rival.row, rival.program);
+  for (auto const* const rows : {&inputs.rows, &inputs.plans})
+    for (Row const& row : *rows) add(row, inputs.sources[row.source].kind_text());
+  for (Rival const& rival : inputs.rivals) add(rival.row, rival.program);
   return out;
 }
 

@@ -18,7 +18,7 @@ inline constexpr char default_title[] = "Training runs compared";
 struct Report {
   std::string title;
   std::string command;  ///< the command that made the report
-  Material const& material;
+  Inputs const& inputs;
   Figures const& figures;
 };
 
@@ -34,7 +34,7 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
                           std::filesystem::path const& svg_folder);
 /// Returns all rows (measured, planned, and of other programs) with the column names of result files, plus
 /// their source and the program that made them. Null is an empty cell.
-std::string csv_text(Material const& material);
+std::string csv_text(Inputs const& inputs);
 /// One panel of a figure as an SVG file: "throughput.svg", "throughput-2.svg".
 struct SvgFile {
   std::string name, text;

@@ -53,7 +53,7 @@ void heed_version(Row& row, std::int64_t version) {
 
 std::string version_note(std::int64_t version) {
   if (version == 1)
-    return "schema version 1: rates are those of the median step, deviations over the steps of all repeats, "
+    return "schema version 1: rates are from the median step, deviations over the steps of all repeats, "
            "and the attention that ran is not known";
   if (version == 2) return "schema version 2: deviations and median steps are over the steps of all repeats";
   return {};
@@ -89,15 +89,16 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
   }
 }
 
-void read_rows(std::string const& name, Json const& rows, Source& source, Material& material) {
+void read_rows(std::string const& name, Json const& rows, Source& source, Inputs& inputs) {
   if (rows.empty())
     throw Error(ErrorKind::data, name + ": holds no row; let compare finish one, or leave the file out");
-  std::size_t const index = material.sources.size(), first = material.rows.size();
+  std::size_t const index = inputs.sources.size(), first = inputs.rows.size();
   source.rows = rows.size();
   for (std::size_t at = 0; at < rows.size(); ++at) {
     std::string const place = "row " + std::to_string(at + 1) + ": ";
     if (!rows[at].is_object())
-      throw Error(ErrorKind::data, name + ": " + place + "is no object; the file is damaged, make it anew");
+      throw Error(ErrorKind::data,
+                  name + ": " + place + "is not an object; the file is damaged, create it again");
     Reader const reader(name, place, rows[at]);
     Row row = fields_of(reader, index);
     if (row[Word::experiment].empty()) reader.fail("lacks 'experiment'");
@@ -112,22 +113,22 @@ void read_rows(std::string const& name, Json const& rows, Source& source, Materi
           for (auto const& entry : device->json().items())
             if (entry.key() != "total")
               row.categories.emplace_back(entry.key(), device->number(entry.key()).value_or(0.0) / 1048576.0);
-      material.plans.push_back(std::move(row));
+      inputs.plans.push_back(std::move(row));
     } else {
       heed_version(row, source.version);
-      material.rows.push_back(std::move(row));
+      inputs.rows.push_back(std::move(row));
     }
   }
-  note_twins(material.rows, first);
+  note_twins(inputs.rows, first);
 }
 
-void read_recording(std::string const& name, Json const& json, Source source, Material& material) {
+void read_recording(std::string const& name, Json const& json, Source source, Inputs& inputs) {
   Reader const reader(name, "", json);
   Recording recording;
-  recording.source = material.sources.size();
+  recording.source = inputs.sources.size();
   std::ptrdiff_t time = -1;
   for (Json const& column : json["columns"]) {
-    if (!column.is_string()) reader.fail("'columns' holds what is no text");
+    if (!column.is_string()) reader.fail("'columns' holds a value that is not text");
     recording.columns.push_back(column.get<std::string>());
     if (recording.columns.back() == "time_s")
       time = static_cast<std::ptrdiff_t>(recording.columns.size()) - 1;
@@ -154,8 +155,8 @@ void read_recording(std::string const& name, Json const& json, Source source, Ma
   if (at == 0) reader.fail("holds no sample");
   source.rows = at;
   source.command = reader.text("command");
-  material.sources.push_back(std::move(source));
-  material.recordings.push_back(std::move(recording));
+  inputs.sources.push_back(std::move(source));
+  inputs.recordings.push_back(std::move(recording));
 }
 
 }  // namespace
@@ -195,7 +196,7 @@ std::filesystem::path file_of(std::filesystem::path const& given) {
                   "--summarize for the step logs below it");
 }
 
-void read_file(std::filesystem::path const& file, Material& material) {
+void read_file(std::filesystem::path const& file, Inputs& inputs) {
   std::string const name = files::path_text(file);
   FileBytes const bytes = FileBytes::open(file);
   std::string_view text(reinterpret_cast<char const*>(bytes.data()), bytes.size());
@@ -204,17 +205,17 @@ void read_file(std::filesystem::path const& file, Material& material) {
   if (begin == text.npos) throw Error(ErrorKind::data, name + ": is empty; " + kinds);
   if (text.starts_with("global_step,")) {
     std::filesystem::path const folder = file.has_parent_path() ? file.parent_path() : ".";
-    read_step_logs(file, {file}, 1, material);
+    read_step_logs(file, {file}, 1, inputs);
     return;
   }
   if (text.starts_with("experiment,"))
     throw Error(ErrorKind::data, name +
                                      ": is the CSV of compare, which has no environment and no command; "
-                                     "give the compare.json beside it");
+                                     "give the compare.json in the same folder");
   if (text.starts_with("time_s,"))
-    throw Error(ErrorKind::data, name + ": is the CSV of monitor; give what its --json wrote");
+    throw Error(ErrorKind::data, name + ": is the CSV of monitor; give the file of its --json");
   if (text[begin] != '{' && text[begin] != '[')
-    throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
+    throw Error(ErrorKind::data, name + ": is not a results file; " + kinds);
   if (json_lines::nests_too_deeply(text))
     throw Error(ErrorKind::data,
                 name + ": is nested more than 64 deep; the file is damaged or of another kind");
@@ -223,7 +224,7 @@ void read_file(std::filesystem::path const& file, Material& material) {
   if (text[begin] == '{') {
     Json const first = Json::parse(text.substr(begin, line_end - begin), nullptr, false);
     if (first.is_object() && (first.contains("config") || first.contains("step"))) {
-      read_training_log(name, text, file.stem().string(), material);
+      read_training_log(name, text, file.stem().string(), inputs);
       return;
     }
   }
@@ -234,28 +235,28 @@ void read_file(std::filesystem::path const& file, Material& material) {
     auto const upto = std::min<std::size_t>(error.byte, text.size());
     auto const line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(upto), '\n');
     throw Error(ErrorKind::data, name + ": line " + std::to_string(line) +
-                                     " is no JSON; the file is damaged or cut off, make it anew");
+                                     " is not valid JSON; the file is damaged or cut off, create it again");
   } catch (Json::out_of_range const&) {
     throw Error(ErrorKind::data, name +
-                                     ": holds a number beyond all that are numbers here; the file is "
+                                     ": holds a number that is too large; the file is "
                                      "damaged or of another kind");
   }
-  take_json(name, json, material);
+  take_json(name, json, inputs);
 }
 
-void take_json(std::string const& name, Json const& json, Material& material) {
+void take_json(std::string const& name, Json const& json, Inputs& inputs) {
   Source source;
   source.path = name;
   if (json.is_array()) {
     if (json.empty() || !json.front().is_object() || !json.front().contains("experiment"))
-      throw Error(ErrorKind::data, name + ": is a list, and not the flat rows of compare; " + kinds);
+      throw Error(ErrorKind::data, name + ": is a list, but not the flat rows of compare; " + kinds);
     source.version = version_of(name, json.front(), results::schema_version);
     source.notes.push_back("flat rows have no losses, no environment and no command");
-    read_rows(name, json, source, material);
-    material.sources.push_back(std::move(source));
+    read_rows(name, json, source, inputs);
+    inputs.sources.push_back(std::move(source));
     return;
   }
-  if (!json.is_object()) throw Error(ErrorKind::data, name + ": is no file of results; " + kinds);
+  if (!json.is_object()) throw Error(ErrorKind::data, name + ": is not a results file; " + kinds);
   auto const has_list = [&](char const* key) {
     auto const found = json.find(key);
     return found != json.end() && found->is_array();
@@ -264,17 +265,17 @@ void take_json(std::string const& name, Json const& json, Material& material) {
     source.kind = Kind::recording;
     source.version = version_of(name, json, 1);
     if (json.contains("environment")) take_environment(json["environment"], source);
-    read_recording(name, json, std::move(source), material);
+    read_recording(name, json, std::move(source), inputs);
     return;
   }
   if (json.contains("rivals")) {
-    read_rivals(name, json, std::move(source), material);
+    read_rivals(name, json, std::move(source), inputs);
     return;
   }
   if (!has_list("rows")) {
     if (json.contains("traceEvents"))
       throw Error(ErrorKind::data, name + ": is a trace; open it in Perfetto, and give train's --log here");
-    throw Error(ErrorKind::data, name + ": is no file of results, it has no list 'rows'; " + kinds);
+    throw Error(ErrorKind::data, name + ": is not a results file, because it has no list 'rows'; " + kinds);
   }
   source.version = version_of(name, json, results::schema_version);
   Json const& rows = json["rows"];
@@ -285,9 +286,9 @@ void take_json(std::string const& name, Json const& json, Material& material) {
   if (std::string note = planned ? std::string() : version_note(source.version); !note.empty())
     source.notes.push_back(std::move(note));
   if (!planned && json.contains("wall_s") && json["wall_s"].is_null())
-    source.notes.push_back("its compare was cut off, or still runs: rows may be missing");
-  read_rows(name, rows, source, material);
-  material.sources.push_back(std::move(source));
+    source.notes.push_back("compare was interrupted or is still running: rows may be missing");
+  read_rows(name, rows, source, inputs);
+  inputs.sources.push_back(std::move(source));
 }
 
 }  // namespace reporting

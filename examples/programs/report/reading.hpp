@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the files and folders of other programs into the material of a report. An error names the file, the
+// Reads the files and folders of other programs into the inputs of a report. An error names the file, the
 // line or key, and the fix.
 #pragma once
 
@@ -20,11 +20,11 @@ std::filesystem::path file_of(std::filesystem::path const& given);
 /// Adds a file: rows of compare (whole or flat), a log of train, a plan, a recording of monitor, rows of
 /// other programs (docs/rivals.schema.json), or one step log. The kind is detected from the contents. Throws
 /// Error(data).
-void read_file(std::filesystem::path const& file, Material& material);
+void read_file(std::filesystem::path const& file, Inputs& inputs);
 
 /// Adds the JSON contents of a file. `name` is the file's printable path. A number that is not finite counts
 /// as absent, as in files. Throws Error(data).
-void take_json(std::string const& name, results::Row const& json, Material& material);
+void take_json(std::string const& name, results::Row const& json, Inputs& inputs);
 
 /// Returns what is invalid in a row of another program and how to fix it; empty if the row is valid.
 std::string fault_of(Rival const& rival);
@@ -40,7 +40,7 @@ std::filesystem::path comparison_of(std::filesystem::path const& log);
 /// comparison, the name and the memory decide. The first `warmup` steps of each run are not timed. Throws
 /// Error(data).
 void read_step_logs(std::filesystem::path const& folder, std::vector<std::filesystem::path> const& logs,
-                    std::size_t warmup, Material& material);
+                    std::size_t warmup, Inputs& inputs);
 
 /// Fills the sharding, precision, ranks, batch and so on from a name such as
 /// "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2"; leaves out what it does not say.

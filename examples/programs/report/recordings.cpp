@@ -6,7 +6,6 @@
 #include "report/figures.hpp"
 
 namespace programs {
-using namespace tessera;
 namespace reporting {
 
 namespace {
@@ -46,13 +45,13 @@ Series together(std::vector<double> const& seconds,
   return condensed(x, y, std::min(buckets_at_most, seconds.size()));
 }
 
-void add_part(Part const& part, Material const& material, Figures& figures) {
-  bool const zero = part.unit != std::string("C"), several = material.recordings.size() > 1;
+void add_part(Part const& part, Inputs const& inputs, Figures& figures) {
+  bool const zero = part.unit != std::string("C"), several = inputs.recordings.size() > 1;
   LineChart chart{part.title, "seconds since the start", part.unit, {}, false, zero, false};
   std::size_t all = 0;
   bool means = false, folded = false;
-  for (Recording const& recording : material.recordings) {
-    std::string const& source = material.sources[recording.source].label;
+  for (Recording const& recording : inputs.recordings) {
+    std::string const& source = inputs.sources[recording.source].label;
     std::string const before = several ? source + " " : std::string();
     auto const columns = columns_of(part, recording);
     if (columns.empty()) continue;
@@ -71,8 +70,9 @@ void add_part(Part const& part, Material const& material, Figures& figures) {
     }
   }
   if (chart.series.empty()) {
-    figures.left_out.push_back({part.title, std::string("no recording has it") +
-                                                (part.gpus ? ": there was no GPU, or it does not say" : "")});
+    figures.left_out.push_back(
+        {part.title, std::string("no recording has it") +
+                         (part.gpus ? ": there was no GPU, or the GPU does not report it" : "")});
     return;
   }
   std::string note;
@@ -108,8 +108,8 @@ Series condensed(std::vector<double> const& x, std::vector<std::optional<double>
   return series;
 }
 
-void add_recording_figures(Material const& material, Figures& figures) {
-  if (material.recordings.empty()) {
+void add_recording_figures(Inputs const& inputs, Figures& figures) {
+  if (inputs.recordings.empty()) {
     figures.left_out.push_back(
         {"Power, temperature, use and memory over time", "no recording was given (monitor --json FILE)"});
     return;
@@ -120,7 +120,7 @@ void add_recording_figures(Material const& material, Figures& figures) {
       {"gpu-use", "Utilisation of GPUs over time", "%", {"_util_pct"}, true},
       {"cpu-use", "Utilisation of cores over time", "%", {"cpu_util_pct"}, false},
       {"process-memory", "Memory of the processes over time", "MB", {"process_mem_mb"}, false}};
-  for (Part const& part : parts) add_part(part, material, figures);
+  for (Part const& part : parts) add_part(part, inputs, figures);
 }
 
 }  // namespace reporting

@@ -87,16 +87,17 @@ Rival rival_of(std::string const& name, std::string const& place, Json const& js
   auto const fail = [&](std::string const& text) {
     throw Error(ErrorKind::data, name + ": " + place + text);
   };
-  if (!json.is_object()) fail("is no object; a row of another program is one, see docs/rivals.schema.json");
+  if (!json.is_object())
+    fail("is not an object; a row of another program must be one, see docs/rivals.schema.json");
   cli::Names const keys = rival_keys();
   for (auto const& entry : json.items())
     if (std::find(keys.begin(), keys.end(), entry.key()) == keys.end())
       fail("has a key " + cli::in_quotes(entry.key()) +
-           ", which rows of other programs do not have; theirs are " + cli::joined(keys));
+           ", which rows of other programs do not have; their keys are " + cli::joined(keys));
   Reader const reader(name, place, json);
   auto const text_of = [&](std::string const& key) {
     if (Json const* const value = reader.find(key); value && !value->is_string())
-      fail(cli::in_quotes(key) + " is no text");
+      fail(cli::in_quotes(key) + " is not text");
     return reader.text(key);
   };
   Rival rival;
@@ -132,10 +133,10 @@ std::string fault_of(Rival const& rival) {
        {Number::params, Number::batch, Number::sequence, Number::world, Number::accumulation})
     if (auto const& value = row[number];
         value && (*value < 1.0 || *value > whole_at_most || *value != std::floor(*value)))
-      return cli::in_quotes(column_of(number).name) + " is no whole number from 1 on, up to 2^53 - 1";
+      return cli::in_quotes(column_of(number).name) + " is not a whole number from 1 to 2^53 - 1";
   if (*row[Number::median_tokens_per_sec] <= 0.0)
     return cli::in_quotes(column_of(Number::median_tokens_per_sec).name) +
-           " is 0; leave out what did not run";
+           " is 0; leave out rows that did not run";
   if (!rival.date.empty() && !is_date(rival.date))
     return "'date' is " + cli::in_quotes(rival.date) + "; write it as 2026-01-31, or leave it out";
   std::string const& stage = row[Word::sharding];
@@ -144,17 +145,17 @@ std::string fault_of(Rival const& rival) {
     return "'sharding' is " + cli::in_quotes(stage) + "; write dp or zs0 to zs3, or leave it out";
   if (!is_plain_name(rival.program))
     return "'program' is " + cli::in_quotes(rival.program) +
-           ", with white space at an end or a character that is not seen; remove that";
+           ", with white space at an end or an invisible character; remove it";
   std::string const lower = cli::lower(rival.program);
   if (lower.starts_with("tessera"))
     return "is named " + cli::in_quotes(rival.program) +
-           "; rows of Tessera are those that compare wrote, give them";
+           "; rows of Tessera must come from compare, give its file";
   if (std::find(std::begin(own_programs), std::end(own_programs), lower) != std::end(own_programs))
-    return "is named " + cli::in_quotes(rival.program) + ", as a program of Tessera; give it another name";
+    return "is named " + cli::in_quotes(rival.program) + ", like a program of Tessera; give it another name";
   return {};
 }
 
-void read_rivals(std::string const& name, Json const& json, Source source, Material& material) {
+void read_rivals(std::string const& name, Json const& json, Source source, Inputs& inputs) {
   source.kind = Kind::rivals;
   source.version = version_of(name, json, 1);
   for (auto const& entry : json.items())
@@ -167,15 +168,15 @@ void read_rivals(std::string const& name, Json const& json, Source source, Mater
   Json const& rows = json["rivals"];
   if (!rows.is_array())
     throw Error(ErrorKind::data,
-                name + ": 'rivals' is no list of rows; write [{...}, ...], see docs/rivals.schema.json");
+                name + ": 'rivals' is not a list of rows; write [{...}, ...], see docs/rivals.schema.json");
   if (rows.empty())
     throw Error(ErrorKind::data, name + ": 'rivals' holds no row; add one, or leave the file out");
   source.rows = rows.size();
   for (std::size_t at = 0; at < rows.size(); ++at) {
-    material.rivals.push_back(rival_of(name, "row " + std::to_string(at + 1) + ": ", rows[at]));
-    material.rivals.back().row.source = material.sources.size();
+    inputs.rivals.push_back(rival_of(name, "row " + std::to_string(at + 1) + ": ", rows[at]));
+    inputs.rivals.back().row.source = inputs.sources.size();
   }
-  material.sources.push_back(std::move(source));
+  inputs.sources.push_back(std::move(source));
 }
 
 }  // namespace reporting

@@ -42,21 +42,21 @@ std::string whole(std::optional<double> const& value) {
 }
 
 template <Word word>
-std::string word_of(Row const& row, Material const&) {
+std::string word_of(Row const& row, Inputs const&) {
   return row[word];
 }
 template <Number number>
-std::string number_of(Row const& row, Material const&) {
+std::string number_of(Row const& row, Inputs const&) {
   return whole(row[number]);
 }
 template <Number number>
-std::string phrase_of(Row const& row, Material const&) {
+std::string phrase_of(Row const& row, Inputs const&) {
   std::string const value = whole(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
 /// Returns, for example, "recompute block"; empty for the default.
 template <Word word>
-std::string slot_of(Row const& row, Material const&) {
+std::string slot_of(Row const& row, Inputs const&) {
   std::string const& value = row[word];
   return value.empty() || value == "none" ? std::string() : spaced(key_of(word)) + " " + value;
 }
@@ -109,10 +109,8 @@ RowList ok_rows(std::vector<Row> const& rows) {
 }
 
 std::vector<Dimension> const& dimensions() {
-  auto const label = [](Row const& row, Material const& material) {
-    return material.sources[row.source].label;
-  };
-  auto const ranks = [](Row const& row, Material const&) {
+  auto const label = [](Row const& row, Inputs const& inputs) { return inputs.sources[row.source].label; };
+  auto const ranks = [](Row const& row, Inputs const&) {
     std::string const value = whole(row[Number::world]);
     return value.empty() ? value : value + (value == "1" ? " rank" : " ranks");
   };
@@ -139,12 +137,12 @@ std::vector<Dimension> const& dimensions() {
   return all;
 }
 
-std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material) {
+std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& inputs) {
   std::vector<std::size_t> varying;
   for (std::size_t at = 0; at < dimensions().size(); ++at) {
     std::string known;
     for (Row const* row : rows) {
-      std::string value = dimensions()[at].value(*row, material);
+      std::string value = dimensions()[at].value(*row, inputs);
       if (known.empty()) known = value;
       if (value.empty() || value == known) continue;
       varying.push_back(at);
@@ -155,29 +153,29 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const&
 }
 
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
-                         Material const& material) {
+                         Inputs const& inputs) {
   cli::Names parts;
   for (std::size_t const at : varying) {
     Dimension const& dimension = dimensions()[at];
-    std::string const value = dimension.value(*group.front(), material);
+    std::string const value = dimension.value(*group.front(), inputs);
     bool const same = std::all_of(group.begin(), group.end(),
-                                  [&](Row const* row) { return dimension.value(*row, material) == value; });
-    std::string phrase = same ? dimension.phrase(*group.front(), material) : std::string();
+                                  [&](Row const* row) { return dimension.value(*row, inputs) == value; });
+    std::string phrase = same ? dimension.phrase(*group.front(), inputs) : std::string();
     if (!phrase.empty()) parts.push_back(std::move(phrase));
   }
   return cli::joined(parts, " ");
 }
 
-Labels::Labels(RowList const& rows, Material const& material)
-    : material_(material), varying_(varying_dimensions(rows, material)) {
+Labels::Labels(RowList const& rows, Inputs const& inputs)
+    : material_(inputs), varying_(varying_dimensions(rows, inputs)) {
   if (rows.empty()) return;
   cli::Names all, brief;
   for (std::size_t at = 1; at < dimensions().size(); ++at) {
     Dimension const& dimension = dimensions()[at];
-    std::string const value = dimension.value(*rows.front(), material);
-    std::string const part = dimension.phrase(*rows.front(), material);
+    std::string const value = dimension.value(*rows.front(), inputs);
+    std::string const part = dimension.phrase(*rows.front(), inputs);
     if (part.empty() || std::any_of(rows.begin(), rows.end(),
-                                    [&](Row const* row) { return dimension.value(*row, material) != value; }))
+                                    [&](Row const* row) { return dimension.value(*row, inputs) != value; }))
       continue;
     all.push_back(part);
     if (dimension.brief && part != "accum. 1") brief.push_back(part);

@@ -60,7 +60,7 @@ using Categories = std::vector<std::pair<std::string, double>>;
 
 /// One measured or planned configuration.
 struct Row {
-  std::size_t source = 0;  ///< index into Material::sources
+  std::size_t source = 0;  ///< index into Inputs::sources
   std::array<std::string, static_cast<std::size_t>(Word::count)> words;
   std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
   std::optional<bool> unsteady, disturbed;
@@ -117,7 +117,7 @@ struct Rival {
   std::string program, version, date, machine, note;
 };
 
-struct Material {
+struct Inputs {
   std::vector<Source> sources;
   std::vector<Row> rows;   ///< measured, in the order of the files
   std::vector<Row> plans;  ///< in the order of the files
@@ -133,7 +133,7 @@ RowList ok_rows(std::vector<Row> const& rows);
 /// Labels rows by the values in which they differ.
 class Labels {
  public:
-  Labels(RowList const& rows, Material const& material);
+  Labels(RowList const& rows, Inputs const& inputs);
   /// For example "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name if that is not unique.
   std::string of(Row const& row) const;
   /// The values that all rows share: "tiny, batch 4, sequence 128".
@@ -144,7 +144,7 @@ class Labels {
  private:
   std::string parts_of(Row const& row) const;
 
-  Material const& material_;
+  Inputs const& material_;
   std::vector<std::size_t> varying_;
   std::map<std::string, int> counts_;  ///< rows per label
   std::string shared_, briefly_;
@@ -153,17 +153,16 @@ class Labels {
 /// A dimension of a comparison: its column header, and its value in a row (empty: none).
 struct Dimension {
   char const* header;
-  std::string (*value)(Row const&, Material const&);
-  std::string (*phrase)(Row const&, Material const&);
+  std::string (*value)(Row const&, Inputs const&);
+  std::string (*phrase)(Row const&, Inputs const&);
   bool brief = true;  ///< named in captions if all rows share it
 };
 std::vector<Dimension> const& dimensions();
 /// Returns the indices of the dimensions in which rows differ. A row without a value for a dimension does not
 /// count as different: older files and other programs say less.
-std::vector<std::size_t> varying_dimensions(RowList const& rows, Material const& material);
+std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& inputs);
 /// Returns the values that the rows of a group share, among the dimensions that vary over all rows.
-std::string common_label(RowList const& group, std::vector<std::size_t> const& varying,
-                         Material const& material);
+std::string common_label(RowList const& group, std::vector<std::size_t> const& varying, Inputs const& inputs);
 
 /// Checks whether two rows ran the identical schedule over identical buffers, so that neither is faster.
 inline bool are_one_program(Row const& one, Row const& other) {

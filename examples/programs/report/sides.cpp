@@ -40,9 +40,9 @@ bool is_frozen(Row const& row) {
 }
 
 /// Returns the machine of one of Tessera's rows, such as "NVIDIA H200", if its file names it.
-std::string machine_of(Row const& row, Material const& material) {
+std::string machine_of(Row const& row, Inputs const& inputs) {
   char const* const wanted = row[Word::device] == "cuda" ? "device_models" : "cpu";
-  for (auto const& [key, words] : material.sources[row.source].environment)
+  for (auto const& [key, words] : inputs.sources[row.source].environment)
     if (key == wanted) return words;
   return {};
 }
@@ -51,8 +51,8 @@ std::string machine_of(Row const& row, Material const& material) {
 /// vocabulary. Parameter counts then distinguish them, and a rival row without a count matches no row.
 class Works {
  public:
-  explicit Works(Material const& material) {
-    for (Row const& row : material.rows)
+  explicit Works(Inputs const& inputs) {
+    for (Row const& row : inputs.rows)
       if (row.ok() && row[Number::params]) sizes_[named_work(row)].insert(*row[Number::params]);
   }
   bool has_sizes(Row const& row) const {
@@ -98,8 +98,8 @@ std::string machines_text(std::set<std::string> const& machines) {
 }
 
 /// Returns a note on the rows that a figure leaves out.
-std::string frozen_text(Material const& material) {
-  auto const frozen = std::count_if(material.rows.begin(), material.rows.end(),
+std::string frozen_text(Inputs const& inputs) {
+  auto const frozen = std::count_if(inputs.rows.begin(), inputs.rows.end(),
                                     [](Row const& row) { return row.ok() && is_frozen(row); });
   if (frozen == 0) return {};
   return " Without " + std::to_string(frozen) + (frozen == 1 ? " row that trains" : " rows that train") +
@@ -123,8 +123,8 @@ std::optional<Bar> peak_bar(Row const& row) {
 /// sixth resembles it and is not used.
 class Colours {
  public:
-  explicit Colours(Material const& material) {
-    for (Rival const& rival : material.rivals) of(rival.program);
+  explicit Colours(Inputs const& inputs) {
+    for (Rival const& rival : inputs.rivals) of(rival.program);
   }
   std::size_t of(std::string const& program) {
     std::string const word = program.substr(0, program.find_first_of(" ,"));
@@ -168,20 +168,20 @@ RowList one_a_stage(RowList const& rows) {
   return kept;
 }
 
-void add_stages(Material const& material, Figures& figures) {
-  constexpr char title[] = "Stages: throughput beside memory";
+void add_stages(Inputs const& inputs, Figures& figures) {
+  constexpr char title[] = "Stages: throughput and memory";
   RowList rows;
-  for (Row const& row : material.rows)
+  for (Row const& row : inputs.rows)
     if (is_shown(row) && row[Number::peak_gpu_mem_mb] && !row[Word::sharding].empty()) rows.push_back(&row);
   std::vector<RowList> groups;
-  Works const works(material);
+  Works const works(inputs);
   for (RowList const& group : grouped_by(rows, [&](Row const& row) {
-         return key_without(row, material, {"sharding"}) + row[Word::mesh] + "\n" + works.key(row) + "\n" +
+         return key_without(row, inputs, {"sharding"}) + row[Word::mesh] + "\n" + works.key(row) + "\n" +
                 whole_text(row, Number::trainable_params, "-");
        }))
     if (RowList stages = one_a_stage(group); stages.size() > 1) groups.push_back(std::move(stages));
   if (groups.empty()) {
-    figures.left_out.push_back({title, "no two rows differ in their stage alone"});
+    figures.left_out.push_back({title, "no two rows differ only in their stage"});
     return;
   }
   std::size_t const all = groups.size();
@@ -190,9 +190,9 @@ void add_stages(Material const& material, Figures& figures) {
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, side_groups_at_most / 2));
   SideChart chart{title, {"tokens/s", "peak MB of a rank"}, false, {}};
-  Colours colours(material);
-  RowList const shown = ok_rows(material.rows);
-  auto const varying = varying_dimensions(shown, material);
+  Colours colours(inputs);
+  RowList const shown = ok_rows(inputs.rows);
+  auto const varying = varying_dimensions(shown, inputs);
   std::map<std::string, int> times;
   for (RowList const& group : groups) ++times[works.key(*group.front())];
   std::set<std::string> machines;
@@ -201,13 +201,13 @@ void add_stages(Material const& material, Figures& figures) {
     all_bars += group.size();
     group.resize(std::min(group.size(), side_bars_at_most));
     Row const& first = *group.front();
-    if (std::string machine = machine_of(first, material); !machine.empty()) machines.insert(machine);
+    if (std::string machine = machine_of(first, inputs); !machine.empty()) machines.insert(machine);
     // Uses everything that distinguishes the groups if the work does not.
-    SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, material) : works.text(first),
+    SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, inputs) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;
     RowList beside;
-    for (Rival const& rival : material.rivals)
+    for (Rival const& rival : inputs.rivals)
       if (!rival.row[Word::sharding].empty() && works.same(rival.row, first)) {
         owner[&rival.row] = &rival;
         beside.push_back(&rival.row);
@@ -227,37 +227,37 @@ void add_stages(Material const& material, Figures& figures) {
     chart.groups.push_back(std::move(side));
   }
   std::string note =
-      "Over all ranks; the peak is of the rank that holds most. Each group has a scale of its own, from 0.";
-  note += of_text(groups.size(), all, "groups") + of_text(bars, all_bars, "bars") + frozen_text(material) +
+      "Over all ranks; the peak is of the rank that uses the most. Each group has its own scale, from 0.";
+  note += of_text(groups.size(), all, "groups") + of_text(bars, all_bars, "bars") + frozen_text(inputs) +
           machines_text(machines) + unsteady_note(chart);
   figures.drawn.push_back({"stages", title, std::move(note), {draw(chart)}});
 }
 
-void add_rivals(Material const& material, Figures& figures) {
-  constexpr char title[] = "Throughput beside other programs";
-  if (material.rivals.empty()) {
+void add_rivals(Inputs const& inputs, Figures& figures) {
+  constexpr char title[] = "Throughput of Tessera and other programs";
+  if (inputs.rivals.empty()) {
     figures.left_out.push_back({title, "no row of another program was given"});
     return;
   }
   RowList ours;
-  for (Row const& row : material.rows)
+  for (Row const& row : inputs.rows)
     if (is_shown(row)) ours.push_back(&row);
   SideChart chart{title, {"tokens/s"}, true, {}};
-  Colours colours(material);
-  Works const works(material);
+  Colours colours(inputs);
+  Works const works(inputs);
   std::set<std::string> machines;
   std::map<std::string, std::set<std::string>> machines_of;  // by work
-  for (Row const* row : ours) machines_of[works.key(*row)].insert(machine_of(*row, material));
+  for (Row const* row : ours) machines_of[works.key(*row)].insert(machine_of(*row, inputs));
   std::set<Rival const*> beside;
   std::size_t groups = 0, bars = 0, all_bars = 0;
   bool several = false;
   for (RowList const& group : grouped_by(ours, [&](Row const& row) {
-         return works.key(row) + "\n" + row[Word::device] + "\n" + machine_of(row, material);
+         return works.key(row) + "\n" + row[Word::device] + "\n" + machine_of(row, inputs);
        })) {
     Row const& first = *group.front();
     std::map<Row const*, Rival const*> owner;
     RowList theirs;
-    for (Rival const& rival : material.rivals)
+    for (Rival const& rival : inputs.rivals)
       if (works.same(rival.row, first)) {
         owner[&rival.row] = &rival;
         beside.insert(&rival);
@@ -274,14 +274,14 @@ void add_rivals(Material const& material, Figures& figures) {
     all_bars += 1 + others.size();
     others.resize(std::min(others.size(), side_bars_at_most));
     bars += 1 + others.size();
-    std::string const machine = machine_of(first, material);
+    std::string const machine = machine_of(first, inputs);
     if (!machine.empty()) machines.insert(machine);
     bool const staged = std::any_of(group.begin(), group.end(), [&](Row const* row) {
       return (*row)[Word::sharding] != own[Word::sharding];
     });
     SideGroup side{works.text(first), {}};
     if (machines_of[works.key(first)].size() > 1)
-      side.heading += ", Tessera on " + (machine.empty() ? "a machine that its file does not say" : machine);
+      side.heading += ", Tessera on " + (machine.empty() ? "an unnamed machine" : machine);
     side.bars.push_back(
         {staged && !own[Word::sharding].empty() ? "Tessera " + own[Word::sharding] : "Tessera",
          0,
@@ -297,37 +297,36 @@ void add_rivals(Material const& material, Figures& figures) {
   if (chart.groups.empty()) {
     figures.left_out.push_back(
         {title,
-         "no row of another program has the work of a row here (model, its parameters, "
+         "no row of another program does the same work as a row here (model, its parameters, "
          "precision, batch, sequence, ranks, accumulation, offload, recomputation; "
          "all parameters trained)"});
     return;
   }
   std::string note =
-      "The same model, batch, sequence, precision and ranks; where each was measured is in the table of "
-      "other "
-      "programs. Each group has a scale of its own, from 0; whiskers are one deviation, over steps, or over "
-      "repeats where there are some.";
-  if (several) note += " Of several rows of a program the fastest.";
-  if (std::size_t const without = material.rivals.size() - beside.size(); without > 0)
+      "The same model, batch, sequence, precision and ranks; the table of other programs names each machine. "
+      "Each group has its own scale, from 0; whiskers are one deviation, over steps, or over repeats if "
+      "there are several.";
+  if (several) note += " Of several rows of a program, the fastest is shown.";
+  if (std::size_t const without = inputs.rivals.size() - beside.size(); without > 0)
     note += " " + std::to_string(without) +
             (without == 1 ? " row of another program has" : " rows of other programs have") +
             " no row of the same work here.";
-  auto const unsaid = std::count_if(material.rivals.begin(), material.rivals.end(), [&](Rival const& rival) {
+  auto const unsaid = std::count_if(inputs.rivals.begin(), inputs.rivals.end(), [&](Rival const& rival) {
     return !rival.row[Number::params] && works.has_sizes(rival.row);
   });
   if (unsaid > 0)
     note += " Of these " + std::to_string(unsaid) + (unsaid == 1 ? " does" : " do") +
-            " not say 'params', by which rows here differ.";
+            " not give 'params', in which rows here differ.";
   note += of_text(chart.groups.size(), groups, "groups") + of_text(bars, all_bars, "bars") +
-          frozen_text(material) + machines_text(machines) + unsteady_note(chart);
+          frozen_text(inputs) + machines_text(machines) + unsteady_note(chart);
   figures.drawn.push_back({"rivals", title, std::move(note), {draw(chart)}});
 }
 
 }  // namespace
 
-void add_side_figures(Material const& material, Figures& figures) {
-  add_stages(material, figures);
-  add_rivals(material, figures);
+void add_side_figures(Inputs const& inputs, Figures& figures) {
+  add_stages(inputs, figures);
+  add_rivals(inputs, figures);
 }
 
 }  // namespace reporting

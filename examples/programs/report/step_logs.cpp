@@ -84,7 +84,7 @@ Log read_log(fs::path const& file, std::size_t warmup) {
       double number = 0.0;
       auto const [stop, code] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
       if (code != std::errc() || stop != cell.data() + cell.size() || !(std::fabs(number) <= 1e30))
-        fail(std::string(column) + " is " + cli::in_quotes(cell) + ", no number");
+        fail(std::string(column) + " is " + cli::in_quotes(cell) + ", which is not a number");
       return number;
     };
     ++log.steps;
@@ -141,13 +141,13 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
   std::map<std::string, Described> found;
   fs::path const file = comparison_in(folder);
   if (file.empty()) return found;
-  Material material;
+  Inputs inputs;
   try {
-    read_file(file, material);
+    read_file(file, inputs);
   } catch (Error const&) {
     return found;
   }
-  for (Row const& of : material.rows) {
+  for (Row const& of : inputs.rows) {
     Described one;
     for (Word const word : {Word::model, Word::device, Word::sharding, Word::precision, Word::offload,
                             Word::recompute, Word::reduction, Word::communication, Word::capture,
@@ -160,7 +160,7 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
       one.row[number] = of[number];
       one.knows_as += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
     }
-    one.knows_as += settings_in(material.sources.front());
+    one.knows_as += settings_in(inputs.sources.front());
     found.emplace(of[Word::experiment], std::move(one));
   }
   return found;
@@ -294,22 +294,21 @@ std::vector<fs::path> step_logs_below(fs::path const& folder) {
   if (!fs::exists(folder, code)) throw Error(ErrorKind::data, name + ": no such folder; check the path");
   if (!fs::is_directory(folder, code))
     throw Error(ErrorKind::data, name +
-                                     ": is no folder; give --summarize one with step logs, and files by "
-                                     "themselves");
+                                     ": is not a folder; give --summarize a folder with step logs, and give "
+                                     "files without --summarize");
   std::vector<fs::path> logs;
   fs::recursive_directory_iterator entry(folder, code);
   for (; !code && entry != fs::recursive_directory_iterator(); entry.increment(code))
     if (entry->path().filename() == "step_log.csv") logs.push_back(entry->path());
   if (code) throw Error(ErrorKind::data, name + ": cannot list the folder (" + code.message() + ")");
   if (logs.empty())
-    throw Error(ErrorKind::data,
-                name + ": no step_log.csv lies below it; give the folder that compare wrote to");
+    throw Error(ErrorKind::data, name + ": contains no step_log.csv; give the folder that compare wrote to");
   std::sort(logs.begin(), logs.end());
   return logs;
 }
 
 void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, std::size_t warmup,
-                    Material& material) {
+                    Inputs& inputs) {
   std::map<fs::path, std::map<std::string, Described>> described;
   std::map<std::pair<std::string, std::string>, Experiment> experiments;
   std::map<std::string, std::size_t> named;
@@ -334,16 +333,16 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   source.path = files::path_text(folder);
   source.rows = experiments.size();
   source.notes.push_back(std::to_string(logs.size()) + (logs.size() == 1 ? " run" : " runs") +
-                         ", of each of which the first " + std::to_string(warmup) +
-                         (warmup == 1 ? " step was" : " steps were") + " not timed");
+                         "; the first " + std::to_string(warmup) +
+                         (warmup == 1 ? " step of each was" : " steps of each were") + " not timed");
   for (auto& [key, experiment] : experiments) {
     if (named[experiment.name] > 1)  // for example, others with this name have another model
       experiment.name += " in " + files::path_text(experiment.folder.filename());
     Row row = folded(experiment, warmup);
-    row.source = material.sources.size();
-    material.rows.push_back(std::move(row));
+    row.source = inputs.sources.size();
+    inputs.rows.push_back(std::move(row));
   }
-  material.sources.push_back(std::move(source));
+  inputs.sources.push_back(std::move(source));
 }
 
 }  // namespace reporting

@@ -64,8 +64,8 @@ void add_numbers(std::vector<Shown> const& all, RowList const& rows, Table& tabl
   }
 }
 
-void add_dimensions(RowList const& rows, Material const& material, Table& table) {
-  std::vector<std::size_t> varying = varying_dimensions(rows, material);
+void add_dimensions(RowList const& rows, Inputs const& inputs, Table& table) {
+  std::vector<std::size_t> varying = varying_dimensions(rows, inputs);
   table.cells.resize(rows.size());
   if (varying.empty()) {
     table.columns.push_back({"experiment", "", false});
@@ -77,7 +77,7 @@ void add_dimensions(RowList const& rows, Material const& material, Table& table)
                         header == "accum." || header == "seed";
     table.columns.push_back({header, "", number});
     for (std::size_t at = 0; at < rows.size(); ++at) {
-      std::string value = dimensions()[dimension].value(*rows[at], material);
+      std::string value = dimensions()[dimension].value(*rows[at], inputs);
       table.cells[at].push_back(value.empty() ? "-" : std::move(value));
     }
   }
@@ -131,20 +131,20 @@ std::string number_text(std::optional<double> const& value, int decimals) {
   return digits;
 }
 
-Table sources_table(Material const& material) {
+Table sources_table(Inputs const& inputs) {
   Table table{"sources",
-              "What was read",
+              "Inputs",
               {},
               {{"source", "", false},
                {"program", "", false},
                {"rows", "", true},
                {"machine", "", false},
-               {"what to know", "", false},
+               {"notes", "", false},
                {"file", "", false}},
               {},
               {},
               {}};
-  for (Source const& source : material.sources) {
+  for (Source const& source : inputs.sources) {
     auto const fact = [&](char const* key) -> std::string {
       for (auto const& [name, value] : source.environment)
         if (name == key) return value;
@@ -163,12 +163,12 @@ Table sources_table(Material const& material) {
   return table;
 }
 
-Table results_table(Material const& material) {
-  RowList const rows = pointers(material.rows);
+Table results_table(Inputs const& inputs) {
+  RowList const rows = pointers(inputs.rows);
   Table table{"results", "Results", {}, {}, {}, {}, {}};
   if (rows.empty()) return table;
-  Labels const labels(rows, material);
-  add_dimensions(rows, material, table);
+  Labels const labels(rows, inputs);
+  add_dimensions(rows, inputs, table);
   Shown rate = of(Number::median_tokens_per_sec);
   rate.mark_unsteady = true;
   std::vector<Shown> first = {rate,
@@ -237,17 +237,20 @@ Table results_table(Material const& material) {
   for (Row const* row : rows)
     if (row->ok() && (*row)[Number::speedup]) ++bases[(*row)[Word::speedup_against]];
   if (bases.size() == 1)
-    table.note += "Speed-up against " + bases.begin()->first + "; ~1.0 is within what the two vary by. ";
+    table.note +=
+        "Speed-up against " + bases.begin()->first + "; ~1.0 differs from 1 by less than the two rows vary. ";
   if (bases.size() > 1)
-    table.note += "Speed-up against the base of its table in compare; ~1.0 is within what the two vary by. ";
+    table.note +=
+        "Speed-up against the base of its table in compare; ~1.0 differs from 1 by less than the two rows "
+        "vary. ";
   return table;
 }
 
-Table plans_table(Material const& material) {
-  RowList const rows = pointers(material.plans);
-  Table table{"plans", "Plans", "Of the rank that holds most; MB are 2^20 bytes. ", {}, {}, {}, {}};
+Table plans_table(Inputs const& inputs) {
+  RowList const rows = pointers(inputs.plans);
+  Table table{"plans", "Plans", "Of the rank that uses the most; MB are 2^20 bytes. ", {}, {}, {}, {}};
   if (rows.empty()) return table;
-  add_dimensions(rows, material, table);
+  add_dimensions(rows, inputs, table);
   add_numbers(
       {of(Number::planned_gpu_mem_mb, 2), of(Number::planned_host_mem_mb, 2), of(Number::planned_nvme_mb, 2)},
       rows, table);
@@ -268,25 +271,24 @@ Table plans_table(Material const& material) {
     table.cells[at].push_back(row[Word::status] +
                               (row[Word::reason].empty() ? "" : ": " + row[Word::reason]));
   }
-  if (std::string const shared = Labels(rows, material).shared(); !shared.empty())
+  if (std::string const shared = Labels(rows, inputs).shared(); !shared.empty())
     table.note += "All rows: " + shared + ". ";
   return table;
 }
 
-Table rivals_table(Material const& material) {
-  Table table{
-      "rivals",
-      "Other programs",
-      "Not of Tessera: measured by others than compare, each with its machine, and in no sentence or best of "
-      "the rows above. ",
-      {},
-      {},
-      {},
-      {}};
-  if (material.rivals.empty()) return table;
+Table rivals_table(Inputs const& inputs) {
+  Table table{"rivals",
+              "Other programs",
+              "Other programs than Tessera, not measured by compare, each with its machine. The sentences "
+              "and best values above do not include them. ",
+              {},
+              {},
+              {},
+              {}};
+  if (inputs.rivals.empty()) return table;
   RowList rows;
   table.columns = {{"program", "", false}, {"version", "", false}};
-  for (Rival const& rival : material.rivals) {
+  for (Rival const& rival : inputs.rivals) {
     rows.push_back(&rival.row);
     table.cells.push_back({rival.program, rival.version.empty() ? "-" : rival.version});
     table.unsteady.push_back(rival.row.is_unsteady());
@@ -297,7 +299,7 @@ Table rivals_table(Material const& material) {
     });
     table.columns.push_back({header, "", false});
     for (std::size_t at = 0; at < rows.size(); ++at) {
-      std::string value = dimension->value(*rows[at], material);
+      std::string value = dimension->value(*rows[at], inputs);
       table.cells[at].push_back(value.empty() ? "-" : std::move(value));
     }
   }
@@ -316,17 +318,17 @@ Table rivals_table(Material const& material) {
                                      std::pair("note", &Rival::note)}) {
     table.columns.push_back({header, "", false});
     for (std::size_t at = 0; at < rows.size(); ++at) {
-      std::string const& words = material.rivals[at].*text;
+      std::string const& words = inputs.rivals[at].*text;
       table.cells[at].push_back(words.empty() ? "-" : words);
     }
   }
   return table;
 }
 
-Table environment_table(Material const& material) {
+Table environment_table(Inputs const& inputs) {
   Table table{"environment", "Environment", {}, {{"", "", false}}, {}, {}, {}};
   std::vector<Source const*> sources;
-  for (Source const& source : material.sources)
+  for (Source const& source : inputs.sources)
     if (!source.environment.empty()) sources.push_back(&source);
   std::vector<std::string> keys;
   for (Source const* source : sources) {
@@ -346,16 +348,16 @@ Table environment_table(Material const& material) {
   return table;
 }
 
-Table repeat_table(Material const& material) {
+Table repeat_table(Inputs const& inputs) {
   Table table{"repeat", "How to repeat it", {}, {}, {}, {}, {}};
   table.commands = true;
   table.columns = {{"what", "", false}, {"command", "", false}};
-  for (Source const& source : material.sources)
+  for (Source const& source : inputs.sources)
     if (!source.command.empty()) table.cells.push_back({"all of " + source.label, source.command});
-  RowList const rows = pointers(material.rows);
-  Labels const labels(rows, material);
+  RowList const rows = pointers(inputs.rows);
+  Labels const labels(rows, inputs);
   for (Row const* row : rows) {
-    Source const& source = material.sources[row->source];
+    Source const& source = inputs.sources[row->source];
     if (source.kind != Kind::comparison || source.command.empty() || !row->ok()) continue;
     table.cells.push_back({labels.of(*row), "train --from " + cli::in_shell(source.path) + " --row " +
                                                 cli::in_shell((*row)[Word::experiment])});

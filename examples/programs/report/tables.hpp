@@ -31,16 +31,16 @@ struct Table {
 /// Formats a number with commas between thousands; "-" if there is no value.
 std::string number_text(std::optional<double> const& value, int decimals);
 
-Table sources_table(Material const& material);
+Table sources_table(Inputs const& inputs);
 /// Has a column for every dimension that varies and every measurement that some row has.
-Table results_table(Material const& material);
-Table plans_table(Material const& material);
+Table results_table(Inputs const& inputs);
+Table plans_table(Inputs const& inputs);
 /// Lists measurements of other programs, with their known machine and date.
-Table rivals_table(Material const& material);
+Table rivals_table(Inputs const& inputs);
 /// Lists what the files say of their machines: one line per property, one column per file.
-Table environment_table(Material const& material);
+Table environment_table(Inputs const& inputs);
 /// Lists the command that repeats each row and the command that made each file.
-Table repeat_table(Material const& material);
+Table repeat_table(Inputs const& inputs);
 
 }  // namespace reporting
 }  // namespace programs

@@ -47,12 +47,12 @@ void summarize_training(Reader const& summary, Row& row) {
 }  // namespace
 
 void read_training_log(std::string const& name, std::string_view text, std::string const& stem,
-                       Material& material) {
+                       Inputs& inputs) {
   Source source;
   source.kind = Kind::training;
   source.path = name;
   Row row;
-  row.source = material.sources.size();
+  row.source = inputs.sources.size();
   row[Word::experiment] = stem;
   row[Word::status] = "ok";
   bool summarized = false;
@@ -67,9 +67,9 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
     std::string const place = "line " + std::to_string(line) + ": ";
     Json const record = Json::parse(words, nullptr, false);
     if (record.is_discarded() || !record.is_object())
-      throw Error(ErrorKind::data, name + ": " + place +
-                                       "is no JSON object; remove the line where it was cut off, or give "
-                                       "another file");
+      throw Error(ErrorKind::data,
+                  name + ": " + place +
+                      "is not a JSON object; remove the line if it was cut off, or give another file");
     Reader const reader(name, place, record);
     if (auto const config = reader.object("config")) {
       source.version = version_of(name, record, 1);
@@ -85,7 +85,7 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
       summarized = true;
     } else if (record.contains("step")) {
       auto const step = reader.number("step");
-      if (!step || *step < 1.0) reader.fail("'step' is no step");
+      if (!step || *step < 1.0) reader.fail("'step' is not the number of a step");
       auto const at = static_cast<std::size_t>(*step);
       // A run resumed from a checkpoint writes later steps again.
       if (at <= 10'000'000) {
@@ -100,14 +100,14 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
     }
   }
   if (row.losses.empty() && !summarized)
-    throw Error(ErrorKind::data, name + ": is no log of train, it has no step; " + kinds);
+    throw Error(ErrorKind::data, name + ": is not a log of train, because it has no step; " + kinds);
   row[Number::steps] = static_cast<double>(row.losses.size());
   if (seconds.size() > 1) {
     seconds.erase(seconds.begin());  // the first step includes start-up work
     row[Number::median_step_time_s] = cli::median(seconds);
   }
   if (!summarized) {
-    row[Word::reason] = "its log has no summary: the run goes on, or was killed";
+    row[Word::reason] = "its log has no summary: the run is still running, or was killed";
     source.notes.push_back(row[Word::reason]);
     if (seconds.size() > 1) {
       double const mean = cli::mean(seconds), deviation = cli::deviation(seconds);
@@ -125,8 +125,8 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
   if (first != row.losses.end()) row[Number::first_loss] = *first;
   if (last != row.losses.rend()) row[Number::final_loss] = *last;
   source.rows = 1;
-  material.sources.push_back(std::move(source));
-  material.rows.push_back(std::move(row));
+  inputs.sources.push_back(std::move(source));
+  inputs.rows.push_back(std::move(row));
 }
 
 }  // namespace reporting

@@ -197,7 +197,7 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
   auto const say = [&](std::string const& what, Names const& list) {
     if (!list.empty()) out += wrapped(what + ": " + joined(list, "; "), terminal.width) + "\n";
   };
-  if (planned) say("(in brackets)", {"planned for a row that did not run here, whose reason is above"});
+  if (planned) say("(in brackets)", {"planned, because the row did not run here; the reason is above"});
   say("published on", {of.at("machine").get<std::string>() + (software.empty() ? "" : ", " + software)});
   say("here on", {machine + (threads ? ", ranks as threads of the processor" : "")});
   say("assumed", texts(of.at("assumed")));
@@ -207,7 +207,7 @@ std::string text_of(Row const& of, std::vector<Row> const& rows, std::string con
     };
     not_equal.push_back(epochs(other_epochs->at("epochs"), other_epochs->at("samples")) + " here, " +
                         epochs(of.at("epochs"), of.at("epoch_samples")) +
-                        " there, so what depends on that is left out");
+                        " there, so values that depend on it are left out");
   }
   say("not equal", not_equal);
   say("cannot be", cannot_be);
@@ -253,7 +253,7 @@ std::string published_text(std::vector<Row> const& rows, Names const& names, std
       out += "\n" + text;
   if (!out.empty() || names.empty()) return out;
   return "\n" +
-         wrapped("published: no row here has the model, ranks, recipe, batch and sequence of one in " +
+         wrapped("published: no row here has the same model, ranks, recipe, batch and sequence as a row of " +
                      joined(names),
                  terminal.width) +
          "\n";

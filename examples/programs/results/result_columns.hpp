@@ -88,14 +88,14 @@ struct Column {
   COLUMN(described, text, experiment, .about = "") \
   COLUMN(described, text, model, .about = "") \
   COLUMN(measured, maybe_whole, params, .about = "") \
-  COLUMN(described, stage, stage, .about = "the ZeRO stage, or the name of a sharding that is none") \
+  COLUMN(described, stage, stage, .about = "the ZeRO stage, or the name of a sharding that is not a stage") \
   COLUMN(described, text, sharding, .about = "") \
   COLUMN(described, text, precision, .about = "") \
   COLUMN(described, text, offload, .about = "") \
   COLUMN(described, text, recompute, .about = "") \
   COLUMN(described, text, reduction, .about = "") \
   COLUMN(described, text, capture, .about = "") \
-  COLUMN(measured, maybe_text, attention, .about = "what ran; null where nothing did") \
+  COLUMN(measured, maybe_text, attention, .about = "the attention that ran; null if nothing ran") \
   COLUMN(described, whole, world, .about = "", .title = "ranks") \
   COLUMN(described, whole, batch, .about = "") \
   COLUMN(described, whole, sequence, .about = "") \
@@ -103,7 +103,7 @@ struct Column {
   COLUMN(described, whole, global_batch, .about = "") \
   COLUMN(measured, whole, repeats, .about = "") \
   COLUMN(measured, choice, status, .about = "ok|oom|refused|failed") \
-  COLUMN(measured, maybe_text, reason, .about = "null where the status is ok") \
+  COLUMN(measured, maybe_text, reason, .about = "null if the status is ok") \
   COLUMN(measured, number, median_tokens_per_sec, .about = "median over repeats; all ranks together", \
          .title = "throughput", .unit = unit::tokens_per_second, .terminal = {"tok/s", 9, 0, Best::fastest}) \
   COLUMN(measured, number, std_tokens_per_sec, .about = "standard deviation over repeats", \

@@ -141,38 +141,40 @@ inline Document read_results(std::filesystem::path const& path) {
   try {
     json = Row::parse(text, text + bytes.size());
   } catch (Row::parse_error const& error) {
-    fail("is no JSON, byte " + std::to_string(error.byte) + "; the file is damaged or of another kind");
+    fail("is not valid JSON, byte " + std::to_string(error.byte) +
+         "; the file is damaged or of another kind");
   } catch (Row::out_of_range const&) {
-    fail("holds a number beyond all that are numbers here; the file is damaged or of another kind");
+    fail("holds a number that is too large; the file is damaged or of another kind");
   }
   auto const member = [&](char const* field) -> Row const& {
     auto const found = json.find(field);
-    if (found == json.end()) fail(std::string("is no result file, it lacks ") + field);
+    if (found == json.end()) fail(std::string("is not a result file, because it lacks ") + field);
     return *found;
   };
-  if (!json.is_object()) fail("is no result file, it holds no JSON object");
+  if (!json.is_object()) fail("is not a result file, because it holds no JSON object");
   Row const& version = member("schema_version");
   if (!version.is_number_integer() || version.get<std::int64_t>() < 1)
-    fail("is no result file, its schema_version is " + files::printable(detail::dump(version)));
+    fail("is not a result file, because its schema_version is " + files::printable(detail::dump(version)));
   if (version.get<std::int64_t>() > schema_version)
-    fail("has schema_version " + detail::dump(version) + ", this program reads up to " +
+    fail("has schema_version " + detail::dump(version) + ", but this program reads up to " +
          std::to_string(schema_version) + "; use a newer program");
   Document document;
   Row const& command = member("command");
-  if (!command.is_string()) fail("is damaged, command is no string");
+  if (!command.is_string()) fail("is damaged: command is not a string");
   document.command = command.get<std::string>();
   document.environment = member("environment");
-  if (!document.environment.is_object()) fail("is damaged, environment is no object");
-  if (holds_plans(json)) fail("holds plans, which ran nothing; give the JSON file of a compare");
+  if (!document.environment.is_object()) fail("is damaged: environment is not an object");
+  if (holds_plans(json)) fail("holds plans, which did not run; give the JSON file of a compare");
   Row const& wall = member("wall_s");
   if (wall.is_number())
     document.wall_s = wall.get<double>();
   else if (!wall.is_null())
-    fail("is damaged, wall_s is no number");
+    fail("is damaged: wall_s is not a number");
   Row const& rows = member("rows");
-  if (!rows.is_array()) fail("is damaged, rows is no array");
+  if (!rows.is_array()) fail("is damaged: rows is not an array");
   for (Row const& row : rows) {
-    if (!row.is_object()) fail("is damaged, row " + std::to_string(document.rows.size()) + " is no object");
+    if (!row.is_object())
+      fail("is damaged: row " + std::to_string(document.rows.size()) + " is not an object");
     document.rows.push_back(row);
   }
   return document;

@@ -113,7 +113,7 @@ class GzipStream final : public ByteStream {
         if (!between_) raw_.refuse("the gzip file is cut short; fetch it again");
         return 0;
       }
-      if (between_ && ended_ && bytes[0] != '\x1f') raw_.refuse("holds something else behind its gzip data");
+      if (between_ && ended_ && bytes[0] != '\x1f') raw_.refuse("holds other data after its gzip data");
       between_ = false;
       state_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
       state_.avail_in = static_cast<uInt>(bytes.size());
@@ -316,8 +316,8 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     std::error_code code;
     if (path == "-" || !fs::is_directory(path, code)) {
       if (path.ends_with(".bin"))
-        throw Error(ErrorKind::data,
-                    files::path_text(path) + ": is a token file by its name; name text, or rename it");
+        throw Error(ErrorKind::data, files::path_text(path) +
+                                         ": has the name of a token file (.bin); give text, or rename it");
       if (path != "-") (void)ByteStream::open(path);  // reports an unreadable file now and not after hours
       add(path, true);
       continue;

@@ -85,7 +85,7 @@ class BlockReader {
     carry_.clear();
     if (at_.offset > 0 && !stream_->skip(at_.offset))
       throw Error(ErrorKind::data,
-                  shown(file) + ": is shorter than when the run began; start anew without --resume");
+                  shown(file) + ": is shorter than when the run began; start again without --resume");
   }
 
   /// Fills the carry up to `size` bytes or the limit of --data-bytes. Returns false if nothing follows.
@@ -114,12 +114,11 @@ class BlockReader {
         return false;
       }
       if (size >= most_uncut)
-        throw Error(
-            ErrorKind::data,
-            shown(files_[at_.file]) + ": " + files::with_commas(std::int64_t{most_uncut}) +
-                " bytes from byte " + files::with_commas(at_.offset) +
-                " on hold no place where this tokenizer allows a text to be cut; split the file, or make "
-                "records (JSONL) of it");
+        throw Error(ErrorKind::data, shown(files_[at_.file]) + ": " +
+                                         files::with_commas(std::int64_t{most_uncut}) + " bytes from byte " +
+                                         files::with_commas(at_.offset) +
+                                         " on cannot be split, because this tokenizer allows no cut there; "
+                                         "split the file, or convert it to records (JSONL)");
     }
   }
 

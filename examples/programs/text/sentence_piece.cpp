@@ -28,7 +28,7 @@ void check(sentencepiece::util::Status const& status, std::string const& name) {
     reason.erase(0, end + 2);
   if (!reason.empty()) reason = " (" + files::printable(reason) + ")";
   throw Error(ErrorKind::data, name + ": libsentencepiece cannot use it" + reason +
-                                   "; the file is damaged or no SentencePiece model");
+                                   "; the file is damaged or not a SentencePiece model");
 }
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }

@@ -105,7 +105,7 @@ bool is_whole(std::string_view rules) {
 void check_sentence_piece_model(std::string_view bytes, std::string const& name) {
   auto const refuse = [&](std::string_view what) {
     throw Error(ErrorKind::data,
-                name + ": " + std::string(what) + "; the file is damaged or no SentencePiece model");
+                name + ": " + std::string(what) + "; the file is damaged or not a SentencePiece model");
   };
   constexpr std::uint64_t piece_field = 1, normalizer_field = 3, denormalizer_field = 5;
   Fields model(bytes);
@@ -118,12 +118,12 @@ void check_sentence_piece_model(std::string_view bytes, std::string const& name)
       ++piece;
     } else if (model.field == normalizer_field || model.field == denormalizer_field) {
       while (parts.next())
-        if (parts.field == 2 && !is_whole(parts.bytes)) refuse("the rules of its normalizer are not whole");
+        if (parts.field == 2 && !is_whole(parts.bytes)) refuse("the rules of its normalizer are incomplete");
     }
     if (parts.broken) model.broken = true;
     if (model.broken) break;
   }
-  if (model.broken) refuse("its bytes are no message");
+  if (model.broken) refuse("its bytes are not a protobuf message");
 }
 
 }  // namespace text

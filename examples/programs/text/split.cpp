@@ -105,7 +105,7 @@ std::string pcre_pattern(std::string const& name, std::string_view pattern) {
       "\\t-\\r\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
   auto const refuse = [&](std::string_view what) {
     throw_error(ErrorKind::data, {name, ": the expression '", files::printable(pattern), "' holds ", what,
-                                  ", which tessera does not run; use a tokenizer without it"});
+                                  ", which tessera does not support; use a tokenizer without it"});
   };
   std::string out;
   bool in_class = false;
@@ -209,7 +209,7 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
     int const found = pcre2_match(code, subject, text.size(), at, PCRE2_NO_UTF_CHECK, data, nullptr);
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
-      throw Error(ErrorKind::data, name_ + ": the expression gives up on a text (" + message_of(found) +
+      throw Error(ErrorKind::data, name_ + ": the expression failed on a text (" + message_of(found) +
                                        "); use a tokenizer with a simpler one");
     PCRE2_SIZE const* const ends = pcre2_get_ovector_pointer(data);
     add(done, ends[0], false);

@@ -143,7 +143,7 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
     for (auto const& [key, value] : folder.config["added_tokens_decoder"].items()) {
       if (!value.is_object() || !is_token(value) || key.empty() || key.size() > 9 ||
           key.find_first_not_of("0123456789") != key.npos)
-        throw Error(ErrorKind::data, where + files::printable(key, 40) + " is no token with an id");
+        throw Error(ErrorKind::data, where + files::printable(key, 40) + " is not a token with an id");
       by_id[std::stol(key)] = &value;
     }
     for (auto const& [id, value] : by_id) add(*value, where + std::to_string(id), false, id);
@@ -152,7 +152,7 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
     for (auto const& [content, id] : folder.added.items()) {
       if (!id.is_number_unsigned() || id > 999999999)
         throw Error(ErrorKind::data, file("added_tokens.json") + ": " + files::printable(content, 40) +
-                                         " has no id, a whole number");
+                                         " must have a whole number as its id");
       by_id[id.get<std::int64_t>()] = content;
     }
     for (auto const& [id, content] : by_id)
@@ -186,7 +186,7 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
       throw Error(ErrorKind::data,
                   side.from + " gives '" + files::printable(content, 60) + "' the id " +
                       std::to_string(side.given) + ", but transformers would assign " + std::to_string(id) +
-                      "; number added tokens without gaps, or make a tokenizer.json by save_pretrained of "
+                      "; number added tokens without gaps, or make a tokenizer.json with save_pretrained of "
                       "transformers");
   }
 }
@@ -289,7 +289,7 @@ Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& 
   if (!name.empty() && !id)
     throw Error(ErrorKind::data, files::path_text(folder.place) + ": has no token '" +
                                      files::printable(name, 60) +
-                                     "', which is to end documents; give another --end-of-text, or none");
+                                     "', which should end documents; give another --end-of-text, or none");
   for (char const* usual : {"<|endoftext|>", "<|end_of_text|>", "</s>"})
     if (!id) id = tokenizer.find(usual);
   if (!id)
@@ -336,9 +336,10 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     folder.added = folder.take_json("added_tokens.json");
     folder.read = main;
     if (folder.flag("split_special_tokens", false))
-      throw Error(ErrorKind::data, where +
-                                       "/tokenizer_config.json: split_special_tokens is true, which tessera "
-                                       "does not have; set it to false if no text spells a special token");
+      throw Error(ErrorKind::data,
+                  where +
+                      "/tokenizer_config.json: split_special_tokens is true, which tessera does not support; "
+                      "set it to false if no text contains a special token");
   };
   auto const finish = [&](auto tokenizer,
                           std::string const& taken_before) -> std::shared_ptr<Tokenizer const> {
@@ -360,15 +361,13 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   }
   if (only == "vocab.json" || only == "merges.txt" || (only.empty() && pair)) {
     if (!pair)
-      throw Error(ErrorKind::data,
-                  where + ": vocab.json and merges.txt belong together, and one is not there");
+      throw Error(ErrorKind::data, where + ": vocab.json and merges.txt are both needed, but one is missing");
     std::string const vocab = folder.take("vocab.json"), merges = folder.take("merges.txt");
     take_side_files();
     if (TokenizerClass const name = class_of(folder); !name.is_plain() && !name.is_gpt2())
-      refuse_class(
-          name,
-          ", but tessera reads vocab.json and merges.txt as GPT2Tokenizer does; make a tokenizer.json "
-          "by save_pretrained of transformers");
+      refuse_class(name,
+                   ", but tessera reads vocab.json and merges.txt as GPT2Tokenizer does; make a "
+                   "tokenizer.json with save_pretrained of transformers");
     BpeDescription d = parse_vocab_and_merges(vocab, where + "/vocab.json", merges, where + "/merges.txt",
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
@@ -387,7 +386,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
       if (!id)
         throw Error(ErrorKind::data, where +
                                          "/tokenizer_config.json: add_bos_token is true, and bos_token '" +
-                                         files::printable(begin, 60) + "' is no token of vocab.json");
+                                         files::printable(begin, 60) + "' is not a token of vocab.json");
       tokenizer->set_before({*id});
     }
     return finish(std::move(tokenizer), only.empty() && model ? ", taken before tokenizer.model" : "");
@@ -411,9 +410,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
     auto tokenizer = std::make_shared<SentencePieceTokenizer>(bytes, where + "/" + name);
     Ids const letter = encode(*tokenizer, "x");
     if (gemma && !letter.empty() && tokenizer->token_text(letter.front()).starts_with(word_mark))
-      refuse_class(
-          tokenizer_class,
-          ", but the model puts a space in front of a text, and that class does not; use another tokenizer");
+      refuse_class(tokenizer_class,
+                   ", which puts no space in front of a text, but the model does; use another tokenizer");
     bool const bare = !folder.config.is_object() && !folder.map.is_object() && !folder.added.is_object();
     if (!bare) {
       std::vector<AddedToken> added;

@@ -30,7 +30,7 @@ class Node {
     throw_error(ErrorKind::data, {file_, ": ", path_.empty() ? "the file" : path_, " ", what});
   }
   [[noreturn]] void lacks(std::string_view asked, std::string_view there) const {
-    refuse("is " + files::printable(asked, 60) + ", which tessera does not have; it has " +
+    refuse("is " + files::printable(asked, 60) + ", which tessera does not support; it supports " +
            std::string(there));
   }
 
@@ -88,7 +88,7 @@ class Node {
 Json parse(std::string_view bytes, std::string const& name) {
   Json json = Json::parse(bytes.begin(), bytes.end(), nullptr, false);
   if (json.is_discarded())
-    throw_error(ErrorKind::data, {name, ": is no JSON; the file is damaged or cut short"});
+    throw_error(ErrorKind::data, {name, ": is not valid JSON; the file is damaged or cut short"});
   if (!json.is_object()) throw_error(ErrorKind::data, {name, ": holds no JSON object"});
   return json;
 }
@@ -126,7 +126,7 @@ Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view left, std::st
 Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view line, std::string const& where) {
   std::size_t const space = line.find(' ');
   if (space == line.npos || line.find(' ', space + 1) != line.npos)
-    throw_error(ErrorKind::data, {where, " must be two tokens with a space between, and is '",
+    throw_error(ErrorKind::data, {where, " must be two tokens with a space between them, but is '",
                                   files::printable(line, 60), "'"});
   return merge_of(vocabulary, line.substr(0, space), line.substr(space + 1), where);
 }
@@ -196,7 +196,7 @@ void read_pre_tokenizer(Node const& node, std::vector<PreTokenizer>& out) {
   if (node.is_null()) return;
   std::string const& type = node["type"].text();
   if (!out.empty() && std::holds_alternative<ByteLevel>(out.back()))
-    node.refuse("stands behind a ByteLevel, which tessera takes as the last one only");
+    node.refuse("follows a ByteLevel, which tessera supports only in the last position");
   if (type == "Sequence") {
     Node const list = node["pretokenizers"];
     for (std::size_t i = 0; i < list.size(); ++i) {

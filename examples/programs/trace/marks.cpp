@@ -59,14 +59,14 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
   std::error_code code;
   if (!std::filesystem::exists(path, code))
     fail("no such file, so there are no marks; have the command write it: train --trace FILE");
-  if (!std::filesystem::is_regular_file(path, code)) fail("no regular file, so there are no marks");
+  if (!std::filesystem::is_regular_file(path, code)) fail("not a regular file, so there are no marks");
   std::ifstream file(path);
   if (!file) fail("cannot be read, so there are no marks");
   if (file.peek() == std::ifstream::traits_type::eof())
     fail("empty, so there are no marks; its writer may have been stopped");
   // Drops the slices of entries while parsing. Only steps and phases are kept.
   Json::parser_callback_t const keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > most_depth) fail("deeper than a trace; --marks takes what train --trace has written");
+    if (depth > most_depth) fail("nested more deeply than a trace; --marks needs a file from train --trace");
     if (event != Json::parse_event_t::object_end || depth != 2) return true;
     std::string const category = text_in(parsed, "cat");
     return category == "step" || category == "phase";
@@ -76,28 +76,29 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
     trace = Json::parse(file, keep);
   } catch (Json::exception const& error) {
     std::string const what = error.what();  // "[json.exception.parse_error.101] parse error at line 3, ..."
-    fail("damaged or no trace: " + files::printable(what.substr(std::min(what.find("] ") + 2, what.size()))));
+    fail("damaged or not a trace: " +
+         files::printable(what.substr(std::min(what.find("] ") + 2, what.size()))));
   }
-  std::string const foreign = "no trace that says its clock; --marks takes what train --trace has written";
+  std::string const foreign = "not a trace that names its clock; --marks needs a file from train --trace";
   if (!trace.is_object()) fail(foreign);
   Json const about = trace.value("otherData", Json());
   if (!about.is_object() || text_in(about, "format") != marks_format) fail(foreign);
   std::int64_t const version = whole_in(about, "version");
   if (version > marks_version)
-    fail("a trace of version " + std::to_string(version) + ", and this monitor knows " +
-         std::to_string(marks_version) + "; take the monitor of the same build as train");
+    fail("a trace of version " + std::to_string(version) + ", but this monitor reads up to " +
+         std::to_string(marks_version) + "; use the monitor of the same build as train");
   std::int64_t const start = whole_in(about, "start_ns"), ranks = whole_in(about, "ranks");
   Json const events = trace.value("traceEvents", Json());
   if (version < 1 || start < 0 || ranks < 1 || ranks > (1 << 20) || !events.is_array())
-    fail("damaged: its version, start_ns, ranks or traceEvents are not there");
+    fail("damaged: it lacks version, start_ns, ranks or traceEvents");
   if (text_in(about, "clock") != marks_clock)
-    fail("its clock is " + in_quotes(text_in(about, "clock")) + ", and samples have " +
+    fail("its clock is " + in_quotes(text_in(about, "clock")) + ", but samples use " +
          std::string(marks_clock));
   if (std::string const its = text_in(about, "boot"); !its.empty() && !boot.empty() && its != boot)
-    fail("written on another machine, or before this one started again: its times say nothing here");
+    fail("written on another machine, or before this machine was restarted, so its times are not valid here");
   if (rank >= ranks)
     fail("has marks of " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
-         ", and --marks-rank is " + std::to_string(rank));
+         ", but --marks-rank is " + std::to_string(rank));
 
   Marks marks;
   marks.rank = rank;
@@ -125,7 +126,7 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
     }
     std::vector<Mark>& list = whole ? marks.steps : marks.phases;
     if (!list.empty() && (mark.begin < list.back().end || mark.step < list.back().step))
-      damaged("begins before the one that it follows has ended");
+      damaged("begins before the previous one has ended");
     list.push_back(mark);
   }
   if (marks.steps.empty()) fail("no step of rank " + std::to_string(rank) + " is in it");

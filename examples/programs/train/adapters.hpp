@@ -37,10 +37,11 @@ struct AdapterSettings {
 inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOptions& lora) {
   line.group("Adapters");
   add_lora_flag(line, lora, flags.lora);
-  line.path("--adapter", "DIR", flags.from,
-            "train the adapters of this folder, which PEFT or --save-adapter wrote; instead of --lora");
+  line.path(
+      "--adapter", "DIR", flags.from,
+      "continue to train the adapters of this folder, written by PEFT or --save-adapter; instead of --lora");
   line.path("--save-adapter", "DIR", flags.save, "write the adapters here as PEFT reads them");
-  line.toggle("--merge", flags.merge, "fold the adapters into the weights that --save writes");
+  line.toggle("--merge", flags.merge, "merge the adapters into the weights that --save writes");
 }
 
 /// Refuses flags that contradict each other. `saved` is the path for the model's weights, or empty. A --lora
@@ -62,12 +63,11 @@ inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora,
     refuse((flags.merge ? "--merge" : path("--save-adapter", flags.save)) +
            " needs adapters; give --lora rank=8,alpha=16,targets=NAMES or --adapter DIR");
   if (flags.merge && saved.empty())
-    refuse("--merge folds adapters into what --save writes; give --save PATH");
+    refuse("--merge merges the adapters into the weights of --save; give --save PATH");
   if (adapts && !flags.merge && !saved.empty())
-    refuse(
-        path("--save", saved) +
-        " writes the model's weights, which adapters leave as they were; give --merge to fold the adapters "
-        "into them, or --save-adapter DIR instead to write the adapters alone");
+    refuse(path("--save", saved) +
+           " writes the model's weights, which adapters do not change; give --merge to merge the adapters "
+           "into them, or --save-adapter DIR instead to write only the adapters");
   if (!flags.save.empty()) AdapterWriter::check(flags.save);
 }
 
@@ -79,10 +79,10 @@ inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vect
   settings.weights = AdapterWeights::open(settings.from, units);
   lora = settings.weights->options();
   if (trains && settings.weights->dropout() != 0.0)
-    throw Error(ErrorKind::unsupported,
-                settings.weights->name() + "/adapter_config.json: lora_dropout is " +
-                    shortest(settings.weights->dropout()) +
-                    ", and adapters here are trained without dropout; set it to 0 in that file to go on so");
+    throw Error(ErrorKind::unsupported, settings.weights->name() + "/adapter_config.json: lora_dropout is " +
+                                            shortest(settings.weights->dropout()) +
+                                            ", but adapters are trained without dropout here; set it to 0 in "
+                                            "this file to train without dropout");
 }
 
 }  // namespace cli

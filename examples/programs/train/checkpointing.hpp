@@ -73,16 +73,17 @@ inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& pa
 inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
   line.group("Checkpoints");
   line.path("--checkpoint", "FOLDER", flags.folder,
-            "save all state of the run here, a folder a step: after the last one, and when a signal ends it");
-  line.whole("--checkpoint-every", flags.every, "steps between checkpoints; 0: no others", 0,
+            "save all state of the run here, in one folder per checkpoint: after the last step, and when a "
+            "signal ends the run");
+  line.whole("--checkpoint-every", flags.every, "steps between further checkpoints; 0: none", 0,
              std::int64_t{1} << 40);
   line.toggle("--checkpoint-async", flags.async,
-              "write them beside the steps that follow, from a copy of the state in host memory");
-  line.whole("--keep", flags.keep, "checkpoints that stay, the newest; 0: all", 0, 1 << 30);
+              "write checkpoints while the next steps run, from a copy of the state in host memory");
+  line.whole("--keep", flags.keep, "number of newest checkpoints to keep; 0: all", 0, 1 << 30);
   line.toggle("--resume", flags.resume,
-              "go on from the newest in --checkpoint; without one there, from step 1");
+              "resume from the newest checkpoint in --checkpoint; if there is none, start from step 1");
   line.whole("--grace-period", flags.grace,
-             "seconds after SIGTERM, SIGINT or SIGHUP in which the run saves and ends; 0: all it takes", 0,
+             "seconds after SIGTERM, SIGINT or SIGHUP in which the run saves and ends; 0: no limit", 0,
              1u << 20);
 }
 
@@ -103,7 +104,7 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   }
   if (!settings.resume)
     refuse("--checkpoint '" + files::path_text(settings.folder) + "' holds checkpoints, the newest of step " +
-           std::to_string(*newest) + "; give --resume to go on from there, or another folder");
+           std::to_string(*newest) + "; give --resume to continue from there, or another folder");
   settings.from = read_checkpoint(series.path(*newest));
 }
 
@@ -146,19 +147,20 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   for (auto const& [key, right] :
        {std::pair("data", notes["data"].is_object()), {"samples", notes["samples"].is_number_integer()}})
     if (!right)
-      throw Error(ErrorKind::data, name + ": notes." + key + " is " +
-                                       files::printable(notes[key].dump(), 60) +
-                                       ", which it cannot be; use the library that wrote the checkpoint");
+      throw Error(
+          ErrorKind::data,
+          name + ": notes." + key + " is " + files::printable(notes[key].dump(), 60) +
+              ", which is not valid; read it with the version of the library that wrote the checkpoint");
   std::string differ;
   for (auto const& [key, value] : now.items())
     if (std::string const before = notes["data"].value(key, nlohmann::ordered_json()).dump();
         before != value.dump())
       differ += (differ.empty() ? "" : ", ") + key + " " + before + " and now " + value.dump();
   if (!differ.empty())
-    throw Error(ErrorKind::config,
-                name + ": was saved from other data, which could not go on where it was: " + differ +
-                    "; give the same, or start from its weights with --init " + name +
-                    "/model in another folder");
+    throw Error(
+        ErrorKind::config,
+        name + ": was saved with other data, so this data cannot continue at its position: " + differ +
+            "; give the same, or start from its weights with --init " + name + "/model in another folder");
   if (data.whole_epochs_of > 0) return;  // steps have the same samples as before
   auto const samples = notes["samples"].get<std::int64_t>();
   if (samples % global_batch != 0)
@@ -191,7 +193,7 @@ inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& pat
   }
   if (last != step)
     throw Error(ErrorKind::data, files::path_text(path) + ": ends with step " + std::to_string(last) +
-                                     ", and the run goes on after step " + std::to_string(step) +
+                                     ", but the run continues after step " + std::to_string(step) +
                                      "; give --log another file");
   return end;
 }

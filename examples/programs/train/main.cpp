@@ -27,10 +27,9 @@ constexpr char examples[] =
     "  train --steps 0 --save start.safetensors    the initial weights of a seed\n"
     "  train --config ds_config.json --ranks 4     a DeepSpeed configuration; --print-config shows its "
     "meaning\n"
-    "  train --from compare.json --best            the fastest row of a comparison, once more\n"
-    "Interrupted, it ends after the step, and saves. If the reader of its output is gone and it writes no "
-    "file, it ends\n"
-    "after the step with exit code 141.\n";
+    "  train --from compare.json --best            repeat the fastest row of a comparison\n"
+    "An interrupted run ends after its step, and saves. If the reader of its output is gone and it writes no "
+    "file, it\nends after its step with exit code 141.\n";
 
 int train(int argc, char const* const* argv) {
   cli::CommandLine line("train", "Trains one model under one recipe.", examples);

@@ -75,27 +75,26 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
             joined(model_names(/*runnable_only=*/true)) +
                 ", a folder with a config.json, a file of llm.c, or " + model_forms());
   line.path("--init", "PATH", flags.init,
-            "start from these weights: safetensors, an index of parts, or a folder; else those of --model's "
-            "folder, or the seed's");
-  line.path(
-      "--save", "PATH", flags.save,
-      "write the weights here (fp32): FILE.safetensors, or a folder with its config.json; whole or not at "
-      "all");
+            "start from these weights: safetensors, an index of parts, or a folder; default: the weights of "
+            "--model's folder, or random ones from --seed");
+  line.path("--save", "PATH", flags.save,
+            "write the weights here (fp32): FILE.safetensors, or a folder with its config.json; never a "
+            "partial file");
 
   add_adapter_flags(line, flags.adapters, flags.options.lora);
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
   line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
-  line.whole("--batch,--batch-size", flags.batch, "sequences of a rank and micro-batch", 1, 1 << 30);
-  line.whole("--sequence,--seq-length", flags.sequence, "tokens of a sequence", 1, 1 << 30);
-  line.whole("--accumulation,--grad-accum", flags.accumulation, "micro-batches of a rank and step", 1,
+  line.whole("--batch,--batch-size", flags.batch, "sequences in a micro-batch of one rank", 1, 1 << 30);
+  line.whole("--sequence,--seq-length", flags.sequence, "tokens in a sequence", 1, 1 << 30);
+  line.whole("--accumulation,--grad-accum", flags.accumulation, "micro-batches of one rank in a step", 1,
              most_accumulation);
-  line.custom("--global-batch", "N", "", "sequences of a step; batch or accumulation follow from it",
+  line.custom("--global-batch", "N", "", "sequences in a step over all ranks; sets batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
   line.custom(
-      "--mesh", "replicate=R,shard=S", "replicate=1", "rows of ranks that have a copy of all shards each",
+      "--mesh", "replicate=R,shard=S", "replicate=1", "R rows of ranks; each row has a copy of all shards",
       [&](std::string const& flag, std::string const& value) { flags.mesh = read_mesh(flag, value); });
   line.group("Recipe");
   std::string const device = flags.slots.of<slot::device>();
@@ -117,21 +116,22 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
 
   line.group("Length");
   line.whole("--steps,--num-steps", flags.steps,
-             "optimizer steps; 0 trains nothing, and writes --save and measures --validation", 0,
-             std::int64_t{1} << 40);
-  line.custom("--epochs", "N", "",
-              "passes over the samples, instead of --steps; the last step of each may be filled up",
-              [&](std::string const& flag, std::string const& value) {
-                flags.epochs = whole_number(flag, value, 1, 1 << 30);
-              });
-  line.custom("--samples", "N", "", "use the first N samples of the data only; alone: one epoch of them",
+             "optimizer steps; 0: no training, only --save and --validation", 0, std::int64_t{1} << 40);
+  line.custom(
+      "--epochs", "N", "",
+      "passes over the samples, instead of --steps; sequences that the last step of a pass lacks are masked",
+      [&](std::string const& flag, std::string const& value) {
+        flags.epochs = whole_number(flag, value, 1, 1 << 30);
+      });
+  line.custom("--samples", "N", "",
+              "use only the first N samples of the data; without --steps and --epochs: for one epoch",
               [&](std::string const& flag, std::string const& value) {
                 flags.samples = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
   line.real("--min-time", flags.min_time,
-            "go on after --steps until so many seconds are timed; on GPUs 3 where nothing says how long and "
-            "nothing is saved",
+            "continue after --steps until this many seconds are timed; default on GPUs: 3, if no length is "
+            "given and nothing is saved",
             at_least(0.0));
 
   add_checkpoint_flags(line, flags.checkpoints);
@@ -142,7 +142,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   add_product_plans_flag(line, flags.product_plans);
 
   line.group("Reports");
-  line.path("--log", "FILE", flags.log, "one JSON object a line: the settings, then every step");
+  line.path("--log", "FILE", flags.log, "one JSON object per line: the settings, then every step");
   line.path("--tensorboard", "FOLDER", flags.tensorboard, "write event files for TensorBoard here");
   line.whole("--print-every", flags.print_every,
              "steps between two printed lines; 0: the first ten steps, then about a hundred lines in all", 0,
@@ -151,7 +151,8 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
   add_config_flags(line, flags.file);
   add_row_flags(line, flags.file);
-  line.toggle("--deepspeed-keys", flags.deepspeed_keys, "print what becomes of every key of a configuration");
+  line.toggle("--deepspeed-keys", flags.deepspeed_keys,
+              "print the effect of every key of a DeepSpeed configuration");
 }
 
 /// The resolved and checked flags.
@@ -239,13 +240,13 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
   for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
                                    std::pair("--trace", settings.trace.file)})
     if (path == "-")
-      refuse(std::string(flag) + " '-' names no file; give " + flag +
+      refuse(std::string(flag) + " '-' is not the name of a file; give " + flag +
              " /dev/stdout with --quiet, or the name of a file");
   std::error_code code;
   if (!settings.tensorboard.empty() && std::filesystem::exists(settings.tensorboard, code) &&
       !std::filesystem::is_directory(settings.tensorboard, code))
     refuse("--tensorboard " + files::path_text(settings.tensorboard) +
-           " is a file; name a folder, which is created where there is none");
+           " is a file; give a folder, which is created if it does not exist");
   ProgramFiles const files(line, {settings.model.folder});
   files.check();
   if (!is_model_folder(settings.save)) return;
@@ -318,14 +319,16 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
     settings.min_time = seconds_on_gpus;
   if (settings.min_time == 0.0) return;
   if (settings.epochs > 0)
-    refuse("--min-time goes on beyond the last of the epochs; give --steps, or leave it out");
+    refuse(
+        "--min-time continues after the last epoch; give --steps instead of --epochs, or leave --min-time "
+        "out");
   if (settings.steps == 0) refuse("--min-time times steps, and --steps 0 trains nothing; leave it out");
   if (falls)
-    refuse(std::string("--min-time goes on beyond --steps, where --schedule ") + name_of(options.schedule) +
+    refuse(std::string("--min-time continues after --steps, when --schedule ") + name_of(options.schedule) +
            " has ended; give --steps without --min-time, or --schedule constant");
   if (!settings.checkpoints.folder.empty())
     refuse(
-        "--min-time goes on beyond --steps, which are all steps of a run with --checkpoint; leave one out");
+        "--min-time continues after --steps, but a run with --checkpoint ends after --steps; leave one out");
 }
 
 /// Resolves and checks everything that can be known before the first step except disk space, some of which

@@ -37,9 +37,9 @@ struct TraceSettings {
 
 inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
   line.path("--trace", "FILE", settings.file,
-            "write when each entry of a few steps ran, for ui.perfetto.dev: Chrome's trace events, JSON");
-  line.toggle("--profile", settings.profile, "print where the time of these steps went, by lane");
-  line.whole("--trace-steps", settings.steps, "how many steps these are, after two that warm up", 1, 1000);
+            "write the times of each entry of a few steps, for ui.perfetto.dev: Chrome's trace events, JSON");
+  line.toggle("--profile", settings.profile, "print the time that these steps spent in each lane");
+  line.whole("--trace-steps", settings.steps, "the number of these steps, after two warm-up steps", 1, 1000);
 }
 
 /// Refuses contradicting flags. `taken`: the steps that the run takes, or that --steps gives if --min-time
@@ -48,16 +48,20 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
                         bool silent) {
   if (!settings.asked()) {
     if (line.given("--trace-steps"))
-      refuse("--trace-steps says how many steps are traced, and none is; give --trace FILE or --profile");
+      refuse(
+          "--trace-steps sets the number of traced steps, but none are traced; give --trace FILE or "
+          "--profile");
     return;
   }
   if (settings.profile && silent)
-    refuse("--profile prints a table, and --quiet none; give --log FILE, which has it too, or leave one out");
+    refuse(
+        "--profile prints a table, but --quiet prints none; give --log FILE, which also has the profile, or "
+        "leave one out");
   std::int64_t const needed = TraceSettings::warmup + settings.steps;
   if (taken < needed)
     throw Error(ErrorKind::config, std::string(settings.file.empty() ? "--profile" : "--trace") + " takes " +
                                        std::to_string(needed) + " steps, " +
-                                       std::to_string(TraceSettings::warmup) + " of them to warm up, and " +
+                                       std::to_string(TraceSettings::warmup) + " of them to warm up, but " +
                                        (adds ? "--steps gives " : "this run takes ") + std::to_string(taken) +
                                        "; raise --steps, or lower --trace-steps");
 }

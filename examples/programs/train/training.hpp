@@ -69,7 +69,7 @@ class Training {
     if (grace > 0)
       interrupt.emplace(grace,
                         "error: interrupted, and --grace-period ended before the run did; the newest "
-                        "checkpoint, if there is one, is whole\n");
+                        "checkpoint, if there is one, is complete\n");
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
     if (checkpoints()) {
@@ -77,7 +77,7 @@ class Training {
       if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
         throw Error(ErrorKind::failed,
                     files::path_text(settings_.checkpoints.folder) +
-                        ": another run has saved there since this one looked; start again");
+                        ": another run has saved there since this one checked; start again");
     }
     int const ranks = static_cast<int>(settings_.relation.ranks);
     figures_.prepare(settings_.recipe, ranks);
@@ -425,7 +425,7 @@ class Training {
           std::to_string(first));
     warn_of_split();
     if (first == 0 && settings_.checkpoints.resume)
-      say("no checkpoint in " + files::path_text(settings_.checkpoints.folder) + ", so from step 1");
+      say("no checkpoint in " + files::path_text(settings_.checkpoints.folder) + "; starts from step 1");
     if (!settings_.log.empty()) {
       std::optional<std::uintmax_t> const end = first > 0 ? end_of_log(settings_.log, first) : std::nullopt;
       log_.emplace(settings_.log, end.has_value());
@@ -466,8 +466,8 @@ class Training {
     std::cout.flush();
     std::cerr << "warning: the micro-batch was " << before << " in " << files::path_text(saved.from->folder)
               << " and is " << settings_.relation.batch
-              << " now: from here on the weights will not equal those of a run with --batch " << before
-              << " to the bit; give --batch " << before << " for that" << std::endl;
+              << " now: from here on the weights can differ in a few bits from a run with --batch " << before
+              << "; give --batch " << before << " for equal bits" << std::endl;
   }
 
   void record(StepReport const& report) {
@@ -558,7 +558,7 @@ class Training {
     if (interrupted() && !data_error_ && !unread_)
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps) +
-          (validation_cut_ ? ", within its validation: there is no validation loss" : ""));
+          (validation_cut_ ? ", during its validation: there is no validation loss" : ""));
     if (taken > 0)
       say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));

@@ -59,7 +59,7 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
   bool const records = flags.samples_are == SamplesAre::records;
   for (char const* flag : {"--field", "--separator"})
     if (line.given(flag) && !(std::string_view(flag) == "--field" ? reads_fields(flags) : records))
-      refuse(std::string(flag) + " says how records are read, and samples are " + name_of(flags.samples_are) +
+      refuse(std::string(flag) + " applies only to records, but samples are " + name_of(flags.samples_are) +
              "; give --samples-are records, or leave it out");
 }
 

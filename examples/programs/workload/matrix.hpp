@@ -114,18 +114,18 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
                   ", a folder with a config.json, a file of llm.c, or " + model_forms(),
               [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
   line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
-  line.whole_list("--batch,--batch-size", flags.batches, "samples of a rank and micro-batch; 4, or derived",
-                  1, 1 << 20);
+  line.whole_list("--batch,--batch-size", flags.batches,
+                  "samples in a micro-batch of one rank; default: 4, or derived", 1, 1 << 20);
   line.values("--mesh", "replicate=R,shard=S...", "replicate=1",
-              "rows of ranks that have a copy of all shards each",
+              "R rows of ranks; each row has a copy of all shards",
               [&](std::string const& flag, Names const& values) {
                 flags.meshes.clear();
                 for (auto const& value : values) flags.meshes.push_back(read_mesh(flag, value));
                 flags.meshes = distinct(flags.meshes);
               });
-  line.whole_list("--sequence,--seq-length", flags.sequences, "tokens of a sample", 1, 1 << 20);
+  line.whole_list("--sequence,--seq-length", flags.sequences, "tokens in a sample", 1, 1 << 20);
   line.whole_list("--accumulation,--grad-accum", flags.accumulations,
-                  "micro-batches of a rank and step; 1, or derived", 1, most_accumulation);
+                  "micro-batches of one rank in a step; default: 1, or derived", 1, most_accumulation);
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!std::is_same_v<Slot, slot::device>) {
       Names& value = flags.slots.template of<Slot>();
@@ -152,7 +152,7 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
                 flags.slots.of<slot::sharding>() = slot_list<slot::sharding>(flag, items);
               (offloads ? flags.offloads_given : flags.stages_given) = true;
             });
-  line.custom("--global-batch", "N", "", "samples of a step over all ranks; settles batch or accumulation",
+  line.custom("--global-batch", "N", "", "samples in a step over all ranks; sets batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
                 flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });

@@ -51,7 +51,7 @@ inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
   throw Error(ErrorKind::config,
               "--mesh replicate=" + std::to_string(mesh.replicas) +
                   (mesh.shards > 0 ? ",shard=" + std::to_string(mesh.shards) : std::string()) + " is not " +
-                  std::to_string(ranks) + " ranks; their numbers multiply to the ranks");
+                  std::to_string(ranks) + " ranks; replicate x shard must be the number of ranks");
 }
 
 }  // namespace cli

@@ -51,7 +51,7 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
     return {family, std::move(sizes), config.source, config.not_applied()};
   }
   throw Error(ErrorKind::unsupported, config.name + ": model_type is " + files::printable(type->json, 60) +
-                                          "; the kinds that are built here are " + joined(known));
+                                          "; the kinds that are supported here are " + joined(known));
 }
 
 /// Reads the model of an llm.c file: GPT-2 with the sizes in its header. Throws Error(data) for another kind
@@ -59,8 +59,8 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
 inline FolderModel read_model_file(std::filesystem::path const& path) {
   if (weights_format(path) != WeightsFormat::llmc)
     refuse(files::path_text(path) +
-           " is a file, and only those of llm.c say which model they are of; name the model, and give the "
-           "file to --init");
+           " is a file, but only files of llm.c contain the sizes of their model; name the model, and give "
+           "the file to --init");
   LlmcFile::Sizes const has = LlmcFile::open(path).sizes();
   for (ModelFamily const* family : model_families()) {
     if (family->name != "gpt2") continue;
@@ -70,7 +70,8 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
       sizes.set(key, static_cast<double>(value));
     return {family, std::move(sizes), {}, {}};
   }
-  throw Error(ErrorKind::unsupported, files::path_text(path) + ": is of GPT-2, which is not built here");
+  throw Error(ErrorKind::unsupported,
+              files::path_text(path) + ": belongs to GPT-2, which is not part of this build");
 }
 
 /// Checks whether a folder holds weights in any form, including parts without their index. Returns true for a
@@ -86,8 +87,8 @@ inline bool holds_weights(std::filesystem::path const& folder) {
       if (entry->path().filename().native().starts_with(start)) return true;
   }
   if (code)
-    throw Error(ErrorKind::data, files::path_text(folder) + ": cannot look into the folder (" +
-                                     code.message() + "); give one that may be read");
+    throw Error(ErrorKind::data, files::path_text(folder) + ": cannot list the folder (" + code.message() +
+                                     "); give a readable folder");
   return false;
 }
 
@@ -99,7 +100,7 @@ inline bool is_model_folder(std::filesystem::path const& path) {
   auto const type = std::filesystem::status(path, code).type();
   if (type == std::filesystem::file_type::regular)
     refuse("--save '" + files::path_text(path) +
-           "' is a file, and without .safetensors at its end a name means a folder; give another name");
+           "' is a file, but a name that does not end in .safetensors must be a folder; give another name");
   return type == std::filesystem::file_type::directory ||
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
 }

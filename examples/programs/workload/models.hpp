@@ -243,12 +243,11 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
 /// Warns that nothing is downloaded if the model was named by its hub name but gets random weights.
 inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
   if (model.hub.empty() || !model.can_run()) return;
-  std::cerr
-      << "warning: " << flag << " " << model.hub
-      << " gives the sizes of that model alone: nothing was downloaded, and its weights are random. For "
-         "the trained ones: hf download "
-      << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
-      << ", or --init ./" << model.name << std::endl;
+  std::cerr << "warning: " << flag << " " << model.hub
+            << " gives only the sizes of this model: nothing was downloaded, and the weights are random. For "
+               "the trained weights: hf download "
+            << model.hub << " --local-dir " << model.name << ", then " << flag << " ./" << model.name
+            << ", or --init ./" << model.name << std::endl;
 }
 
 /// Splits a list of models at commas or spaces. "layers=2,heads=2,channels=64" is one model.
@@ -334,7 +333,7 @@ inline void check_micro_batch(std::int64_t batch, std::int64_t sequence) {
 inline std::optional<std::string> model_refusal(ModelChoice const& model) {
   if (model.can_run()) return std::nullopt;
   return "model " + model.name + " " + model.lacking + ", which " + model.family->title +
-         " models lack here; use another of them";
+         " models do not support here; use another model";
 }
 
 }  // namespace cli

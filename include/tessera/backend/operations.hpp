@@ -265,69 +265,70 @@ struct Lacking {
 template <class Place>
 struct Elementwise : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the elementwise operations (convert, fill, copy, fold, activate, "
-                "norms). Specialise backend::Elementwise for it; GPUs have it in tessera/cuda.cuh. See "
+                "tessera: this device has no elementwise operations (convert, fill, copy, fold, activate, "
+                "norms). Specialise backend::Elementwise for it. For GPUs, include tessera/cuda.cuh. See "
                 "docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Linear : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the linear operation. Specialise backend::Linear for it; GPUs "
-                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no linear operation. Specialise backend::Linear for it. For GPUs, "
+                "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct LayerNorm : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks layer normalisation. Specialise backend::LayerNorm for it; GPUs "
-                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no layer normalisation. Specialise backend::LayerNorm for it. For "
+                "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct RmsNorm : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks RMS normalisation. Specialise backend::RmsNorm for it; GPUs have "
-                "it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no RMS normalisation. Specialise backend::RmsNorm for it. For "
+                "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct SwiGlu : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks SwiGLU. Specialise backend::SwiGlu for it; GPUs have it in "
+                "tessera: this device has no SwiGLU. Specialise backend::SwiGlu for it. For GPUs, include "
                 "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Rotary : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks rotary positions. Specialise backend::Rotary for it; GPUs have "
-                "them in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no rotary positions. Specialise backend::Rotary for it. For GPUs, "
+                "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Attention : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks attention. Specialise backend::Attention for it; GPUs have it in "
-                "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no attention. Specialise backend::Attention for it. For GPUs, "
+                "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct Embedding : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the embedding. Specialise backend::Embedding for it; GPUs have it "
-                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no embedding. Specialise backend::Embedding for it. For GPUs, "
+                "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct CrossEntropy : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the cross entropy. Specialise backend::CrossEntropy for it; GPUs "
-                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no cross entropy. Specialise backend::CrossEntropy for it. For "
+                "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct AdamW : Lacking {
   static_assert(lacking<Place>,
-                "tessera: this place lacks the AdamW update. Specialise backend::AdamW for it; GPUs have it "
-                "in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+                "tessera: this device has no AdamW update. Specialise backend::AdamW for it. For GPUs, "
+                "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
 struct StepEnds : Lacking {
-  static_assert(lacking<Place>,
-                "tessera: this place lacks the two ends of a step. Specialise backend::StepEnds for it; GPUs "
-                "have it in tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
+  static_assert(
+      lacking<Place>,
+      "tessera: this device has no operations that begin and end a step. Specialise backend::StepEnds for "
+      "it. For GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 
 }  // namespace backend

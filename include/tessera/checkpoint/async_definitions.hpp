@@ -48,8 +48,8 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
   StateAccess& state = trainer.state();
   if (state.plan().shape.checkpoints != CheckpointMemory::snapshot)
     throw Error(ErrorKind::usage,
-                "a save beside steps needs a copy of the state, which this trainer has not planned; make it "
-                "with TrainerOptions::checkpoints = CheckpointMemory::snapshot");
+                "an asynchronous save needs memory for a copy of the state, which this trainer did not plan; "
+                "construct the trainer with TrainerOptions::checkpoints = CheckpointMemory::snapshot");
   auto writer = std::make_unique<detail::CheckpointWriter>(state, folder, options);
   writer->begin(true);
   writer_ = std::move(writer);

@@ -40,20 +40,23 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   auto const read = [&](Json const& object, char const* key, auto& value) {
     auto const found = object.find(key);
     if (found == object.end())
-      throw Error(ErrorKind::data, name + ": lacks " + key + "; use the library that wrote the checkpoint");
+      throw Error(ErrorKind::data, name + ": has no " + key +
+                                       "; read it with the version of the library that wrote the checkpoint");
     try {
       found->get_to(value);
     } catch (Json::exception const&) {
-      throw Error(ErrorKind::data, name + ": " + key + " is " + files::printable(found->dump(), 60) +
-                                       ", which it cannot be; use the library that wrote the checkpoint");
+      throw Error(
+          ErrorKind::data,
+          name + ": " + key + " is " + files::printable(found->dump(), 60) +
+              ", which is not valid; read it with the version of the library that wrote the checkpoint");
     }
   };
   int schema = 0;
   read(json, "schema_version", schema);
   if (schema != detail::checkpoint_schema)
     throw Error(ErrorKind::data, name + ": has schema_version " + std::to_string(schema) +
-                                     ", this library reads " + std::to_string(detail::checkpoint_schema) +
-                                     "; use the library that wrote it");
+                                     ", but this library reads " + std::to_string(detail::checkpoint_schema) +
+                                     "; read it with the version of the library that wrote it");
   std::string sum;
   read(json, "checksum", sum);
   json.erase("checksum");
@@ -124,12 +127,12 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
     }
   std::string text;
   detail::append_names(text, "missing:", missing);
-  detail::append_names(text, "of another size:", resized);
-  detail::append_names(text, "damaged (another checksum):", damaged);
-  detail::append_names(text, "not of this checkpoint:", extra);
+  detail::append_names(text, "wrong size:", resized);
+  detail::append_names(text, "damaged (wrong checksum):", damaged);
+  detail::append_names(text, "not part of this checkpoint:", extra);
   if (!text.empty())
-    throw Error(ErrorKind::data, files::path_text(info.folder) + ": is not whole: " + text +
-                                     "restore it, or move the folder away to go on from an earlier one");
+    throw Error(ErrorKind::data, files::path_text(info.folder) + ": is incomplete or damaged: " + text +
+                                     "restore it, or move the folder away to resume from an earlier one");
 }
 
 }  // namespace v0

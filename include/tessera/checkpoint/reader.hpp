@@ -112,7 +112,7 @@ class CheckpointReader {
         !number(colon + 1, name.size() - 1, range.end) || range.begin < 0 ||
         entry.elements() != range.end - range.begin)
       throw Error(ErrorKind::data, file.name() + ": tensor " + printable(name) +
-                                       " is not named and shaped as a part of a checkpoint");
+                                       " does not have the name and shape of a part of a checkpoint");
     boxes_[{std::string(name.substr(0, point)), std::string(name.substr(point + 1, bracket - point - 1))}]
         .push_back({range, &file, entry.name});
   }
@@ -134,7 +134,7 @@ class CheckpointReader {
       if (state.empty()) {
         SafetensorsEntry const& entry = found->second.front().file->at(parameter.name);
         if (entry.shape != extents_of(parameter.shape))
-          misshapen.push_back(name + " has shape " + shape_text(entry.shape) + ", the model wants " +
+          misshapen.push_back(name + " has shape " + shape_text(entry.shape) + ", the model needs " +
                               shape_text(extents_of(parameter.shape)));
       } else if (at != parameter.shape.elements()) {
         missing.push_back(name + " from element " + std::to_string(at) + " on");
@@ -152,10 +152,10 @@ class CheckpointReader {
       if (!wanted.contains(of) && of.second != "master")
         extra.push_back(printable(of.first) + (of.second.empty() ? "" : "." + of.second));
     if (missing.empty() && extra.empty() && misshapen.empty()) return;
-    std::string text = "does not fit the model and what of it is trained: ";
-    append_names(text, "of another shape:", misshapen);
+    std::string text = "does not match the model and its trained parameters: ";
+    append_names(text, "wrong shape:", misshapen);
     append_names(text, "missing:", missing);
-    append_names(text, "not wanted:", extra);
+    append_names(text, "not needed:", extra);
     fail(text + "resume with the model and the frozen parameters that were saved");
   }
 
@@ -166,8 +166,9 @@ class CheckpointReader {
     for (auto const& [layer, scale] : adapter_scales(plan_)) {
       nlohmann::ordered_json const before = saved.value(layer, nlohmann::ordered_json());
       if (before != scale)
-        fail("the adapter of " + layer + " has the scale " + before.dump() + ", and now " +
-             nlohmann::ordered_json(scale).dump() + "; resume with the rank and alpha that were saved");
+        fail("the adapter of " + layer + " had the scale " + before.dump() +
+             " when it was saved, and now has " + nlohmann::ordered_json(scale).dump() +
+             "; resume with the rank and alpha that were saved");
     }
   }
 

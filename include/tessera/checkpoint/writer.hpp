@@ -197,7 +197,7 @@ class CheckpointWriter {
     scalars_ = state_.scalars();
     if (scalars_.stopped_at > 0)
       throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
-                                           "; there is no checkpoint of it");
+                                           "; no checkpoint was written");
     lay_out();
     try {
       together(transport_, "prepare", [&] { prepare(); });
@@ -234,7 +234,7 @@ class CheckpointWriter {
       std::ifstream file(mark);
       if (!(file >> sum.bytes >> digits) || sum.bytes <= 0 || digits.size() != sizeof sum.digits)
         throw Error(ErrorKind::failed,
-                    path_text(mark) + ": cannot be read back, so this checkpoint gets no name");
+                    path_text(mark) + ": cannot be read back, so the checkpoint was not completed");
       digits.copy(sum.digits, sizeof sum.digits);
       std::filesystem::remove(mark, code);
     }
@@ -339,8 +339,9 @@ class CheckpointWriter {
       for (KeptState const& kept : kept_states(plan_, of)) {
         Buffer const& buffer = plan_.train.at(kept.buffer);
         if (buffer.block != 1)
-          throw Error(ErrorKind::unsupported, "checkpoints hold a value for each element, and " + kept.name +
-                                                  " has one for " + std::to_string(buffer.block) +
+          throw Error(ErrorKind::unsupported, "checkpoints store one value for each element, but " +
+                                                  kept.name + " has one value for each block of " +
+                                                  std::to_string(buffer.block) +
                                                   "; keep it in another format");
         for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
           box_of_[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};

@@ -120,7 +120,7 @@ class Transport {
         break;
       case Move::none:
       case Move::copy:
-        refuse(request, {"a transport carries values between ranks"});
+        refuse(request, {"a transport only runs moves between ranks"});
     }
     perform(request, send, recv, sent);
   }
@@ -263,7 +263,7 @@ class Transport {
     if (bytes < 0) refuse(request, {"a size must not be negative"});
     if (request.dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
     if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
-      refuse(request, {"the other rank must be one of the ", count, " of its group"});
+      refuse(request, {"the other rank must be another of the ", count, " ranks of its group"});
     if ((move == Move::gather || move == Move::broadcast) && (root < 0 || root >= count))
       refuse(request, {"the root must be a rank from 0 to ", count - 1});
     return request;
@@ -302,7 +302,7 @@ class Transport {
   }
 
   [[noreturn]] void refuse(Request const& request, std::initializer_list<Word> why) const {
-    throw_error(ErrorKind::usage, {"rank ", rank_, " asked for ", describe(request), ": ", sentence(why)},
+    throw_error(ErrorKind::usage, {"rank ", rank_, " requested ", describe(request), ": ", sentence(why)},
                 rank_, request.id.unit ? request.id.unit : "");
   }
 
@@ -376,7 +376,7 @@ class Comm {
  public:
   Comm() : transport_(std::make_shared<Single>()) {}
   explicit Comm(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {
-    if (!transport_) throw Error(ErrorKind::usage, "a Comm needs a transport, and was given none");
+    if (!transport_) throw Error(ErrorKind::usage, "a Comm needs a transport, but got a null pointer");
   }
 
   int rank() const noexcept { return transport_->rank(); }

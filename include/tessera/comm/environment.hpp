@@ -90,8 +90,8 @@ class LaunchReader {
   }
   [[noreturn]] void missing(char const* name, char const* source, char const* seen) const {
     throw_error(ErrorKind::config,
-                {name, " is not set although ", seen, " is, so this is half a ", source, " launch; set ",
-                 name, ", or unset ", seen, " to run without a launcher"});
+                {name, " is not set although ", seen, " is, so this is an incomplete ", source,
+                 " launch; set ", name, ", or unset ", seen, " to run without a launcher"});
   }
   int number(char const* name, int low, int high) const {
     std::string_view const value = text(name);
@@ -268,10 +268,10 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     return launch;
   }
   if (read.has("PMIX_RANK"))
-    throw Error(
-        ErrorKind::config,
-        "PMIX_RANK is set, but no variable tells the number of ranks, so this is half a PMIx launch; start "
-        "through mpirun or srun, which set it, or unset PMIX_RANK to run without a launcher");
+    throw Error(ErrorKind::config,
+                "PMIX_RANK is set, but no variable tells the number of ranks, so this is an incomplete PMIx "
+                "launch; start "
+                "through mpirun or srun, which set it, or unset PMIX_RANK to run without a launcher");
   return {};
 }
 

@@ -54,7 +54,7 @@ inline int device_of(LaunchEnvironment const& launch, int devices) {
   if (launch.local_rank >= devices)
     throw Error(ErrorKind::unsupported,
                 describe(launch) + ": this host has " + std::to_string(devices) +
-                    (devices == 1 ? " GPU" : " GPUs") + "; start at most so many ranks on it",
+                    (devices == 1 ? " GPU" : " GPUs") + "; start at most that many ranks on it",
                 launch.rank);
   return launch.local_rank;
 }
@@ -125,9 +125,9 @@ inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& f
   int const devices = comm::detail::count_devices();
   if (ranks > devices)
     throw Error(ErrorKind::unsupported, std::to_string(ranks) +
-                                            " ranks were asked for, and this machine has " +
+                                            " ranks were requested, but this machine has " +
                                             std::to_string(devices) + (devices == 1 ? " GPU" : " GPUs") +
-                                            "; choose at most so many ranks");
+                                            "; choose at most that many ranks");
   ncclUniqueId const id = ranks > 1 ? comm::detail::make_id() : ncclUniqueId{};
   auto const shared = std::make_shared<comm::detail::ThreadBoards>(std::max(ranks, 1));
   auto const make = [&](std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {

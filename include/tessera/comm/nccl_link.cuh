@@ -220,7 +220,7 @@ class NcclLink {
 
   [[noreturn]] void raise(int lost, std::string const& text) const {
     std::string const who = lost < 0        ? "the communicator has ended: "
-                            : lost == rank_ ? name() + " was given up: "
+                            : lost == rank_ ? name() + " was declared lost: "
                                             : "rank " + std::to_string(lost) + " is lost: ";
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
@@ -231,15 +231,16 @@ class NcclLink {
     for (int rank = 0; rank < peers_->world(); ++rank) {
       Board const* const board = peers_->board(rank);
       if (rank == rank_ || !board || !peers_->has_left(rank) || board->reached() >= own) continue;
-      peers_->lose(rank,
-                   "it left " + where(rank) + ", while others went on; every rank must run the same steps");
+      peers_->lose(
+          rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
     }
   }
 
   void blame_dead() {
     for (int rank = 0; rank < peers_->world(); ++rank)
       if (peers_->died(rank))
-        peers_->lose(rank, "its process ended without leaving; it was last seen " + where(rank));
+        peers_->lose(rank,
+                     "its process ended before it left the communicator; it was last seen " + where(rank));
   }
 
   /// Handles a timeout: blames the rank that has reached the fewest collectives, or one that is elsewhere.
@@ -256,13 +257,14 @@ class NcclLink {
       if (word(rank) != word(rank_)) elsewhere = rank;
     }
     int const lost = reached(behind) < reached(ahead) ? behind : elsewhere;
-    std::string const waited = "gave no sign of life for " + seconds_text(timeout_.count()) + " while " +
-                               name() + " waited for " + what;
-    std::string const text =
-        lost < 0 ? "no rank " + waited + " " + where(rank_) + "; no rank that can be seen is behind"
-                 : "it " + waited + "; it was last seen " + where(lost) + "; rank " + std::to_string(ahead) +
-                       " is " + where(ahead);
-    peers_->lose(lost, text + "; if the GPUs only compute for longer, raise the timeout");
+    std::string const waited =
+        " for " + seconds_text(timeout_.count()) + " while " + name() + " waited for " + what;
+    std::string const text = lost < 0
+                                 ? "no rank gave a sign of life" + waited + " " + where(rank_) +
+                                       "; no rank that can be seen is behind"
+                                 : "it gave no sign of life" + waited + "; it was last seen " + where(lost) +
+                                       "; rank " + std::to_string(ahead) + " is " + where(ahead);
+    peers_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
   }
 
   /// Waits until NCCL has completed the call.
@@ -322,7 +324,7 @@ class NcclLink {
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
     // Reports at the second look: by then the lock of a dead process is released, and the process is named.
     if (failures_ >= 2 && joined_.load(std::memory_order_acquire))
-      peers_->lose(-1, "NCCL reports on " + name() + ": " + failure(status));
+      peers_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
     return peers_->fault().has_value();
   }
 

@@ -174,8 +174,9 @@ class Nccl final : public Transport {
     if (request.peers.count == 1) return copy(to, from, count, stream);
     if (request.peers.count < world() && request.peers.communicator == 0)
       throw Error(ErrorKind::usage,
-                  describe(request) + " goes among some of the ranks, which needs a communicator of their " +
-                      "own; open it before with Transport::over",
+                  describe(request) +
+                      " involves only some of the ranks, which need a separate communicator; " +
+                      "open it first with Transport::over",
                   rank());
     int const own = request.peers.index_of(rank());
     if (request.move == Move::all_to_all)
@@ -298,7 +299,8 @@ class Nccl final : public Transport {
       case DType::u8:
         return ncclUint8;
     }
-    throw Error(ErrorKind::usage, "NCCL sums no values of type " + std::to_string(static_cast<int>(dtype)));
+    throw Error(ErrorKind::usage,
+                "NCCL cannot sum values of type " + std::to_string(static_cast<int>(dtype)));
   }
 
   /// Exchanges host memory in chunks through `staging_`: upload, collective, download.

@@ -388,11 +388,11 @@ class ThreadGroup {
           group.push_back(other);
         }
       text += sentence({rank ? "; " : "", ranks_text(group),
-                        group.size() > 1 ? " ask for number " : " asks for number ",
+                        group.size() > 1 ? " request number " : " requests number ",
                         member(rank).request.sequence, ", ", describe(member(rank).request)});
     }
     set_fault(-1,
-              {"ranks ask for different collectives: ", text,
+              {"ranks request different collectives: ", text,
                "; every rank must run the same steps on the same model"},
               true);
     watched_.notify_all();
@@ -418,7 +418,8 @@ class ThreadGroup {
   }
 
   void blame_leaver(int rank) {
-    set_fault(rank, {"it left ", place(rank), ", while others went on; every rank must run the same steps"},
+    set_fault(rank,
+              {"it left ", place(rank), ", but other ranks continued; every rank must run the same steps"},
               false);
   }
 
@@ -426,7 +427,7 @@ class ThreadGroup {
     set_fault(
         late,
         {"it gave no sign of life for ", timeout_text_, " while rank ", waiting, " waited; it was last seen ",
-         place(late), missing, "; if it only computes for longer, raise the timeout"},
+         place(late), missing, "; if it is still computing, raise the timeout"},
         false);
   }
 
@@ -434,10 +435,10 @@ class ThreadGroup {
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);
-    throw PeerLost(
-        sentence({"rank ", fault_.rank, fault_.rank == rank ? " was given up by the others: " : " is lost: ",
-                  fault_.text, " [rank ", rank, " was ", place(rank), "]"}),
-        fault_.rank, me.unit);
+    throw PeerLost(sentence({"rank ", fault_.rank,
+                             fault_.rank == rank ? " was declared lost by the other ranks: " : " is lost: ",
+                             fault_.text, " [rank ", rank, " was ", place(rank), "]"}),
+                   fault_.rank, me.unit);
   }
 
   int const world_;

@@ -149,8 +149,9 @@ namespace detail {
 
 inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& options) {
   if (world < 1 || world > most_threads)
-    throw_error(ErrorKind::usage, {"a run in one process has 1 to ", most_threads,
-                                   " ranks, and was asked for ", world, "; choose --ranks in that range"});
+    throw_error(ErrorKind::usage,
+                {"a run in one process can have 1 to ", most_threads, " ranks, but the requested number is ",
+                 world, "; choose --ranks in this range"});
   if (!(options.timeout.count() > 0))
     throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",
                                    seconds_text(options.timeout.count())});

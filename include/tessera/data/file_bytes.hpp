@@ -119,13 +119,13 @@ inline Descriptor open_regular(std::string const& path, struct stat& status) {
   auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) refuse(": no such file; check the path");
-    read_error(path, "look at the file", errno);
+    read_error(path, "get the status of the file", errno);
   }
-  if (S_ISDIR(status.st_mode)) refuse(": is a folder, a file is needed here");
+  if (S_ISDIR(status.st_mode)) refuse(": is a folder; give a file");
   if (!S_ISREG(status.st_mode)) refuse(": is not a regular file; copy its contents to a file first");
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) read_error(path, "open for reading", errno);
-  if (::fstat(file.get(), &status) != 0) read_error(path, "look at the file", errno);
+  if (::fstat(file.get(), &status) != 0) read_error(path, "get the status of the file", errno);
   return file;
 }
 
@@ -200,9 +200,9 @@ class FileReader {
     struct stat status {};
     Descriptor const again = file_ ? Descriptor() : open_regular(path_, status);
     if (again && (status.st_dev != device_ || status.st_ino != inode_))
-      throw_error(ErrorKind::data, {path_text(path_),
-                                    ": is another file than when it was opened; leave data as it is while a "
-                                    "run reads it"});
+      throw_error(
+          ErrorKind::data,
+          {path_text(path_), ": was replaced after it was opened; do not change data while a run reads it"});
     int const file = file_ ? file_.get() : again.get();
     if (read_all(file, offset, out, size, path_) == size) return;
     refuse_short(file);
@@ -212,10 +212,10 @@ class FileReader {
   [[noreturn]] void refuse_short(int file) const {
     struct stat status {};
     bool const known = ::fstat(file, &status) == 0;
-    throw_error(ErrorKind::data, {path_text(path_), ": was cut short while it was read, it had ",
+    throw_error(ErrorKind::data, {path_text(path_), ": was truncated while it was read: it had ",
                                   with_commas(static_cast<std::int64_t>(size_)), " bytes and has ",
                                   known ? with_commas(status.st_size) : "fewer",
-                                  " now; leave data as it is while a run reads it"});
+                                  " now; do not change data while a run reads it"});
   }
 
   std::string path_;

@@ -104,11 +104,12 @@ struct ForeignKind {
 };
 
 namespace way_out {
-inline constexpr char unpack[] = "unpack it and name what it holds";
+inline constexpr char unpack[] = "unpack it and give the unpacked file";
 inline constexpr char export_rows[] =
-    "write its rows as JSON Lines, in pandas by to_json(FILE, orient='records', lines=True)";
-inline constexpr char weights[] = "weights go to --model or --init; name text, JSON Lines or token files";
-inline constexpr char other[] = "name text, JSON Lines or token files";
+    "write its rows as JSON Lines, in pandas with to_json(FILE, orient='records', lines=True)";
+inline constexpr char weights[] =
+    "give weights to --model or --init, and here text, JSON Lines or token files";
+inline constexpr char other[] = "give text, JSON Lines or token files";
 }  // namespace way_out
 
 /// A kind of file that has certain bytes at a fixed position.
@@ -145,7 +146,7 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
       {0,
        "\x93NUMPY"sv,
        {"a NumPy array (.npy)",
-        "write its ids as raw uint16 by numpy.load(FILE).astype('uint16').tofile('ids.bin')"}},
+        "write its ids as raw uint16 with numpy.load(FILE).astype('uint16').tofile('ids.bin')"}},
       {0, "\x89PNG\r\n\x1a\n"sv, {"a PNG image", way_out::other}},
       {0, "GIF87a"sv, {"a GIF image", way_out::other}},
       {0, "GIF89a"sv, {"a GIF image", way_out::other}},
@@ -158,7 +159,7 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
       {4, "1AY&SY"sv, {"compressed with bzip2", way_out::unpack}},
       {0,
        "\x28\xb5\x2f\xfd"sv,
-       {"compressed with zstd", "unpack it with unzstd, or make a token file of it by prepare"}},
+       {"compressed with zstd", "unpack it with unzstd, or make a token file of it with prepare"}},
       {0, "\xff\6\0\0sNaPpY"sv, {"compressed with snappy", way_out::unpack}},
       {0, "7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", way_out::unpack}},
       {0, "Rar!\x1a\7"sv, {"a RAR archive", way_out::unpack}},
@@ -167,7 +168,7 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
       {0, "ARROW1\0\0"sv, {"an Arrow file", way_out::export_rows}},
       {0, "\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", way_out::export_rows}},
       {0, "SQLite format 3\0"sv, {"an SQLite database", way_out::export_rows}},
-      {0, "MMIDIDX\0\0"sv, {"an index of Megatron", "name the .bin file of ids that belongs to it"}},
+      {0, "MMIDIDX\0\0"sv, {"an index of Megatron", "give the .bin file of ids that belongs to it"}},
       {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"an old Office document", way_out::other}},
       {0,
        "\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv,
@@ -182,7 +183,7 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
   // gzip: three bytes are too few, so flags (none or a name), the level and the system must be known ones.
   if (all.starts_with("\x1f\x8b\x08"sv) && (byte(3) == 0 || byte(3) == 8) &&
       (byte(8) == 0 || byte(8) == 2 || byte(8) == 4) && (byte(9) <= 13 || byte(9) == 255))
-    return {"compressed with gzip", "unpack it with gunzip, or make a token file of it by prepare"};
+    return {"compressed with gzip", "unpack it with gunzip, or make a token file of it with prepare"};
   // zip: four bytes, then a version below 6.4 and the method, stored or deflated; PyTorch and .npz are zip.
   if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
       byte(9) == 0)
@@ -242,19 +243,19 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
   if (ForeignKind const sure = foreign_kind(bytes, size); sure.what != nullptr) return sure;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
   if (all.starts_with("\x88\xd8\x34\x01"sv) || all.starts_with("\xa1\xd9\x34\x01"sv))
-    return {"a token file of llm.c", "give it to --data by a name that ends in .bin"};
+    return {"a token file of llm.c", "rename it to a name that ends in .bin"};
   std::int32_t magic = 0;
   if (all.size() >= sizeof magic) std::memcpy(&magic, all.data(), sizeof magic);
   if (char const* const what = foreign_magic(magic)) return {what, way_out::weights};
   if (char const* const encoding = utf16_name(all))
     return encoding[4] == '3'
-               ? ForeignKind{"text in UTF-32", "make UTF-8 of it: iconv -f UTF-32 -t UTF-8 FILE > NEW"}
-               : ForeignKind{"text in UTF-16", "make UTF-8 of it: iconv -f UTF-16 -t UTF-8 FILE > NEW"};
+               ? ForeignKind{"text in UTF-32", "convert it to UTF-8: iconv -f UTF-32 -t UTF-8 FILE > NEW"}
+               : ForeignKind{"text in UTF-16", "convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE > NEW"};
   if (!has_control_bytes(bytes)) return {};
   static constexpr ForeignMagic magics[] = {
       {0,
        "\x1f\x8b"sv,
-       {"compressed with gzip", "unpack it with gunzip, or make a token file of it by prepare"}},
+       {"compressed with gzip", "unpack it with gunzip, or make a token file of it with prepare"}},
       {0, "\x1f\x9d"sv, {"compressed with compress (.Z)", way_out::unpack}},
       {0, "BZh"sv, {"compressed with bzip2", way_out::unpack}},
       {0, "\x04\x22\x4d\x18"sv, {"compressed with lz4", way_out::unpack}},
@@ -384,11 +385,11 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
     if (detail::ForeignKind const kind = detail::foreign_kind(bytes, file_size); kind.what != nullptr)
       refuse({"is ", kind.what, ", not tokens; ", kind.way_out});
     if (detail::is_plain_text(bytes))
-      refuse({"is text, not tokens; rename it to .txt, then its bytes are the tokens"});
+      refuse({"is text, not tokens; rename it to .txt to use its bytes as tokens"});
     if (file_size % 2 != 0)
       refuse({"holds ", size,
-              " bytes, an odd number, but raw token files hold 2 bytes a token; the file is cut "
-              "short or is no token file (text must not be named .bin)"});
+              " bytes, an odd number, but raw token files have 2 bytes per token; the file is cut short or "
+              "is not a token file (text must not be named .bin)"});
     if (bytes.size() >= 12 && bytes.size() >= std::min(file_size, header_bytes) && header(2) > 0 &&
         (file_size == header_bytes + 2 * static_cast<std::size_t>(header(2)) ||
          file_size == header_bytes + 4 * static_cast<std::size_t>(header(2))))
@@ -397,26 +398,26 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
               "; training data has magic 20240520 (version 1) or 20240801 (version 7); write it again"});
     if (std::size_t const width = detail::raw_id_bytes(bytes); width > 2)
       refuse({"holds ids that are ", static_cast<std::int64_t>(8 * width),
-              "-bit integers, but a file without llm.c's header must hold 16-bit ones; convert them by "
+              "-bit integers, but a file without llm.c's header must hold 16-bit ones; convert them with "
               "numpy.fromfile(FILE, '",
               width == 4 ? "uint32" : "uint64",
-              "').astype('uint16').tofile('ids.bin'), or, for ids beyond 65535, behind the header"});
+              "').astype('uint16').tofile('ids.bin'), or write the header if an id is above 65535"});
     return {TokenFormat::u16, 0, static_cast<std::int64_t>(file_size / 2)};
   }
 
   if (file_size < header_bytes)
-    refuse({"is cut short: the header of a token file takes 1,024 bytes, the file holds ", size});
+    refuse({"is cut short: the header of a token file has 1,024 bytes, and the file has ", size});
   std::int32_t const version = header(1);
   std::int32_t const expected_version = gpt2 ? 1 : 7;
   if (version != expected_version)
-    refuse({"token file with magic ", magic, " has version ", version, ", version ", expected_version,
-            " is known; write it again with a matching tool"});
+    refuse({"token file with magic ", magic, " has version ", version, ", but only version ",
+            expected_version, " can be read; write it again with a matching tool"});
   TokenFormat const format = gpt2 ? TokenFormat::u16 : TokenFormat::u32;
   std::int64_t const tokens = header(2);
   std::int64_t const held = static_cast<std::int64_t>(file_size - header_bytes);
   std::int64_t const width = bytes_per_token(format);
   if (tokens < 0 || tokens * width != held)
-    refuse({"the header says ", files::with_commas(tokens), " tokens, the file holds ",
+    refuse({"its header gives ", files::with_commas(tokens), " tokens, but it holds ",
             files::with_commas(held / width), held % width != 0 ? " and a part of one" : "", "; the file is ",
             tokens * width > held ? "cut short" : "damaged or has data after its tokens"});
   if (tokens == 0) refuse({"the token file holds no tokens"});

@@ -120,13 +120,14 @@ class TokenSource {
   /// has at least two tokens, all within the source. Must be called before a Loader is made of the source.
   void divide(std::vector<Record> records, std::int64_t left_out = 0) {
     if (records.empty())
-      throw_error(ErrorKind::data, {name(),
-                                    ": no record has two tokens, and shorter ones leave "
-                                    "nothing to predict; give other data"});
+      throw_error(
+          ErrorKind::data,
+          {name(),
+           ": every record has fewer than two tokens, so there is nothing to predict; give other data"});
     for (Record const& record : records)
       if (record.first < 0 || record.tokens < 2 || record.tokens > size_ - record.first)
-        throw_error(ErrorKind::usage, {name(), ": a record of ", record.tokens, " tokens from ", record.first,
-                                       " on was given, there are ", size_});
+        throw_error(ErrorKind::usage, {name(), ": got a record of ", record.tokens, " tokens from token ",
+                                       record.first, ", but the number of tokens is ", size_});
     records_ = std::move(records);
     left_out_ = left_out;
   }
@@ -159,7 +160,7 @@ class TokenSource {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
       throw_error(ErrorKind::usage,
                   {name(), ": tokens ", first, " to ", first + static_cast<std::int64_t>(out.size()),
-                   " were asked for, there are ", size_});
+                   " were requested, but the number of tokens is ", size_});
     auto segment = std::upper_bound(segments_.begin(), segments_.end(), first,
                                     [](std::int64_t at, Segment const& s) { return at < s.first; }) -
                    1;
@@ -253,7 +254,7 @@ class TokenSource {
     if (!segments_.empty() && format != format_)
       throw_error(ErrorKind::data,
                   {name, ": holds ", name_of(format), " tokens, but ", segments_.front().name, " holds ",
-                   name_of(format_), "; use paths of one kind"});
+                   name_of(format_), "; use files of the same kind"});
     format_ = format;
   }
 

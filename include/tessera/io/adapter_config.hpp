@@ -30,7 +30,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
   // std::regex tries all ways to match. Four unlimited repetitions and no repetition of a choice keep that
   // below a second for all layers of a model.
   constexpr int most_repetitions = 4;
-  std::string why = text.size() > 1000 ? "has more than 1000 letters" : "";
+  std::string why = text.size() > 1000 ? "has more than 1000 characters" : "";
   bool in_class = false;
   int repetitions = 0;
   std::vector<bool> groups;  // for each open group: whether it has a choice or a repetition
@@ -92,7 +92,7 @@ class AdapterConfig {
   AdapterConfig(Json const& json, std::string name) : name_(std::move(name)) {
     if (!json.contains("peft_type") || json["peft_type"] != "LORA")
       fail("peft_type is " + (json.contains("peft_type") ? spelled(json["peft_type"]) : "missing") +
-           "; adapters of type \"LORA\" are read");
+           "; only adapters of type \"LORA\" can be read");
     rank = whole(json, "r", "the rank");
     alpha = number(json, "lora_alpha", "the adapters' scale times their rank");
     if (json.contains("use_rslora")) {
@@ -252,8 +252,8 @@ class AdapterConfig {
     bool const initial = key == "init_lora_weights";
     if (initial && (value.is_boolean() || std::count(std::begin(plain), std::end(plain), value))) return;
     fail(printable(key) + " is " + spelled(value) + ", which " +
-         (initial ? "changes the model's own weights too" : "adapters here do not have") +
-         "; fold the adapter into its model with PEFT (merge_and_unload) and start from that");
+         (initial ? "changes the model's own weights too" : "tessera's adapters do not support") +
+         "; merge the adapter into its model with PEFT (merge_and_unload) and start from that");
   }
 
   static constexpr char const* known[] = {"peft_type",

@@ -65,7 +65,7 @@ struct AdapterWeights::State {
     std::error_code code;
     if (!std::filesystem::exists(weights, code)) {
       bool const pickled = std::filesystem::exists(folder / "adapter_model.bin", code);
-      fail(pickled ? "the folder holds adapter_model.bin alone, which may run code when it is read; load it "
+      fail(pickled ? "the folder holds only adapter_model.bin, which may run code when it is read; load it "
                      "with PEFT and save it again with save_pretrained"
                    : std::string("the folder holds no ") + detail::adapter_file +
                          "; copy the whole folder of the adapter again");
@@ -110,8 +110,8 @@ struct AdapterWeights::State {
     }
     throw Error(ErrorKind::data,
                 file->name() + ": tensor " + files::printable(tensor) +
-                    " is no lora_A or lora_B weight of a linear layer, and adapters here have "
-                    "no others; fold the adapter into its model with PEFT (merge_and_unload)");
+                    " is not a lora_A or lora_B weight of a linear layer, and tessera's adapters have no "
+                    "others; merge the adapter into its model with PEFT (merge_and_unload)");
   }
 
   void match(detail::AdapterConfig const& config, std::vector<UnitSpec> const& units) {
@@ -139,8 +139,8 @@ struct AdapterWeights::State {
       std::string const parameter =
           layer->first + std::string(which == 'A' ? detail::lora_a : detail::lora_b);
       if (!tensors.emplace(parameter, entry.name).second)
-        fail("holds " + files::printable(entry.name) + " twice, as " +
-             files::printable(tensors.at(parameter)) + " too; keep one of them");
+        fail("holds " + files::printable(entry.name) + " twice, also as " +
+             files::printable(tensors.at(parameter)) + "; keep one of them");
       names[layer->first] = module;
       if (entry.type != "F32" && entry.type != "F16" && entry.type != "BF16" && entry.type != "F64")
         mistyped.push_back(files::printable(entry.name) + " is " + std::string(entry.type));
@@ -170,7 +170,7 @@ struct AdapterWeights::State {
         SafetensorsEntry const& entry = file->at(found->second);
         if (entry.shape != shape)
           misshapen.push_back(files::printable(entry.name) + " has shape " + detail::shape_text(entry.shape) +
-                              ", the model and rank " + std::to_string(rank) + " want " +
+                              ", the model and rank " + std::to_string(rank) + " need " +
                               detail::shape_text(shape));
       };
       want(detail::lora_a, {rank, in});
@@ -186,9 +186,9 @@ struct AdapterWeights::State {
     }
     if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) return;
     std::string text = "does not fit the model: ";
-    detail::append_names(text, "of another shape:", misshapen);
+    detail::append_names(text, "wrong shape:", misshapen);
     detail::append_names(text, "missing:", missing);
-    detail::append_names(text, "of no linear layer of the model:", extra);
+    detail::append_names(text, "not of a linear layer of the model:", extra);
     detail::append_names(text, "not F32, F16, BF16 or F64:", mistyped);
     fail(text + origin(config));
   }

@@ -131,8 +131,7 @@ TESSERA_INLINE Destination inspect_destination(std::filesystem::path const& path
   };
   if (::stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) refuse(": is a folder; give the name of a file in it");
-    if (S_ISSOCK(status.st_mode))
-      refuse(": is a socket, which is no place for a file; give the name of a file");
+    if (S_ISSOCK(status.st_mode)) refuse(": is a socket; give the name of a file");
     // A pipe that this process inherited, such as /dev/stdout, has no path.
     if (S_ISFIFO(status.st_mode) && std::filesystem::exists(std::filesystem::canonical(path, code), code))
       refuse(": is a named pipe, which may never have a reader; give the name of a file");
@@ -201,7 +200,7 @@ TESSERA_INLINE void check_writable_folder(std::filesystem::path const& folder) {
     type = std::filesystem::status(nearest, code).type();
   }
   if (type == std::filesystem::file_type::none)
-    files::file_error(folder, "look at " + files::path_text(nearest), code.value());
+    files::file_error(folder, "get the status of " + files::path_text(nearest), code.value());
   if (type != std::filesystem::file_type::directory)
     throw Error(ErrorKind::failed, files::path_text(folder) + ": cannot be used as an output folder, " +
                                        files::path_text(nearest) + " is not a folder");
@@ -236,7 +235,7 @@ TESSERA_INLINE void check_room(std::vector<PlannedFile> const& files) {
     for (Use const& use : uses)
       if (use.device == status.st_dev) {
         needed += use.bytes;
-        beside = ", with " + files::path_text(use.path);
+        beside = ", together with " + files::path_text(use.path);
       }
     if (static_cast<double>(needed) > free)
       throw Error(ErrorKind::failed, files::path_text(named) + ": needs " + files::with_commas(needed) +

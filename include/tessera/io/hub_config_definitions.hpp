@@ -70,9 +70,9 @@ TESSERA_INLINE void HubConfig::passed_over(std::string const& key, double here, 
 
 TESSERA_INLINE void HubConfig::refuse_lacking(std::string const& title) const {
   if (lacking_.empty()) return;
-  throw Error(ErrorKind::unsupported, name + ": asks for what " + title + " lacks here: " + list(lacking_) +
-                                          "; choose a model without " +
-                                          (lacking_.size() == 1 ? "it" : "them"));
+  throw Error(ErrorKind::unsupported,
+              name + ": needs features that " + title + " does not support: " + list(lacking_) +
+                  "; choose a model without " + (lacking_.size() == 1 ? "it" : "them"));
 }
 
 TESSERA_INLINE std::string HubConfig::not_applied() const { return list(not_applied_); }

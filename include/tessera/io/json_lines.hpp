@@ -177,7 +177,7 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
   using Json = nlohmann::ordered_json;
   std::vector<std::set<std::string>> keys;
   auto const watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 64) fail("is nested too deeply for a file of settings");
+    if (depth > 64) fail("is nested too deeply for a configuration");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
@@ -191,9 +191,9 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
     std::string_view what = error.what();
     if (std::size_t const end_of_id = what.find("] "); end_of_id != what.npos)
       what.remove_prefix(end_of_id + 2);
-    fail("is no JSON: " + files::printable(what) + "; the file is damaged, copy it again");
+    fail("is not valid JSON: " + files::printable(what) + "; the file is damaged, copy it again");
   }
-  if (!json.is_object()) fail("is no JSON object; name the folder of a model");
+  if (!json.is_object()) fail("is not a JSON object; name the folder of a model");
   return json;
 }
 
@@ -248,18 +248,19 @@ inline std::string field_of(std::string_view line, std::string const& field, std
       json_lines::read_line(json_lines::mended_line(line, storage, count), field, parsed);
   if (replaced != nullptr) *replaced += count;
   if (!parsed)
-    throw_error(ErrorKind::data, {where, ": is no JSON, at byte ", reader.position, " of the line: ",
+    throw_error(ErrorKind::data, {where, ": is not valid JSON, at byte ", reader.position, " of the line: ",
                                   files::printable(utf8::repaired(reader.message, storage[0]), 300),
                                   "; each line must be one object", otherwise});
   if (!reader.object)
-    throw_error(ErrorKind::data, {where, ": is JSON, but no object; each line must be one", otherwise});
+    throw_error(ErrorKind::data,
+                {where, ": is JSON, but not an object; each line must be one object", otherwise});
   if (!reader.found)
     throw_error(ErrorKind::data,
-                {where, ": has no field '", files::printable(field), "', it has ",
+                {where, ": has no field '", files::printable(field), "', its fields are: ",
                  reader.names.empty() ? "none" : files::printable(reader.names), "; give --field NAME"});
   if (reader.wrong)
     throw_error(ErrorKind::data,
-                {where, ": the field '", files::printable(field), "' is no text; give --field NAME"});
+                {where, ": the field '", files::printable(field), "' is not text; give --field NAME"});
   return std::move(reader.text);
 }
 

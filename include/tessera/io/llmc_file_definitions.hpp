@@ -78,19 +78,20 @@ TESSERA_INLINE void LlmcFile::read_header() {
   std::int32_t const kind = number(header, 0), format = number(header, 1);
   if (kind == 20240527)
     fail(
-        "is the optimizer state of an llm.c run, which only llm.c goes on from; start from the weights "
-        "beside it, model_*.bin, or go on from a checkpoint of train");
+        "is the optimizer state of an llm.c run, which only llm.c can resume; start from the weights next to "
+        "it, model_*.bin, or resume from a checkpoint of train");
   if (kind == 20240327) fail("is a debug state of llm.c, with no weights; name a file such as gpt2_124M.bin");
   if (kind == 20240328) fail("is a tokenizer of llm.c, with no weights; name a file such as gpt2_124M.bin");
   if (kind == 20240520 || kind == 20240801) fail("are tokens of llm.c, with no weights; give them to --data");
   if (kind != magic)
-    fail("begins with " + std::to_string(kind) + ", weights of llm.c with " + std::to_string(magic));
+    fail("begins with the number " + std::to_string(kind) + ", but weights of llm.c begin with " +
+         std::to_string(magic));
   if (size < header.size())
     fail("is cut short: " + files::with_commas(static_cast<std::int64_t>(size)) +
          " bytes, and llm.c's header takes 1,024; copy it again");
   if (format != 3 && format != 5)
     fail("has version " + std::to_string(format) +
-         " of llm.c's weights, and 3 (fp32) and 5 (bf16) are read; write it again with a newer "
+         " of llm.c's weights, but only 3 (fp32) and 5 (bf16) can be read; write it again with a newer "
          "train_gpt2.py");
   bf16_ = format == 5;
   sizes_ = {number(header, 2), number(header, 3), number(header, 4),

@@ -116,7 +116,7 @@ TESSERA_INLINE void ModelFolderWriter::check(std::filesystem::path const& folder
   for (char const* other : {"model.safetensors.index.json", "pytorch_model.bin"})
     if (std::filesystem::exists(folder / other, code))
       throw Error(ErrorKind::failed, files::path_text(folder) + ": holds " + other +
-                                         ", other weights than would be written; give another folder");
+                                         ", which are not the weights to write; give another folder");
 }
 
 }  // namespace v0

@@ -112,12 +112,13 @@ struct ModelWeights::State {
     if (std::filesystem::is_directory(path, code)) {
       for (char const* inside : {"model.safetensors", "model.safetensors.index.json"}) {
         if (std::filesystem::exists(path / inside, code)) return add(path / inside);
-        if (code) fail("cannot look into the folder (" + code.message() + "); give one that may be read");
+        if (code) fail("cannot list the folder (" + code.message() + "); give a readable folder");
       }
       for (char const* pickled : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
         if (std::filesystem::exists(path / pickled, code))
           fail(std::string("the folder holds ") + pickled +
-               " alone, which may run code when it is read; convert it with python -c \"from transformers "
+               " as its only weights, which may run code when it is read; convert it with python -c \"from "
+               "transformers "
                "import AutoModelForCausalLM as M; M.from_pretrained('" +
                name + "').save_pretrained('" + name + "')\"");
       refuse_pickles_in(path);
@@ -147,13 +148,14 @@ struct ModelWeights::State {
     auto const map = index.is_object() ? index.find("weight_map") : index.end();
     if (!index.is_object() || map == index.end() || !map->is_object() || map->empty())
       fail(
-          "is no index of safetensors files, it lacks a weight_map; name a .safetensors file or a whole "
+          "is not an index of safetensors files, because it has no weight_map; name a .safetensors file or a "
+          "whole "
           "index");
     std::map<std::string, SafetensorsFile const*> parts;
     for (auto const& [tensor, part] : map->items()) {
       std::string const file = part.is_string() ? part.get<std::string>() : std::string();
       if (!detail::stays_inside(file))
-        fail("weight_map gives " + files::printable(tensor) + " no file in the folder of the index");
+        fail("weight_map does not give " + files::printable(tensor) + " a file in the folder of the index");
       auto const [at, fresh] = parts.try_emplace(file, nullptr);
       if (fresh) at->second = &open_part(path.parent_path() / file);
       if (at->second->find(tensor) == nullptr)
@@ -167,7 +169,7 @@ struct ModelWeights::State {
           unnamed.emplace(entry.name, file);
         else if (named->second.file != opened)
           fail(files::printable(file) + " holds " + files::printable(entry.name) +
-               ", which weight_map gives to another part; the parts are of different downloads");
+               ", but weight_map names another file; the files are from different downloads");
   }
 
   /// Converts between a parameter's name in the model and in the files.
@@ -232,7 +234,7 @@ struct ModelWeights::State {
           for (std::string const& one : {name_in_file(parameter.name), parameter.name})
             if (auto const at = unnamed.find(one); at != unnamed.end())
               fail(files::printable(at->second) + " holds " + files::printable(one) +
-                   ", which weight_map does not name; the parts are of another index");
+                   ", which is not in weight_map; the parts belong to another index");
           missing.push_back(name_in_file(parameter.name) + " " + to_string(parameter.shape));
           continue;
         }
@@ -241,7 +243,7 @@ struct ModelWeights::State {
         Location const& at = found->second;
         auto const extents = extents_of(parameter.shape);
         if (at.shape() != extents)
-          misshapen.push_back(tensor + " has shape " + detail::shape_text(at.shape()) + ", the model wants " +
+          misshapen.push_back(tensor + " has shape " + detail::shape_text(at.shape()) + ", the model needs " +
                               detail::shape_text(extents));
         std::string_view const type = at.type();
         if (type != "F32" && type != "F16" && type != "BF16" && type != "F64")
@@ -258,9 +260,9 @@ struct ModelWeights::State {
       return;
     }
     std::string text = "does not fit the model: " + sizes_of_both(units);
-    detail::append_names(text, "of another shape:", misshapen);
+    detail::append_names(text, "wrong shape:", misshapen);
     detail::append_names(text, "missing:", missing);
-    detail::append_names(text, "not of the model:", extra);
+    detail::append_names(text, "not in the model:", extra);
     detail::append_names(text, "not F32, F16, BF16 or F64:", mistyped);
     fail(text + "choose the model and vocabulary of the file, or other weights");
   }
@@ -272,7 +274,7 @@ struct ModelWeights::State {
     if (own_head == tensors.end() || tokens == tensors.end()) return;
     Location const &separate = own_head->second, &embedding = tokens->second;
     if (separate.shape() != embedding.shape())
-      fail("lm_head.weight has shape " + detail::shape_text(separate.shape()) + ", the model wants that of " +
+      fail("lm_head.weight has shape " + detail::shape_text(separate.shape()) + ", the model needs that of " +
            names.tied_to + ", " + detail::shape_text(embedding.shape()));
     std::vector<float> own(chunk), tied(chunk);
     std::int64_t const elements = separate.elements();

@@ -308,7 +308,7 @@ class NvmeFile final : public StateFile {
     else if (code == EFBIG)
       text += "; raise ulimit -f";
     else if (code == ECANCELED)
-      text += "; io_uring could start no thread for it, raise ulimit -u";
+      text += "; io_uring could not start a thread for it, raise ulimit -u";
     else
       text += "; the disk or its file system failed, see dmesg, or name another folder for state on NVMe";
     throw Error(ErrorKind::failed, text);

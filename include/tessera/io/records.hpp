@@ -138,7 +138,7 @@ inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions 
   if (source.format() != TokenFormat::bytes)
     throw_error(ErrorKind::usage,
                 {source.name(), ": holds ", name_of(source.format()),
-                 " tokens, and lines are those of text; give --samples-are records for its documents"});
+                 " tokens, which have no lines; give --samples-are records to use its documents"});
   if (options.encode) return detail::encoded_lines(source, false, options);
   detail::RecordList list;
   detail::for_each_stretch(source, '\n', false, [&](detail::Stretch const& line) {
@@ -160,7 +160,7 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
   if (options.encode)
     throw_error(
         ErrorKind::usage,
-        {source.name(), ": holds tokens already, which no tokenizer reads; give text, or no tokenizer"});
+        {source.name(), ": already holds tokens, so a tokenizer cannot read it; give text, or no tokenizer"});
   // 50256 is GPT-2's <|endoftext|>, 128000 is LLaMA 3's <|begin_of_text|>.
   std::int64_t const separator = options.separator >= 0                ? options.separator
                                  : source.format() == TokenFormat::u16 ? 50256
@@ -170,8 +170,9 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
       source, separator, true,
       [&](detail::Stretch const& document) { list.add(document.first, document.tokens); });
   if (ends == 0)
-    throw_error(ErrorKind::data, {source.name(), ": no token is ", separator,
-                                  ", which would end a document; name the token that does with --separator"});
+    throw_error(ErrorKind::data,
+                {source.name(), ": contains no token ", separator,
+                 ", the separator of documents; give --separator the token that ends a document"});
   source.divide(std::move(list.records), list.left_out);
   return source;
 }

@@ -74,7 +74,7 @@ TESSERA_INLINE void SafetensorsFile::read_as_float(std::string_view tensor, std:
     throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " of shape " +
                                      detail::shape_text(entry.shape) + " has " +
                                      std::to_string(entry.elements()) + " elements, " +
-                                     std::to_string(out.size()) + " are wanted");
+                                     std::to_string(out.size()) + " were requested");
   read_as_float(tensor, 0, out);
 }
 
@@ -83,7 +83,7 @@ TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor,
   SafetensorsEntry const& entry = at(tensor);
   if (!std::equal(wanted.begin(), wanted.end(), entry.shape.begin(), entry.shape.end()))
     throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " has shape " +
-                                     detail::shape_text(entry.shape) + ", the model wants " +
+                                     detail::shape_text(entry.shape) + ", the model needs " +
                                      detail::shape_text(wanted));
 }
 
@@ -100,7 +100,7 @@ TESSERA_INLINE void SafetensorsFile::too_large(SafetensorsEntry const& entry, st
   std::snprintf(number, sizeof number, "%g", value);
   throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(entry.name) + " holds " + number +
                                    " at element " + std::to_string(element) +
-                                   ", which is beyond the numbers of fp32; these weights cannot be trained");
+                                   ", which is outside the range of fp32; these weights cannot be trained");
 }
 
 template <class T>
@@ -137,7 +137,7 @@ void SafetensorsFile::read_converted(std::string_view tensor, std::int64_t first
                                      detail::shape_text(entry.shape) + " has " +
                                      std::to_string(entry.elements()) + " elements, " +
                                      std::to_string(first) + " to " + std::to_string(first + count) +
-                                     " were asked for");
+                                     " were requested");
   if (entry.type == "F32") {
     convert<float>(entry, first, out);
   } else if (entry.type == "F64") {
@@ -213,7 +213,7 @@ TESSERA_INLINE SafetensorsWriter::SafetensorsWriter(std::filesystem::path const&
                                                     std::map<std::string, std::string> metadata)
     : tensors_(std::move(tensors)), file_(path) {
   for (SafetensorsSpec const& tensor : tensors_)
-    if (tensor.type != DType::f32) fail(tensor.name, "is no fp32 tensor, and no others are streamed");
+    if (tensor.type != DType::f32) fail(tensor.name, "is not fp32, and only fp32 tensors can be streamed");
   file_.write(safetensors_layout(path, tensors_, std::move(metadata)).start);
   skip_empty();
 }

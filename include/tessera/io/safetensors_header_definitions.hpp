@@ -157,7 +157,7 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
                    nlohmann::json::exception const& error) override {
     std::string_view text = error.what();
     if (auto const end_of_id = text.find("] "); end_of_id != text.npos) text.remove_prefix(end_of_id + 2);
-    fail("the header is no JSON, byte " + std::to_string(position) + ": " + printable(text));
+    fail("the header is not valid JSON, byte " + std::to_string(position) + ": " + printable(text));
   }
 
  private:
@@ -268,12 +268,12 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, file + ": " + text); };
   std::uint64_t length = 0;
   if (bytes.size() < sizeof length)
-    fail("is no safetensors file, it holds " + std::to_string(bytes.size()) +
-         " bytes and the header's length takes 8");
+    fail("is not a safetensors file: it holds " + std::to_string(bytes.size()) +
+         " bytes, and the length of the header alone takes 8");
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > detail::safetensors_header_limit)
     fail("the header claims " + std::to_string(length) + " bytes, the limit is " +
-         std::to_string(detail::safetensors_header_limit) + "; this is probably no safetensors file");
+         std::to_string(detail::safetensors_header_limit) + "; this is probably not a safetensors file");
   if (length > bytes.size() - sizeof length)
     fail("the header claims " + std::to_string(length) + " bytes, the file holds " +
          std::to_string(size - sizeof length) + " after its length; it is cut short");
@@ -282,7 +282,7 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   constexpr std::string_view white_space = " \t\n\r";
   std::size_t const first = json.find_first_not_of(white_space);
   if (first == json.npos || json[first] != '{')
-    fail("the header does not begin with {, this is no safetensors file");
+    fail("the header does not begin with {, so this is not a safetensors file");
 
   SafetensorsHeader header;
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
@@ -291,7 +291,7 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   // The parser treats a NUL as the end.
   if (json[json.find_last_not_of(white_space)] != '}' || json.find('\0') != json.npos)
     fail(
-        "the header goes on after its JSON with something else than white space; the file is damaged, copy "
+        "the header has data other than white space after its JSON; the file is damaged, copy "
         "it again");
   detail::check_safetensors_layout(header, static_cast<std::int64_t>(size) - header.data_offset, file);
   std::sort(header.entries.begin(), header.entries.end(),

@@ -37,7 +37,7 @@ class Uring final : public tessera::IoEngine {
     bool const reads = known != nullptr && ::io_uring_opcode_supported(known, IORING_OP_READ) != 0;
     ::io_uring_free_probe(known);
     if (reads) return engine;
-    why_not = "io_uring: this kernel's has no plain reads, 5.6 has";
+    why_not = "io_uring: this kernel has no plain reads; Linux 5.6 or newer has";
     return nullptr;
   }
   ~Uring() override {

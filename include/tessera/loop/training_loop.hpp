@@ -84,7 +84,8 @@ class TrainingLoop {
         done_(options_.first_step),
         end_(options_.steps) {
     if (!options_.batch)
-      throw Error(ErrorKind::usage, "training loop: there is no function for batches; set options.batch");
+      throw Error(ErrorKind::usage,
+                  "training loop: options.batch is not set; set it to a function that returns batches");
   }
 
   /// Runs the loop once and returns the number of steps done, `first_step` included. Collective. No step is

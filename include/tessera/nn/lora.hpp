@@ -64,8 +64,8 @@ inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units
     if (known.size() <= 16) all += sentence({all.empty() ? ": choose from " : ", ", name});
   }
   throw_error(ErrorKind::config,
-              {"lora: target '", target, "' is no linear layer of this model, nearest is '", nearest, "'",
-               all, known.size() <= 16 ? ", all-linear" : ""});
+              {"lora: target '", target, "' is not a linear layer of this model, the nearest is '", nearest,
+               "'", all, known.size() <= 16 ? ", all-linear" : ""});
 }
 
 inline std::vector<std::string_view> targets_of(LoraOptions const& lora) {
@@ -90,10 +90,10 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
   auto const check = [&](std::string const& of, int rank, double alpha) {
     if (rank < 1 || rank > (1 << 20)) fail({"the rank", of, " is ", rank, "; it must be from 1 to 2^20"});
     if (!(alpha > 0.0 && std::isfinite(alpha)))
-      fail({"alpha", of, " is not above 0; what adapters add is scaled by alpha / rank, often 1 or 2"});
+      fail({"alpha", of,
+            " must be above 0; the output of adapters is scaled by alpha / rank, which is often 1 or 2"});
   };
-  if (layers.empty())
-    fail({"this model has no nn::Linear with a weight of its own, beside which adapters stand"});
+  if (layers.empty()) fail({"this model has no nn::Linear that owns its weight, and adapters need one"});
   if (lora.layers) {
     if (lora.layers->empty()) fail({"layers is empty, so nothing would be trained; name at least one"});
     for (LoraOptions::Layer const& layer : *lora.layers) {
@@ -105,7 +105,7 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
   }
   check("", lora.rank, lora.alpha);
   if (targets_of(lora).empty())
-    fail({"targets names no layer; give their names, or all-linear for all of them"});
+    fail({"targets is empty; give the names of layers, or all-linear for all of them"});
   for (std::string_view const target : targets_of(lora))
     if (target != "all-linear" && std::none_of(layers.begin(), layers.end(), [&](std::string const& layer) {
           return names_layer(target, layer);
@@ -145,8 +145,8 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
       if (with.rank == 0) continue;
       if (unit.segments() > 1)
         throw_error(ErrorKind::unsupported, {"lora: layer '", layer,
-                                             "' is in a unit of several segments, "
-                                             "where adapters are not built; leave it out of the targets"});
+                                             "' is in a unit with several segments, which cannot have "
+                                             "adapters; leave it out of the targets"});
       std::int64_t const in = weight.shape[weight.inputs], out = weight.shape[1 - weight.inputs];
       auto const add = [&](char const* name, Shape const& of, Init const& init) {
         unit.parameters.push_back({layer + name, of, init, true});

@@ -141,8 +141,8 @@ template <class M>
 struct model_without_units {
   static_assert(
       never<M>,
-      "tessera: a model has no member units that fits. It is missing, misspelt, private, not const, or "
-      "takes or returns another type. Write std::vector<UnitSpec> units(MicroBatch shape) const. "
+      "tessera: a model has no usable member units. It is missing, misspelt, private, not const, or its "
+      "argument or result has another type. Write std::vector<UnitSpec> units(MicroBatch shape) const. "
       "See docs/how-to/add-a-model.md.");
 };
 template <class M>
@@ -151,11 +151,10 @@ concept fits_vocabulary = requires(M const& model) {
 };
 template <class M>
 struct model_without_vocabulary {
-  static_assert(
-      never<M>,
-      "tessera: a model has no member vocabulary that fits. It is missing, misspelt, private, not const, or "
-      "no function that returns a number. Write std::int64_t vocabulary() const. "
-      "See docs/how-to/add-a-model.md.");
+  static_assert(never<M>,
+                "tessera: a model has no usable member vocabulary. It is missing, misspelt, private, not "
+                "const, or not a function that returns a number. Write std::int64_t vocabulary() const. "
+                "See docs/how-to/add-a-model.md.");
 };
 template <class M>
 concept fits_positions = requires(M const& model) {
@@ -163,11 +162,10 @@ concept fits_positions = requires(M const& model) {
 };
 template <class M>
 struct model_without_positions {
-  static_assert(
-      never<M>,
-      "tessera: a model has no member positions that fits. It is missing, misspelt, private, not const, or "
-      "no function that returns a number. Write std::int64_t positions() const. "
-      "See docs/how-to/add-a-model.md.");
+  static_assert(never<M>,
+                "tessera: a model has no usable member positions. It is missing, misspelt, private, not "
+                "const, or not a function that returns a number. Write std::int64_t positions() const. "
+                "See docs/how-to/add-a-model.md.");
 };
 template <class M, class P>
 concept segments_forward = requires(M const& model, int unit, P& pass) {
@@ -180,12 +178,11 @@ concept fits_forward = segments_forward<M, Pass<Cpu, float>> ||
 };
 template <class M>
 struct model_without_forward {
-  static_assert(
-      never<M>,
-      "tessera: a model has no member forward that fits. It is missing, misspelt, private, not const, or "
-      "takes other arguments, or a Pass that is no reference. Write template <class Place, class "
-      "T> void forward(int unit, Pass<Place, T>& pass) const. "
-      "See docs/how-to/add-a-model.md.");
+  static_assert(never<M>,
+                "tessera: a model has no usable member forward. It is missing, misspelt, private, not const, "
+                "or takes other arguments, such as a Pass by value. Write template <class Place, class "
+                "T> void forward(int unit, Pass<Place, T>& pass) const. "
+                "See docs/how-to/add-a-model.md.");
 };
 template <class M, class P>
 concept segments_recompute = requires(M const& model, int unit, P& pass) {
@@ -200,8 +197,8 @@ template <class M>
 struct model_without_recompute {
   static_assert(
       never<M>,
-      "tessera: a model has no member recompute that fits. It is missing, misspelt, private, not const, or "
-      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "tessera: a model has no usable member recompute. It is missing, misspelt, private, not const, or "
+      "takes other arguments, such as a Pass by value. Write template <class Place, class T> void "
       "recompute(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
@@ -218,9 +215,8 @@ template <class M>
 struct model_without_backward_input {
   static_assert(
       never<M>,
-      "tessera: a model has no member backward_input that fits. It is missing, misspelt, private, not const, "
-      "or "
-      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "tessera: a model has no usable member backward_input. It is missing, misspelt, private, not const, or "
+      "takes other arguments, such as a Pass by value. Write template <class Place, class T> void "
       "backward_input(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
@@ -237,9 +233,8 @@ template <class M>
 struct model_without_backward_weight {
   static_assert(
       never<M>,
-      "tessera: a model has no member backward_weight that fits. It is missing, misspelt, private, not "
-      "const, or "
-      "takes other arguments, or a Pass that is no reference. Write template <class Place, class T> void "
+      "tessera: a model has no usable member backward_weight. It is missing, misspelt, private, not const, "
+      "or takes other arguments, such as a Pass by value. Write template <class Place, class T> void "
       "backward_weight(int unit, Pass<Place, T>& pass) const. "
       "See docs/how-to/add-a-model.md.");
 };
@@ -247,8 +242,8 @@ template <class M>
 struct model_not_copyable {
   static_assert(
       never<M>,
-      "tessera: a model cannot be copied. Trainer takes it by value and each engine keeps one. Leave its "
-      "copy constructor public, and hold what cannot be copied by std::shared_ptr. See "
+      "tessera: a model cannot be copied. Trainer takes it by value and each engine keeps a copy. Leave its "
+      "copy constructor public, and hold members that cannot be copied in a std::shared_ptr. See "
       "docs/how-to/add-a-model.md.");
 };
 template <class M>

@@ -55,8 +55,8 @@ struct AdapterFunctions;
 namespace detail {
 
 [[noreturn]] inline void no_such_entry(char const* what, int index, std::size_t size) {
-  throw_error(ErrorKind::usage, {"a model asks for ", what, " ", index, " in a pass that has ", size,
-                                 "; list it in the unit's UnitSpec, and mind which verb may touch it"});
+  throw_error(ErrorKind::usage, {"a model uses ", what, " ", index, " in a pass that has ", size,
+                                 "; list it in the unit's UnitSpec, and check which verbs may use it"});
 }
 
 }  // namespace detail

@@ -228,8 +228,8 @@ class Transformer {
       std::int64_t const key_heads = options.key_heads;
       need("key_heads", key_heads);
       if (heads % key_heads != 0)
-        fail(
-            {key_heads, " heads of keys do not divide ", heads, " heads; choose a number that divides them"});
+        fail({key_heads, " key heads do not divide ", heads,
+              " heads; choose a number of key heads that divides the number of heads"});
     }
     return options;
   }

@@ -13,7 +13,7 @@ namespace ops {
 template <class T, class P>
 void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
   detail::expect_known("activate", activation);
-  detail::expect(pre.shape().elements() == y.shape().elements(), "activate", "pre and y of one shape",
+  detail::expect(pre.shape().elements() == y.shape().elements(), "activate", "pre and y of the same shape",
                  pre.shape(), y.shape());
   Operation const operation{"activate", 8.0 * static_cast<double>(y.shape().elements()),
                             detail::bytes_of(pre, y)};

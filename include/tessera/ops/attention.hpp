@@ -18,12 +18,13 @@ namespace detail {
 /// Throws for heads that no implementation can run.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
-    throw_error(ErrorKind::unsupported,
-                {name, ": a head of ", sizes.head, " channels; the largest is 32768: use more heads"});
+    throw_error(ErrorKind::unsupported, {name, ": a head has ", sizes.head,
+                                         " channels, but at most 32768 are supported; use more heads"});
   if (sizes.group < 1 || sizes.heads % sizes.group != 0 || sizes.key_heads() * sizes.head != key_channels)
-    throw_error(ErrorKind::usage,
-                {name, ": keys of ", key_channels, " channels for ", sizes.heads, " heads of ", sizes.head,
-                 "; the heads of keys are as wide, and their number divides that of the queries' heads"});
+    throw_error(ErrorKind::usage, {name, ": keys have ", key_channels, " channels, but queries have ",
+                                   sizes.heads, " heads of ", sizes.head,
+                                   " channels; key heads must have the same width, and their number must "
+                                   "divide the number of query heads"});
 }
 
 /// Returns the sizes of the operands. Throws if they do not fit together.
@@ -42,8 +43,8 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
              first_query + sizes.queries <= sizes.keys && x.k.columns == x.v.columns &&
              x.k.stride == x.v.stride && logsumexp.elements() == out[0] * heads * out[1],
          name,
-         "q (B,T,C), k and v of one layout with a row for each position up to the last query's, or qkv "
-         "(B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp (B,heads,T)",
+         "q (B,T,C), k and v of the same layout with one row for each position up to the last query's, or "
+         "qkv (B,T,3C), out (B,T,C) with C a multiple of heads, logsumexp (B,heads,T)",
          x.q.shape(), x.k.shape(), x.v.shape(), out, logsumexp);
   expect_heads(name, sizes, x.k.columns);
   return sizes;

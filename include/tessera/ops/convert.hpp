@@ -17,8 +17,8 @@ namespace ops {
 template <class S, class D, class P>
 void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   using V = std::remove_const_t<S>;
-  detail::expect(from.shape().elements() == to.shape().elements(), "convert", "as many elements as it writes",
-                 from.shape(), to.shape());
+  detail::expect(from.shape().elements() == to.shape().elements(), "convert",
+                 "source and target with the same number of elements", from.shape(), to.shape());
   Operation const operation{"convert", 0.0, detail::bytes_of(from, to)};
   context.enqueue(operation, [&] { backend::Elementwise<P>::convert(context, In<V, P>(from), to); });
 }
@@ -33,8 +33,8 @@ void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T
 /// to = from. The two may be the same tensor, and must not overlap otherwise.
 template <class T, class P>
 void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
-  detail::expect(from.shape().elements() == to.shape().elements(), "copy", "as many elements as it writes",
-                 from.shape(), to.shape());
+  detail::expect(from.shape().elements() == to.shape().elements(), "copy",
+                 "source and target with the same number of elements", from.shape(), to.shape());
   Operation const operation{"copy", 0.0, detail::bytes_of(from, to)};
   context.enqueue(operation, [&] { backend::Elementwise<P>::copy(context, from, to); });
 }

@@ -53,7 +53,7 @@ void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<
           fits(sums.residual_gradient, residual_gradient) && fits(sums.dx, dx),
       "layer_norm_backward_input",
       "dy, x, dx and any residual gradient (M,C), mean and rstd (M), gamma (C), partials "
-      "(2,layer_norm_partial_rows(M),C), sums of those that are there (layer_norm_partial_rows(M),C)",
+      "(2,layer_norm_partial_rows(M),C), any sums of residual gradient and dx (layer_norm_partial_rows(M),C)",
       dy.shape(), x.shape(), dx.shape(), residual_gradient.shape(), mean.shape(), rstd.shape(), gamma.shape(),
       partials.shape(), sums.residual_gradient.shape(), sums.dx.shape());
   Operation const operation{"layer_norm_backward_input", 14.0 * static_cast<double>(x.shape().elements()),

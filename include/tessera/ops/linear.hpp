@@ -24,7 +24,7 @@ namespace detail {
 
 [[noreturn]] inline void refuse_format(char const* name, DType format, bool scaled) {
   throw_error(ErrorKind::unsupported, {name, ": weights in ", name_of(format), scaled ? " with scales" : "",
-                                       " are not part of this build: give values of the type of x alone"});
+                                       " are not part of this build; give weights of the type of x"});
 }
 
 /// Refuses operands that products cannot use yet.
@@ -46,9 +46,10 @@ void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const
   expect(others && x.rows() == y.rows() && x.columns() == (transposed ? w.columns() : w.rows()) &&
              y.columns() == (transposed ? w.rows() : w.columns()),
          name,
-         transposed
-             ? "x (M,K), w (N,K), y (M,N); bias (N), residual and what goes into an activation like it"
-             : "x (M,K), w (K,N), y (M,N); bias (N), residual and what goes into an activation like it",
+         transposed ? "x (M,K), w (N,K), y (M,N), bias (N); the residual and the input of the activation "
+                      "have the shape of y"
+                    : "x (M,K), w (K,N), y (M,N), bias (N); the residual and the input of the activation "
+                      "have the shape of y",
          x, w, y, shapes...);
 }
 
@@ -103,7 +104,7 @@ void linear_backward_weight(
     std::type_identity_t<LinearWeightOptions<std::remove_const_t<T>, P>> const& with = {}) {
   using V = std::remove_const_t<T>;
   static_assert(std::is_same_v<G, V> || std::is_same_v<G, compute_t<V>>,
-                "tessera: this gradient is of the operands' type or of their sum type.");
+                "tessera: a weight gradient must have the type of the operands or the type of their sums.");
   if (!dw && !with.dbias) return;
   Shape const read = dw ? x.shape() : Shape{dy.shape().rows(), 1};
   std::int64_t const in = read.columns(), out = dy.shape().columns();

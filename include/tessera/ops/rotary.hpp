@@ -26,8 +26,9 @@ struct Llama3Scaling {
 namespace detail {
 
 [[noreturn]] inline void no_rotary_head(std::int64_t head) {
-  throw Error(ErrorKind::unsupported, "rotary positions turn pairs of channels: a head of " +
-                                          std::to_string(head) + " has to have an even number from 2 to " +
+  throw Error(ErrorKind::unsupported, "rotary positions rotate pairs of channels: a head has " +
+                                          std::to_string(head) +
+                                          " channels, but needs an even number from 2 to " +
                                           std::to_string(2 * RotaryFrequencies::most));
 }
 

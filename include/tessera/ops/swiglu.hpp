@@ -14,7 +14,7 @@ template <class T, class P>
 void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P> y) {
   std::int64_t const n = y.shape().elements();
   detail::expect(gate.shape().elements() == n && up.shape().elements() == n, "swiglu_forward",
-                 "gate, up and y of one shape", gate.shape(), up.shape(), y.shape());
+                 "gate, up and y of the same shape", gate.shape(), up.shape(), y.shape());
   Operation const operation{"swiglu_forward", 7.0 * static_cast<double>(n), detail::bytes_of(gate, up, y)};
   context.enqueue(operation, [&] { backend::SwiGlu<P>::forward(context, gate, up, y); });
 }
@@ -26,7 +26,7 @@ void swiglu_backward(Context<P>& context, In<T, P> gate, In<T, P> up, In<T, P> d
   std::int64_t const n = dgate.shape().elements();
   detail::expect(gate.shape().elements() == n && up.shape().elements() == n && dy.shape().elements() == n &&
                      dup.shape().elements() == n,
-                 "swiglu_backward", "gate, up, dy, dgate and dup of one shape", gate.shape(), up.shape(),
+                 "swiglu_backward", "gate, up, dy, dgate and dup of the same shape", gate.shape(), up.shape(),
                  dy.shape(), dgate.shape(), dup.shape());
   Operation const operation{"swiglu_backward", 12.0 * static_cast<double>(n),
                             detail::bytes_of(gate, up, dy, dgate, dup)};

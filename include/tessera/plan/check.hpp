@@ -114,20 +114,21 @@ class ProgramCheck {
     auto const& entries = program_.schedule.entries;
     Entry const& entry = instance.entry;
     if (entry.items.size() > 1 && entry.move == Move::copy)
-      return name(index_) + " copies several flat groups; a copy is an entry of its own";
+      return name(index_) + " copies several flat groups; each copy must be a separate entry";
     bool const in_a_channel = entry.lane == Lane::communication || entry.lane == Lane::gathering;
     if (entry.move > Move::copy && !in_a_channel)
       return name(index_) + " is a move between ranks in the lane " + std::string(v0::name_of(entry.lane));
     for (Item const& item : entry.items)
       for (Operand const& operand : item.operands)
         if (Buffer const& about = program_.at(operand.buffer); Flat(about.unit, about.flat) != item.of)
-          return name(index_) + " touches " + name_of_buffer(operand.buffer) + " for another flat group";
+          return name(index_) + " touches " + name_of_buffer(operand.buffer) +
+                 ", which belongs to another flat group";
     started_ = now_[own];
     for (int const other : instance.waits) {
       auto const place = static_cast<std::size_t>(other);
       if (other < 0 || place >= entries.size() || ended_[place].instance < 0)
         return name(index_) + " waits for a later entry";
-      if (!entries[place].signals) return name(index_) + " waits for what never signals";
+      if (!entries[place].signals) return name(index_) + " waits for an entry that never signals";
       for (std::size_t lane = 0; lane < lane_count; ++lane)
         started_[lane] = std::max(started_[lane], ended_[place].clock[lane]);
     }
@@ -193,14 +194,14 @@ class ProgramCheck {
     entry.visit_operands(
         [&](Operand const& operand, int) { on_disk |= !has_addresses(program_.at(operand.buffer).tier); });
     if (on_disk != (entry.lane == Lane::disk))
-      return name(index_) + (on_disk ? " touches a file in another lane than that of disks"
-                                     : " touches no file in the lane of disks");
+      return name(index_) +
+             (on_disk ? " touches a file outside the disk lane" : " is in the disk lane but touches no file");
     if (!on_disk) return {};
     int const source = entry.at(Role::source), target = entry.at(Role::target);
     bool const copies = entry.move == Move::copy && source >= 0 && target >= 0 && entry.operands.empty() &&
                         entry.items.front().operands.size() == 2;
     if (!copies || in_host_memory(program_.at(source).tier) == in_host_memory(program_.at(target).tier))
-      return name(index_) + " touches a file and does not copy between it and host memory";
+      return name(index_) + " touches a file but is not a copy between a file and host memory";
     Range const part = entry.items.front().part;
     for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
@@ -226,7 +227,7 @@ class ProgramCheck {
       if (!kept || !plan_.flat({about.unit, about.flat}).trainable) continue;
       for (int p = first(buffer); p < last(buffer); ++p)
         if (pieces_[static_cast<std::size_t>(p)].writer < 0)
-          return name_of_buffer(buffer) + " is as it was before the step";
+          return name_of_buffer(buffer) + " was not updated in the step";
     }
     return {};
   }
@@ -257,11 +258,11 @@ class ProgramCheck {
       if ((entry.move == Move::all_reduce || entry.move == Move::broadcast) &&
           item.at(Role::source) != item.at(Role::target))
         return name(index_) + " is an " + std::string(name_of(entry.move)) +
-               " to another buffer; it works in place";
+               " to another buffer; this move must work in place";
     auto const each_piece = [&](auto const& check, Operand const& operand, int item) {
       Buffer const& about = program_.at(operand.buffer);
       if (mistake.empty() && about.bytes > 0 && about.offset < 0)
-        mistake = name(index_) + " touches " + name_of_buffer(operand.buffer) + ", which has no place";
+        mistake = name(index_) + " touches " + name_of_buffer(operand.buffer) + ", which has no memory";
       for (int p = first(operand.buffer); p < last(operand.buffer) && mistake.empty(); ++p)
         mistake = check(pieces_[static_cast<std::size_t>(p)], operand, item);
     };
@@ -279,7 +280,8 @@ class ProgramCheck {
     piece.item = piece.touched == index_ && piece.item != item ? -1 : item;
     piece.touched = index_;
     if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer))) return {};
-    if (piece.writer < 0) return name(index_) + " reads " + name_of_buffer(buffer) + ", never written";
+    if (piece.writer < 0)
+      return name(index_) + " reads " + name_of_buffer(buffer) + ", which was never written";
     if (piece.buffer != buffer)
       return name(index_) + " reads " + name_of_buffer(buffer) + ", which " + name(piece.writer) +
              " overwrote with " + name_of_buffer(piece.buffer);
@@ -287,7 +289,7 @@ class ProgramCheck {
       return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
              name(piece.writer);
     if (!kept && entry.micro_batch >= 0 && instance(piece.writer).micro_batch != instance(index_).micro_batch)
-      return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, by " +
+      return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, written by " +
              name(piece.writer);
     if (!made_by(at(piece.writer), entry, operand))
       return name(index_) + " reads " + name_of_buffer(buffer) + ", last written by " + name(piece.writer);

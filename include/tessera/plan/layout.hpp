@@ -128,35 +128,36 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                       " saves and that is not cheap to recompute"});
     if (!gradient || gradient->shape != value->shape || gradient->statistic != value->statistic)
       return mistake({" without a gradient of '", value->name,
-                      "'; name a backward tensor like it of segment ", segment + 1});
+                      "'; name a backward tensor of the same shape in segment ", segment + 1});
     for (Boundary::Side const& side : {at.before, at.after}) {
       bool const partial = side.value == Sharding::partial;
       if ((!partial && side.value != Sharding::replicated) ||
           (side.gradient != Sharding::replicated && (partial || side.gradient != Sharding::partial)))
         return mistake({" where '", value->name, "' is ", name_of(side.value), " and its gradient ",
                         name_of(side.gradient),
-                        "; a partial value has a replicated gradient, a replicated one either, and there "
-                        "are no others"});
+                        "; a partial value must have a replicated gradient, and a replicated value a "
+                        "replicated or partial one"});
     }
     // A boundary can only sum: it turns partial values into replicated ones, never the reverse. Gradients
     // cross it from `after` to `before`.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
-      return mistake(
-          {" over which '", value->name, "' turns from replicated to partial; only sums are moved"});
+      return mistake({" that changes '", value->name,
+                      "' from replicated to partial; a boundary can only sum partial values"});
     if (at.before.gradient == Sharding::partial && at.after.gradient != Sharding::partial)
-      return mistake({" over which the gradient of '", value->name,
-                      "' turns from replicated to partial; only sums are moved"});
+      return mistake({" that changes the gradient of '", value->name,
+                      "' from replicated to partial; a boundary can only sum partial values"});
   }
   for (auto const* list : {&unit.saved, &unit.backward})
     for (ActivationSpec const& kept : *list) {
       for (nn::Weight const of : kept.needed_for)
         if (of.index < 0 ||
             of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
-          return sentence(
-              {"has activation '", kept.name, "' that serves a parameter which the unit does not have"});
+          return sentence({"has activation '", kept.name,
+                           "' that is needed for a parameter which the unit does not have"});
       if (kept.segment < 0 || kept.segment >= unit.segments())
-        return sentence({"has activation '", kept.name, "' of segment ", kept.segment, ", but only ",
-                         unit.segments(), "; a boundary begins one"});
+        return sentence({"has activation '", kept.name, "' of segment ", kept.segment,
+                         ", but the unit has only ", unit.segments(),
+                         " segments; a boundary begins a segment"});
     }
   return {};
 }
@@ -170,9 +171,10 @@ inline Shape local_shape(std::string const& name, Shape const& whole, Split cons
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
   std::int64_t const parts = whole[split.dim] / split.sections / split.grain;
   if (ranks < 1 || parts % ranks != 0)
-    throw_error(ErrorKind::config, {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)],
-                                    ", and ", ranks, " ranks cannot share ", parts,
-                                    " of them evenly; choose a tensor group of a size that divides ", parts});
+    throw_error(ErrorKind::config,
+                {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)], ", but ", ranks,
+                 " ranks cannot divide ", parts,
+                 " of them equally; choose a tensor group of a size that divides ", parts});
   return whole.with(split.dim, whole[split.dim] / ranks);
 }
 inline Shape local_shape(ParameterSpec const& spec, int ranks) {
@@ -222,9 +224,9 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       check(unit, "parameter", parameter.name, parameter.in_memory(), parameter.split);
       if (parameter.padded_rows &&
           (parameter.shape.dims() != 2 || parameter.padded_rows < parameter.shape[0]))
-        fail(unit,
-             {"has parameter '", parameter.name, "' of shape ", to_string(parameter.shape), " with ",
-              parameter.padded_rows, " padded rows; only a matrix has them, and no fewer than its rows"});
+        fail(unit, {"has parameter '", parameter.name, "' of shape ", to_string(parameter.shape), " with ",
+                    parameter.padded_rows,
+                    " padded rows; only a matrix can have padded rows, and at least as many as its rows"});
       Borrow const here{static_cast<int>(&unit - units.data()),
                         static_cast<int>(&parameter - unit.parameters.data())};
       all.push_back(here);
@@ -260,9 +262,9 @@ inline void check_states(std::vector<OptimizerState> const& states) {
     if (state.block < 1 || shard_alignment % state.block != 0 ||
         shard_alignment / state.block * static_cast<std::int64_t>(size_of(state.type)) % 4 != 0)
       throw_error(ErrorKind::config,
-                  {"optimizer: state '", state.name, "' has a value of ", name_of(state.type),
+                  {"optimizer: state '", state.name, "' has one value of ", name_of(state.type),
                    " for each block of ", state.block, " elements; a block must divide ", shard_alignment,
-                   ", which take a multiple of 4 bytes"});
+                   ", and the values for so many elements must take a multiple of 4 bytes"});
 }
 
 }  // namespace v0

@@ -90,7 +90,7 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
   detail::append_padded(head, "unit", unit_width);
   detail::append_padded(head, "verb", 17);
   detail::append_padded(head, "bytes", 12);
-  text += head + "what, and after which entries of other lanes\n";
+  text += head + "operation; entries of other lanes that it waits for\n";
   Schedule const& schedule = program.schedule;
   auto const& entries = schedule.entries;
   for (int index = 0; index < static_cast<int>(entries.size()); ++index) {
@@ -132,7 +132,8 @@ inline std::string listing(StepPlan const& plan, Program const& program) {
       line += (wait        ? ", "
                : from >= 0 ? "; after "
                            : "after ") +
-              std::to_string(entry.waits[wait]) + (entry.waits[wait] >= index ? " of the time before" : "");
+              std::to_string(entry.waits[wait]) +
+              (entry.waits[wait] >= index ? " of the previous repetition" : "");
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }

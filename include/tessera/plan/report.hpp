@@ -366,7 +366,7 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
                                bytes_text(on_device ? limit.device
                                           : on_host ? limit.host
                                                     : limit.nvme),
-                               " are available; one rank:"});
+                               " are available; memory of one rank:"});
   for (MemoryCategory const& category : report.categories)
     text += sentence({" ", category.name, " ",
                       bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]), ","});
@@ -374,16 +374,16 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
   Advice const advice = advise(units, recipe, shape, limit, positions);
   if (advice.recipe && advice.recipe->names.offload != recipe.names.offload) {
     SlotNames const& names = advice.recipe->names;
-    text += sentence({" no sharding or recompute fits at this batch, but offload ", names.offload,
-                      " does with sharding ", names.sharding, " and recompute ", names.recompute,
+    text += sentence({" with this offload nothing fits at this batch, but offload ", names.offload,
+                      " fits with sharding ", names.sharding, " and recompute ", names.recompute,
                       " (programs: --offload ", names.offload,
                       uses_files(advice.recipe->placement) ? " --nvme-path FOLDER)" : ")"});
   } else if (advice.recipe) {
     text += sentence({" nearest recipe that fits: sharding ", advice.recipe->names.sharding, ", recompute ",
                       advice.recipe->names.recompute});
   } else {
-    text += advice.tried_all ? " no offload and no sharding or recompute fits at this batch"
-                             : " the search for a recipe that fits takes longer; run the program plan";
+    text += advice.tried_all ? " no combination of offload, sharding and recompute fits at this batch"
+                             : " the search for a recipe that fits takes too long here; run the program plan";
   }
   auto const add = [&](char const* which, Largest const& largest, char const* none) {
     if (largest.value > 0)

@@ -117,7 +117,7 @@ struct Program {
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
-      throw_error(ErrorKind::failed, {"plan: a list wants two buffers of one name and other sizes: ",
+      throw_error(ErrorKind::failed, {"plan: a list has two buffers with the same name but different sizes: ",
                                       name_of(buffer.kind), " of unit ", buffer.unit});
     if (found >= 0) return found;
     std::size_t const place = static_cast<std::size_t>(buffer.unit + 1);

@@ -20,15 +20,13 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
   if (!has_addresses(recipe.placement.gradients.tier))
-    return sentence(
-        {"offload ", names.offload,
-         " keeps the accumulated gradient on a disk, to which every micro-batch would write it; keep "
-         "it in host memory"});
+    return sentence({"offload ", names.offload,
+                     " keeps the accumulated gradient on a disk, so every micro-batch would write to the "
+                     "disk; keep it in host memory"});
   if (recipe.placement.uses(Sharding::partial))
-    return sentence(
-        {"sharding ", names.sharding,
-         " keeps a state as one summand on each rank, and only a micro-batch gradient is; keep it "
-         "replicated, sharded or owned"});
+    return sentence({"sharding ", names.sharding,
+                     " keeps a state partial (one summand on each rank), but only a micro-batch gradient can "
+                     "be partial; make it replicated, sharded or owned"});
   if (recipe.attention == AttentionKind::cudnn && !cuda::has_cudnn_attention())
     return sentence({"attention ", names.attention,
                      " is not part of this build; use auto or fused, or build with -DTESSERA_CUDNN=ON"});
@@ -37,12 +35,13 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   DType const sums = types.activation == DType::f64 ? DType::f64 : DType::f32;
   if (types.parameter != types.activation || types.micro_gradient != types.activation ||
       types.wire != types.micro_gradient || types.accumulator != sums || types.master != sums)
-    return sentence(
-        {"precision ", names.precision, " with reduction ", names.reduction,
-         " gives formats that no engine runs together: activations are ", name_of(types.activation),
-         ", parameters ", name_of(types.parameter), ", micro-batch gradients ", name_of(types.micro_gradient),
-         ", the wire ", name_of(types.wire), ", sums ", name_of(types.accumulator), ", master weights ",
-         name_of(types.master), "; the first four must be one format, and the last two ", name_of(sums)});
+    return sentence({"precision ", names.precision, " with reduction ", names.reduction,
+                     " gives a combination of formats that no engine supports: activations are ",
+                     name_of(types.activation), ", parameters ", name_of(types.parameter),
+                     ", micro-batch gradients ", name_of(types.micro_gradient), ", the wire ",
+                     name_of(types.wire), ", sums ", name_of(types.accumulator), ", master weights ",
+                     name_of(types.master),
+                     "; the first four must be the same format, and the last two must be ", name_of(sums)});
   return std::nullopt;
 }
 

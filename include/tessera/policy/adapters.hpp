@@ -18,10 +18,9 @@ struct Adapters {
   static constexpr bool valid = std::is_same_v<What, None>;
   template <bool Ok>
   struct refusal {
-    static_assert(
-        Ok,
-        "tessera: Adapters<What> knows None alone. The model's own weights are trained, or adapters of low "
-        "rank beside them. Write Adapters<None> or Lora. See docs/policies/adapters.md.");
+    static_assert(Ok,
+                  "tessera: Adapters<What> supports only None. A run trains the model's own weights or "
+                  "low-rank adapters. Write Adapters<None> or Lora. See docs/policies/adapters.md.");
   };
   static constexpr std::string_view name = "none";
   static constexpr void describe(RecipeTable& recipe) { recipe.adapters = AdapterKind::none; }

@@ -25,7 +25,7 @@ struct Capture {
   struct refusal {
     static_assert(
         Ok,
-        "tessera: Capture<How> does not know this way. A step is enqueued operation by operation or "
+        "tessera: Capture<How> does not support this mode. A step is enqueued operation by operation or "
         "replayed as one CUDA graph. Write Capture<Eager> or Capture<Graph>. See docs/policies/capture.md.");
   };
   static constexpr CaptureKind kind = std::is_same_v<How, Graph> ? CaptureKind::graph : CaptureKind::eager;

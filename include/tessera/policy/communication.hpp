@@ -21,11 +21,11 @@ struct Communication {
   static constexpr bool valid = detail::one_of<How, Tuned>;
   template <bool Ok>
   struct refusal {
-    static_assert(
-        Ok,
-        "tessera: Communication<How> does not know this way. Buckets travel as the communicator is tuned. "
-        "Write Communication<Tuned>, or a policy of your own for this slot. See "
-        "docs/policies/communication.md.");
+    static_assert(Ok,
+                  "tessera: Communication<How> does not support this mode. The communicator chooses how "
+                  "buckets are sent. "
+                  "Write Communication<Tuned>, or a policy of your own for this slot. See "
+                  "docs/policies/communication.md.");
   };
   static constexpr CommunicationKind kind = CommunicationKind::tuned;
   static constexpr std::string_view name = name_of(kind);

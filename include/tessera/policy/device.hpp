@@ -22,7 +22,8 @@ struct On {
   template <bool Ok>
   struct refusal {
     static_assert(Ok,
-                  "tessera: On<Place> names no device. A model computes on the CPU or on one CUDA device per "
+                  "tessera: On<Place> does not support this type. A model computes on the CPU or on one CUDA "
+                  "device per "
                   "rank. Write On<Cpu> or On<Cuda>. See docs/policies/device.md.");
   };
   static constexpr Device device = std::is_same_v<Place, Cuda> ? Device::cuda : Device::cpu;

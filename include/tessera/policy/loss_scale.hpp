@@ -25,7 +25,7 @@ struct LossScale {
   struct refusal {
     static_assert(
         Ok,
-        "tessera: LossScale<How> does not know this way. A loss scale adapts, is fixed, or is absent. "
+        "tessera: LossScale<How> does not support this mode. A loss scale adapts, is fixed, or is absent. "
         "Write LossScale<Dynamic>, <Static> or <None>. See docs/policies/loss-scale.md.");
   };
   static constexpr LossScaleKind kind = std::is_same_v<How, Dynamic>  ? LossScaleKind::dynamic

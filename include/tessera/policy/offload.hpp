@@ -91,7 +91,7 @@ struct Offload {
   struct refusal {
     static_assert(
         Ok,
-        "tessera: Offload<...> does not know these parts. The optimizer, or the optimizer and the "
+        "tessera: Offload<...> does not support these arguments. The optimizer, or the optimizer and the "
         "parameters, move to Cpu or Nvme. Write Offload<Cpu>, Offload<Nvme>, Offload<Cpu, AllState> or "
         "Offload<Optimizer<Nvme>, Parameters<Cpu>>. See docs/policies/offload.md.");
   };

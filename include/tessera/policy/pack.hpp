@@ -43,17 +43,16 @@ template <class Offender>
 struct incomplete_policy {
   static_assert(
       never<Offender>,
-      "tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name stands in "
-      "results, and describe writes what the policy decides, both while compiling. Add both. See "
+      "tessera: a policy lacks a constexpr name or a constexpr describe(RecipeTable&). The name appears in "
+      "results, and describe writes the policy's decision to the table, both at compile time. Add both. See "
       "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
 struct forgetful_policy {
-  static_assert(
-      never<Offender>,
-      "tessera: a policy's describe takes a copy or a const view of the RecipeTable. What it decides is "
-      "written into the table that it is given, and would be lost. Write describe(RecipeTable& recipe). See "
-      "docs/how-to/add-a-policy.md.");
+  static_assert(never<Offender>,
+                "tessera: a policy's describe takes a copy or a const view of the RecipeTable. The decision "
+                "that it writes to the table would be lost. Write describe(RecipeTable& recipe). See "
+                "docs/how-to/add-a-policy.md.");
 };
 template <class Offender>
 struct invalid_policy {

@@ -65,8 +65,8 @@ struct Parallel {
   struct refusal {
     static_assert(
         Ok,
-        "tessera: Parallel<...> names axes of the mesh, each once, and one of these is unknown or repeated. "
-        "Sizes are values, not types. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of "
+        "tessera: Parallel<...> has an unknown or repeated axis. It takes each axis of the mesh at most "
+        "once, without a size. Write Parallel<axis::Data, axis::Tensor, axis::Pipeline> or fewer of "
         "them. See docs/policies/parallel.md.");
   };
   static constexpr std::string_view name = detail::mesh<has_tensor, has_pipeline>::name;

@@ -25,7 +25,7 @@ struct Reduction {
   struct refusal {
     static_assert(
         Ok,
-        "tessera: Reduction<How> does not know this way. Sums are either free in their order or fixed to "
+        "tessera: Reduction<How> does not support this mode. The order of sums is either free or fixed to "
         "the bit. Write Reduction<Fast> or Reduction<Ordered>. See docs/policies/reduction.md.");
   };
   static constexpr ReductionKind kind =

@@ -24,7 +24,7 @@ ErasedModel<Place, T> erased(AnyModel const& model) {
   UnitFunctions<Place, T> functions = model.functions<Place, T>();
   if (functions.forward == nullptr)
     throw Error(ErrorKind::unsupported, "this model was not compiled for device " + std::string(Place::name) +
-                                            "; use another device, or name that place in its any_model<...>");
+                                            "; use another device, or add this one to its any_model<...>");
   functions.adapting = &lora_functions<Place, T>;
   return {model.object(), functions, model.units(), model.vocabulary(), model.positions()};
 }

@@ -192,16 +192,17 @@ bool register_model_family(ModelFamily family) {
   };
   auto const check_name = [&](std::string const& name) {
     if (name.empty() || name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._-") != name.npos)
-      refuse("'" + name + "' is no name; write it in small letters, digits, '.', '_' and '-'");
+      refuse("'" + name + "' is not a valid name; use lowercase letters, digits, '.', '_' and '-'");
   };
   check_name(family.name);
-  if (!family.make) refuse("it has no make; give the function that makes a model of its sizes");
+  if (!family.make) refuse("make is empty; set it to the function that makes a model from its sizes");
   for (ModelKey const& key : family.keys) {
     check_name(key.name);
     bool const found = std::any_of(family.keys.begin(), family.keys.end(),
                                    [&](ModelKey const& other) { return other.name == key.divides; });
     if (!key.divides.empty() && !found)
-      refuse("key '" + key.name + "' divides '" + key.divides + "', which is no key; name one of them");
+      refuse("key '" + key.name + "' divides '" + key.divides +
+             "', which is not a key of this family; name one of its keys");
   }
   for (NamedModel const& model : family.models) {
     check_name(model.name);
@@ -210,15 +211,15 @@ bool register_model_family(ModelFamily family) {
              std::to_string(family.keys.size()) + " keys; give one for each, in their order");
   }
   if (!family.hub.model_type.empty() && family.hub.architectures.empty())
-    refuse("its hub has a model_type and no architectures; name at least the one that is written");
+    refuse("its hub has a model_type but no architectures; give at least the architecture to write");
   for (HubFormat::Feature const& feature : family.hub.features)
     if (feature.supported.empty())
-      refuse("feature '" + feature.key + "' of its hub has no value; give at least the one that is written");
+      refuse("feature '" + feature.key + "' of its hub has no value; give at least the value to write");
   auto const check_against = [&](ModelFamily const& known) {
     if (known.name == family.name) refuse("another family has this name; choose another");
     if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
-      refuse("its model_type '" + family.hub.model_type + "' is that of family '" + known.name +
-             "'; a config.json can be of one family alone");
+      refuse("its model_type '" + family.hub.model_type + "' belongs to family '" + known.name +
+             "'; a config.json must select a single family");
     for (NamedModel const& taken : known.models)
       for (NamedModel const& model : family.models)
         if (taken.name == model.name)
@@ -277,10 +278,10 @@ std::unique_ptr<ProductPlans> measure_products(Device device, std::string const&
 std::optional<std::string> unmeasurable_reason(Device device) {
   auto const* const recipes = detail::recipes_of(device);
   if (recipes && recipes->measure_products) return std::nullopt;
-  return "plans of products are measured on GPUs alone, and " +
+  return "matrix products are measured on GPUs only, and " +
          (recipes ? "the device is " + std::string(name_of(device))
                   : "device " + std::string(name_of(device)) + " is not part of this build") +
-         "; leave them out, or " +
+         "; leave the product plans out, or " +
          (detail::cuda_recipes() ? "use device cuda" : "build with -DTESSERA_CUDA=ON");
 }
 

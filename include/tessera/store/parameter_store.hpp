@@ -194,8 +194,8 @@ class ParameterStore {
     std::size_t const index = index_of(entry);
     if (entry.verb == Verb::norm) return ops::norm_partials<G, float>(context, norms_[index]);
     if (entry.verb != Verb::update)
-      throw_error(ErrorKind::failed,
-                  {"a schedule works on state by the verb ", name_of(entry.verb), ", which no store does"});
+      throw_error(ErrorKind::failed, {"a schedule has an entry with the verb ", name_of(entry.verb),
+                                      ", which the store cannot run"});
     std::int64_t const* const skip = &scalars_of(entry)->skipped;
     if (entry.at(Role::updated_weights) >= 0)
       ops::adamw<G, S, T>(context, updates_[index], skip);

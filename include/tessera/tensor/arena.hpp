@@ -109,7 +109,7 @@ struct AddressSpace {
     if (address == MAP_FAILED)
       throw_error(ErrorKind::out_of_memory,
                   {"cannot reserve ", bytes, " bytes of addresses: ", std::strerror(errno),
-                   "; allow this process more of them (ulimit -v)"});
+                   "; raise the limit of this process (ulimit -v)"});
     return static_cast<std::byte*>(address);
   }
   static void unmap(std::byte* base, std::int64_t bytes) noexcept {

@@ -55,7 +55,7 @@ inline std::ostream& operator<<(std::ostream& out, GradientReport const& report)
   for (std::string const& fault : report.faults) out << "fault: " << fault << '\n';
   for (GradientDifference const& one : report.differences) {
     char text[160];
-    std::snprintf(text, sizeof text, ": error %.1e, foretold %.9g, measured %.9g, ", one.error, one.foretold,
+    std::snprintf(text, sizeof text, ": error %.1e, expected %.9g, measured %.9g, ", one.error, one.foretold,
                   one.measured);
     out << (one.right() ? "right: " : "WRONG: ") << one.parameter << text
         << (one.element < 0 ? std::string("all elements") : "element " + std::to_string(one.element)) << '\n';
@@ -328,9 +328,9 @@ inline std::string sentence_of(GradientProbe::Finding const& finding) {
   std::string const some = std::to_string(finding.count) + " of the " + std::to_string(finding.elements) +
                            " elements, the first being " + std::to_string(finding.first) + ", of ";
   std::string const part = (finding.count < finding.elements ? some : std::string()) + finding.what;
-  if (!finding.written) return finding.where + ": nobody wrote " + part;
-  return finding.where + ": " + part + " came from memory that nobody had written" +
-         (finding.reads.empty() ? "; is it added to what was there, or fresh false without a borrower?"
+  if (!finding.written) return finding.where + ": did not write " + part;
+  return finding.where + ": " + part + " was computed from unwritten memory" +
+         (finding.reads.empty() ? "; is it added to the old contents, or is fresh false without a borrower?"
                                 : ": " + finding.reads);
 }
 
@@ -402,11 +402,11 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
   for (auto const& finding : probe->findings)
     report.faults.push_back(
         finding.where + ": " + finding.what +
-        " leaves out the gradients of its borrowers; is pass.tied_sums read, or fresh true?");
+        " does not include the gradients of its borrowers; is pass.tied_sums unread, or is fresh true?");
   if (report.faults.empty() && !(std::fabs(loss - report.step.loss) <= 1e-12 * loss))
     report.faults.push_back("forward gives a loss of " + std::to_string(report.step.loss) +
                             " in training and " + std::to_string(loss) +
-                            " in evaluation; pass.training alone must not change it");
+                            " in evaluation; pass.training must not change the loss");
   probe->start(Mode::none);
 
   for (int unit = 0; unit < static_cast<int>(probe->units.size()); ++unit) {

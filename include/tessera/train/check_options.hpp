@@ -30,13 +30,14 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
   };
   if (options.epsilon >= 0.0 && options.epsilon < least_normal)
     fail(
-        {"epsilon is 0 or not a normal number in fp32, and a weight without gradient would become 0 / 0; "
-         "use 1e-8"});
+        {"epsilon is 0 or not a normal number in fp32, so a weight without gradient would become 0 / 0; use "
+         "1e-8"});
   if (options.schedule > RateShape::warmup_cosine_lr)
-    fail({"schedule is the number ", static_cast<int>(options.schedule), ", which is none of the schedules"});
+    fail({"schedule has the value ", static_cast<int>(options.schedule),
+          ", which is not a member of RateShape"});
   if (options.accumulation > most_accumulation)
     fail({"accumulation is ", options.accumulation,
-          ", and a step's schedule holds at most 16384 micro-batches; use a larger batch or more ranks"});
+          ", but a step can have at most 16384 micro-batches; use a larger batch or more ranks"});
   for (Option const& option : option_table) {
     OptionValue const value = value_of(option, options);
     bool const real = value.type() == OptionValue::Type::real;
@@ -65,7 +66,7 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
           " is more than 2^28 tokens a micro-batch; lower one of them"});
   LossScaleOptions const& scale = options.loss_scale;
   if (scale.minimum > scale.initial || scale.initial > scale.maximum)
-    fail({"loss_scale.initial is ", text(scale.initial), "; it must lie between loss_scale.minimum ",
+    fail({"loss_scale.initial is ", text(scale.initial), "; it must be between loss_scale.minimum ",
           text(scale.minimum), " and loss_scale.maximum ", text(scale.maximum)});
   if (options.sequence > positions)
     throw_error(ErrorKind::config,

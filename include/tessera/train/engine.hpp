@@ -62,10 +62,11 @@ class Engine : public AnyTrainer, private StateAccess {
   /// Throws Error(unsupported) if the host cannot read a step's buffers.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
-      throw_error(ErrorKind::unsupported,
-                  {"steps on device ", Place::name,
-                   " cannot be observed: their buffers are not the host's; observe the same recipe "
-                   "with On<Cpu>"});
+      throw_error(
+          ErrorKind::unsupported,
+          {"steps on device ", Place::name,
+           " cannot be observed, because their buffers are not in host memory; observe the same recipe "
+           "with On<Cpu>"});
     observer_ = std::move(observer);
   }
   /// The first timed step captures a new graph.
@@ -274,7 +275,7 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   if (transport_.world() > 1 && batch.world > 0 &&
       (batch.world != transport_.world() || batch.rank != transport_.rank()))
     throw_error(ErrorKind::usage,
-                {"batch: it is the share of rank ", batch.rank, " in a world of ", batch.world,
+                {"batch: it was made for rank ", batch.rank, " in a world of ", batch.world,
                  ", but this is rank ", transport_.rank(), " in a world of ", transport_.world(),
                  "; give the Loader .rank = comm.rank() and .world = comm.world()"},
                 transport_.rank());
@@ -417,7 +418,7 @@ Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
   } catch (std::exception const& error) {
     give_up(error.what());
   } catch (...) {
-    give_up("a step threw something that is no std::exception");
+    give_up("a step threw an exception that is not a std::exception");
   }
   return Ticket(failure_);
 }
@@ -460,7 +461,7 @@ void Engine<Place, T>::abandon_readbacks() {
     if (!readback || !readback->engine) continue;
     readback->engine = nullptr;
     readback->failure = std::make_exception_ptr(
-        Error(ErrorKind::usage, "this ticket was read after its trainer had gone; read it before"));
+        Error(ErrorKind::usage, "this ticket was read after its trainer was destroyed; read it earlier"));
   }
 }
 

@@ -102,7 +102,7 @@ inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
   out << line;
   if (report.scale != 1.0) out << " | scale " << report.scale;
   if (report.skipped && report.unmasked == 0)
-    out << " | skipped: no token counts";
+    out << " | skipped: all targets are masked";
   else if (report.skipped)
     out << " | skipped: overflow in " << report.overflow;
   return out;

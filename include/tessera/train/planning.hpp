@@ -90,9 +90,9 @@ inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
   if (has == bool(lora)) return;
   throw_error(
       ErrorKind::config,
-      {has ? "options: the recipe trains adapters and lora names none; set lora.rank, lora.alpha and "
+      {has ? "options: the recipe trains adapters, but lora is not set; set lora.rank, lora.alpha and "
              "lora.targets (programs: --lora)"
-           : "options: lora names adapters and the recipe trains the model's own weights; add the policy "
+           : "options: lora is set, but the recipe trains the model's own weights; add the policy "
              "Lora to the trainer's type (programs: --adapters lora)"});
 }
 
@@ -120,15 +120,16 @@ inline void check_segments(std::vector<UnitSpec> const& units, char const* witho
     if (unit.segments() > 1 && without_segment)
       throw_error(ErrorKind::config,
                   {"model: unit '", unit.name, "' has ", unit.segments(), " segments, but ", without_segment,
-                   " takes none; write ", without_segment, "(int unit, int segment, Pass<Place, T>& pass)"},
+                   " has no segment argument; write ", without_segment,
+                   "(int unit, int segment, Pass<Place, T>& pass)"},
                   -1, unit.name);
     for (Boundary const& at : unit.boundaries)
       if (at.moves())
         throw_error(ErrorKind::unsupported,
-                    {"model: unit '", unit.name, "' hands '",
+                    {"model: unit '", unit.name, "' passes '",
                      unit.saved[static_cast<std::size_t>(at.activation)].name,
-                     "' over a boundary whose sides differ, which takes tensor parallelism; that is not part "
-                     "of this build, let both sides be replicated"},
+                     "' through a boundary with different sides, which needs tensor parallelism; this is not "
+                     "part of this build, make both sides replicated"},
                     -1, unit.name);
   }
 }
@@ -142,9 +143,10 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
                                     " keeps state in a file and nvme_directory is empty; name an existing "
                                     "folder on the disk for it (programs: --nvme-path FOLDER)"});
   if (transport.world() % options.replicas != 0)
-    throw_error(ErrorKind::config,
-                {"options: replicas is ", options.replicas, ", which does not divide the world of ",
-                 transport.world(), " ranks; each replica of the sharded state takes as many ranks"});
+    throw_error(
+        ErrorKind::config,
+        {"options: replicas is ", options.replicas, ", which does not divide the world of ",
+         transport.world(), " ranks; all replicas of the sharded state must have the same number of ranks"});
   StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision);
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);

@@ -106,15 +106,13 @@ class BasicTrainer : public rules<Recipe> {
                   "tessera: On<Cuda> needs the GPU's backend, and this file does not include it. Include "
                   "<tessera/cuda.cuh> and compile the file with nvcc. See docs/policies/device.md.");
     constexpr bool files_included = !uses_files(recipe.placement) || open_state_file<FilePlace> != nullptr;
-    static_assert(
-        files_included,
-        "tessera: Offload<Nvme> keeps state in files, and this file does not include what reads and "
-        "writes them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.");
+    static_assert(files_included,
+                  "tessera: Offload<Nvme> keeps state in files, and this file does not include the code that "
+                  "reads and writes them. Include <tessera/nvme.hpp>. See docs/policies/offload.md.");
     constexpr bool adapters_included = recipe.adapters == AdapterKind::none || has_adapters;
-    static_assert(
-        adapters_included,
-        "tessera: Lora trains adapters, and this file does not include what makes and computes them. "
-        "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
+    static_assert(adapters_included,
+                  "tessera: Lora trains adapters, and this file does not include their code. "
+                  "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
     if (options_.batch > 0) start();
   }
   /// Catches arguments that are not a TrainerOptions. Otherwise compilers list every constructor, each with

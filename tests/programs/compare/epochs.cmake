@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DTRAIN=train -DWORK=folder -P epochs.cmake
-# Rows of whole epochs over records: their columns, their file, weights that do not depend on the split; weights to
-# start from.
+# Tests compare with whole epochs over records: columns, files, and weights that are independent of the split. Also tests
+# initial weights from a file.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 set(lines "")
@@ -50,7 +50,7 @@ expect("lines of an epoch log" 3 ${count})
 list(GET lines 0 head)
 expect("an epoch log's head" "epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding" "${head}")
 
-# A later comparison by steps leaves no epochs behind.
+# A later comparison by steps removes the epoch log.
 passes(${model} --steps 2 --warmup 0 --global-batch 6 --batch 1 --ranks 1 --stages 0 --precisions fp32 --offloads none)
 if(EXISTS "${WORK}/results/zs0_fp32_ranks1_bs1_sl12_acc6/run1/epoch_log.csv" OR EXISTS "${run}/epoch_log.csv")
   message(SEND_ERROR "the epochs of an earlier comparison stay")
@@ -59,7 +59,7 @@ file(READ "${WORK}/results/compare.json" json)
 field(value "${json}" rows 0 epochs)
 expect("epochs of a row by steps" "" "${value}")
 
-# Weights to start from: every row does, and ends where train ends.
+# Every row starts from the given weights and ends with train's weights.
 execute_process(COMMAND "${TRAIN}" ${model} --steps 2 --seed 9 --save start.safetensors --quiet WORKING_DIRECTORY "${WORK}"
                 COMMAND_ERROR_IS_FATAL ANY)
 set(same ${model} --epochs 1 --batch 5 --learning-rate 0.01 --clip 0)

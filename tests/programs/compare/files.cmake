@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P files.cmake
-# Which files appear under which names, what stdout gets, and the spellings of flags.
+# Tests the names of compare's files, its standard output, and the spellings of flags.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(one ${brief} --ranks 2 --precisions fp32 --offloads none)
 
-# Without names: the two files, a page of them, and a step log for every run.
+# By default: JSON, CSV, a page, and a step log for every run.
 passes(${one} --stages 0,3 --repeat 2)
 file(GLOB_RECURSE found RELATIVE "${WORK}/results" "${WORK}/results/*")
 list(SORT found)
@@ -35,29 +35,29 @@ foreach(text "<!DOCTYPE html>" "figure-throughput" "train --from results/compare
 endforeach()
 file(REMOVE_RECURSE "${WORK}/results")
 
-# A page that cannot be written loses nothing: files of 15 KiB hold a row, and no page.
+# If the page cannot be written, the other files remain. A limit of 15 KiB a file allows a row but no page.
 execute_process(COMMAND sh -c "trap '' XFSZ; ulimit -f 30; exec \"$@\"" sh "${PROGRAM}" ${one} --stages 0 --output-dir full
                 WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
 expect("exit code without a page" 0 "${code}")
-if(NOT errors MATCHES "^warning: no page of the results: [^\n]*full/report.html[^\n]*; the results are in full/compare.json, and report makes a page of them\n$"
+if(NOT errors MATCHES "^warning: cannot write the page of results: [^\n]*full/report.html[^\n]*; the results are in full/compare.json, and report can make the page from them\n$"
    OR NOT EXISTS "${WORK}/full/compare.json" OR NOT EXISTS "${WORK}/full/compare.csv" OR EXISTS "${WORK}/full/report.html")
   message(SEND_ERROR "a page that cannot be written: ${errors}")
 endif()
 file(REMOVE_RECURSE "${WORK}/full")
 
-# Elsewhere.
+# Another folder.
 passes(${one} --stages 1 --output-dir a/b)
 if(NOT EXISTS "${WORK}/a/b/compare.json" OR EXISTS "${WORK}/results")
   message(SEND_ERROR "--output-dir a/b did not hold the files")
 endif()
 
-# Named ones, and no others.
+# Named files, and no others.
 passes(${one} --stages 1 --csv named.csv)
 file(GLOB found RELATIVE "${WORK}" "${WORK}/*")
 list(SORT found)
 expect("files" "a;empty.txt;named.csv;short.txt;text.txt" "${found}")
 
-# stdout holds nothing but the data, the rest goes to stderr.
+# Standard output has only the data. Everything else goes to stderr.
 run(${one} --stages 1 --json -)
 expect("exit code" 0 "${code}")
 field(status "${output}" rows 0 status)
@@ -66,7 +66,7 @@ if(NOT errors MATCHES "rows: 1 ok")
   message(SEND_ERROR "the table is not on stderr: ${errors}")
 endif()
 
-# Flat: one array of plain rows.
+# The flat format is one array of rows.
 passes(${one} --stages 1 --format flat --json flat.json)
 file(READ "${WORK}/flat.json" json)
 field(experiment "${json}" 0 experiment)
@@ -77,7 +77,7 @@ if(error STREQUAL "NOTFOUND")
   message(SEND_ERROR "a flat row has an array")
 endif()
 
-# Other spellings, and the last of equal flags.
+# Other spellings of flags. Of repeated flags the last one counts.
 passes(--data text.txt --models "layers=2,heads=2,channels=32" --gpus 2 --batch-size 2 --seq-length 16 --grad-accum 2
        --num-steps 3 --warmup-steps 1 --strategies ddp,zero2 --precision bf16 --offload-strategies none cpu
        --defaults own --steps 7 --steps 2 --json alias.json)
@@ -92,7 +92,7 @@ expect("experiments" "zs0_bf16_ranks2_bs2_sl16_acc2;zs2_bf16_ranks2_bs2_sl16_acc
 string(JSON count LENGTH "${json}" rows 0 losses)
 expect("steps" 3 "${count}")
 
-# Strategies are offloads where all of them are, and names have letters of any size.
+# If all values of --strategies are offloads, they are taken as offloads. Names are case-insensitive.
 passes(${brief} --ranks 2 --stages DP,Zero2 --strategies none CPU_optimizer --precisions FP32 --json strategies.json)
 file(READ "${WORK}/strategies.json" json)
 set(found "")
@@ -106,14 +106,14 @@ if(NOT output MATCHES "offloads +none,cpu_optimizer +flag")
   message(SEND_ERROR "the settings do not show where the offloads come from: ${output}")
 endif()
 
-# A longer row, by time; sequential data; a fixed number of threads.
+# A row with --min-time, sequential data and a fixed number of threads.
 passes(${one} --stages 0 --min-time 0.2 --order sequential --threads 2 --json long.json)
 file(READ "${WORK}/long.json" json)
 field(seconds "${json}" rows 0 train_time_s)
 if(seconds LESS 0.2)
   message(SEND_ERROR "--min-time 0.2 timed ${seconds} s")
 endif()
-# Steps beyond those that were asked for warmed up by them, and the weights that are compared are from before.
+# If --min-time adds steps, the requested steps become the warm-up. The hash is of the weights after the requested steps.
 set(two ${one} --stages 0,3 --warmup 0 --prefetch 0)
 passes(${two} --steps 1 --min-time 0.5 --json long.json)
 string(REGEX MATCHALL "loss [0-9.]+ -> [0-9.]+" losses "${output}")
@@ -140,7 +140,7 @@ foreach(index RANGE 1)
   endif()
 endforeach()
 
-# Standard output may be a file. The document is written into it, and nothing that the program prints is lost.
+# Standard output may be a file. It then contains the document and all that the program prints.
 execute_process(COMMAND sh -c "program=$1; shift; \"$program\" \"$@\" --json /dev/stdout > both.txt" sh "${PROGRAM}"
                         ${one} --stages 0 --warmup 0 --steps 1
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code)
@@ -149,7 +149,7 @@ if(NOT code STREQUAL "0" OR NOT both MATCHES "\nrows: 1 ok\n" OR NOT both MATCHE
   message(SEND_ERROR "--json /dev/stdout into a file ended with ${code}: ${both}")
 endif()
 
-# The build that results name is the one that --version names.
+# Results and --version name the same commit.
 file(READ "${WORK}/long.json" json)
 field(hash "${json}" environment git_hash)
 passes(--version)
@@ -157,7 +157,7 @@ if(hash AND NOT output MATCHES ", git ${hash}\\)")
   message(SEND_ERROR "the git hash is ${hash}, --version says ${output}")
 endif()
 
-# A row that trains but ends with weights that are not finite has failed, and so has one without its threads.
+# A row fails if its final weights are not finite, or if the system does not start its threads.
 run(${one} --stages 0 --steps 1 --warmup 0 --learning-rate 3e38 --weight-decay 1e38 --clip 0 --json infinite.json)
 expect("exit code" 1 "${code}")
 file(READ "${WORK}/infinite.json" json)
@@ -169,7 +169,7 @@ if(NOT reason MATCHES "not finite after the last step: h.0.attn.c_attn.bias hold
 endif()
 set(limited "ulimit -s 8192; ulimit -v 1500000; exec \"$@\"")
 execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
-if(code STREQUAL "0")  # a sanitizer does not start within the limit
+if(code STREQUAL "0")  # a program with a sanitizer does not start within the limit
   execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" ${one} --stages 0 --ranks 1 --threads 240 --json threads.json
                   WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET RESULT_VARIABLE code)
   expect("exit code" 1 "${code}")
@@ -177,12 +177,12 @@ if(code STREQUAL "0")  # a sanitizer does not start within the limit
   field(status "${json}" rows 0 status)
   field(reason "${json}" rows 0 reason)
   expect("status without threads" failed "${status}")
-  if(NOT reason MATCHES "asked for 240 threads and the system started [0-9]+ .*lower --threads")
+  if(NOT reason MATCHES "needs 240 threads, but the system started only [0-9]+ .*lower --threads")
     message(SEND_ERROR "the reason is ${reason}")
   endif()
 endif()
 
-# A row that diverges keeps the steps before.
+# A diverged row keeps its steps before the divergence.
 run(${one} --stages 0,3 --learning-rate 1e30 --clip 0 --output-dir diverged)
 expect("exit code" 1 "${code}")
 file(READ "${WORK}/diverged/compare.json" json)
@@ -200,7 +200,7 @@ if(NOT output MATCHES "wrote 2 step logs")
   message(SEND_ERROR "no step logs of diverged rows: ${output}")
 endif()
 
-# Rows that are all refused are written, and no success.
+# If all rows are refused, the files are written and the exit code is 3.
 run(${one} --stages 0 --precisions tf32 --json refused.json)
 expect("exit code of refused rows" 3 "${code}")
 file(READ "${WORK}/refused.json" json)
@@ -210,7 +210,7 @@ if(NOT errors MATCHES "^error: every recipe was refused: [^\n]+\n$")
   message(SEND_ERROR "refused rows: ${errors}")
 endif()
 
-# Texts.
+# --list, --help and --version.
 passes(--list)
 if(NOT output MATCHES "sharding zs3, precision bf16" OR NOT output MATCHES "45 recipes")
   message(SEND_ERROR "--list: ${output}")
@@ -227,8 +227,8 @@ if(NOT output MATCHES "^compare \\(tessera [0-9]+\\.[0-9]+\\.[0-9]+(, git [0-9a-
   message(SEND_ERROR "--version: ${output}")
 endif()
 
-# Without flags for the rows or their length, compare measures the first recipe, says what fits into a minute and trains
-# that. Ended after the first row, of which little is trained so that it is quick; minute.cmake waits for the last one.
+# Without flags for the rows or their length, compare measures the first recipe, prints what fits into a minute and trains
+# that. This run is interrupted after the first row. It freezes most parameters to be fast. minute.cmake runs to the end.
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 file(REMOVE_RECURSE "${WORK}/results")
 signalled(INT 0 "^.1/[2-8]. " out.txt --data text.txt --seed 7 --freeze "h[.]|wte|wpe")
@@ -247,7 +247,7 @@ field(status "${json}" rows 0 status)
 if(count LESS 2 OR count GREATER 8 OR NOT status STREQUAL "ok" OR NOT EXISTS "${WORK}/results/report.html")
   message(SEND_ERROR "a first minute left ${count} rows, the first ${status}")
 endif()
-# What it prints to run next is a published comparison.
+# The command line that it suggests is a published comparison.
 passes(--model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 2 --warmup-steps 1 --data text.txt --print-config)
 if(NOT output MATCHES "\n--published +stage-sweep[^\n]*\n")
   message(SEND_ERROR "the published comparison to run next: ${output}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DROOT=<source folder> -DWORK=folder -P flat.cmake
-# The files of the published comparisons: their names with a time, their keys and types, the same in JSON and CSV, and
-# the document beside them; a second run loses nothing of the first.
+# Tests the files of the published comparisons: names with a time, keys and types, equal JSON and CSV, and the document next to
+# them. A second run keeps the files of the first.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(tiny --model "layers=2,heads=2,channels=32" --data text.txt --seq-length 16 --num-steps 3 --warmup-steps 1)
 
-# types(json index "key TYPE;..."): of an object in a list.
+# types(json index "key TYPE;..."): checks the types of an object in an array.
 function(types json index wanted)
   foreach(pair IN LISTS wanted)
     string(REPLACE " " ";" pair "${pair}")
@@ -60,14 +60,14 @@ foreach(index RANGE 3)
     field(${key} "${json}" ${index} ${key})
   endforeach()
   expect("stage, strategy and success" "${index} none ON" "${stage} ${strategy} ${success}")
-  # Batch x sequence over the step, and the rows of the document in other units.
+  # The rate and units agree with the document's rows.
   field(row_rate "${document}" rows ${index} median_tokens_per_sec)
   field(row_step "${document}" rows ${index} avg_step_time_s)
   field(row_peak "${document}" rows ${index} peak_gpu_mem_mb)
   expect("the rate" "${row_rate}" "${throughput_tokens_per_sec}")
   math(EXPR line "${index} + 1")
   list(GET lines ${line} cells)
-  set(texts ${index} none)  # as the file spells numbers, which string(JSON) does not
+  set(texts ${index} none)  # numbers as spelled in the file; string(JSON) changes them
   foreach(key throughput_tokens_per_sec gpu_peak_gb gpu_allocated_gb cpu_memory_gb avg_step_time_ms)
     string(REGEX MATCHALL "\"${key}\": [^,\n]+" all "${json}")
     list(GET all ${index} text)
@@ -77,7 +77,7 @@ foreach(index RANGE 3)
   list(JOIN texts "," start)
   string(FIND "${cells}" "${start},true,," at)
   expect("where the JSON's row ${start} stands in ${cells}" 0 "${at}")
-  # To the thousandth, in whole numbers: CMake has no others.
+  # Compares to the thousandth in integers, since CMake has no other numbers.
   foreach(pair "row_peak gpu_peak_gb 1024" "avg_step_time_ms row_step 1000")
     string(REPLACE " " ";" pair "${pair}")
     list(GET pair 0 large)
@@ -87,7 +87,7 @@ foreach(index RANGE 3)
       string(REGEX REPLACE "\\..*" "" whole "${${${name}}}.")
       string(REGEX MATCH "\\.[0-9]+" digits "${${${name}}}.0")
       string(SUBSTRING "${digits}000000" 1 6 digits)
-      # Not by REGEX REPLACE of "^0+", whose ^ matches again where a replacement ended.
+      # REGEX REPLACE of "^0+" would be wrong: its ^ matches again after a replacement.
       string(REGEX MATCH "([1-9][0-9]*|0)$" ${name}_millionths "${whole}${digits}")
     endforeach()
     math(EXPR difference "${large_millionths} - ${small_millionths} * ${factor}")
@@ -97,7 +97,7 @@ foreach(index RANGE 3)
   endforeach()
 endforeach()
 
-# Offloads have a file of their own; what did not run says why, and has no figures.
+# Offloads have a separate file. A row that did not run has the reason and no figures.
 passes(${tiny} --strategies none cpu_optimizer --output-dir off)
 file(GLOB found RELATIVE "${WORK}/off" "${WORK}/off/offload_comparison_*")
 list(LENGTH found count)
@@ -110,7 +110,7 @@ field(strategy "${json}" 3 strategy)
 field(success "${json}" 3 success)
 expect("a refused row" "cpu_full OFF" "${strategy} ${success}")
 
-# A time without the published names.
+# --timestamp without the published names.
 passes(${brief} --ranks 1 --stages 0 --precisions fp32 --offloads none --timestamp --output-dir plain)
 file(GLOB found RELATIVE "${WORK}/plain" "${WORK}/plain/compare_*.json")
 list(LENGTH found count)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P folder.cmake
-# One output folder and several comparisons, at the same time and one after the other.
+# Tests several comparisons in one output folder, at the same time and one after the other.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(one ${brief} --ranks 1 --precisions fp32 --offloads none)
 
-# While one writes there another is refused; the lock goes with the process, however it ends.
+# While a comparison writes into a folder, a second one is refused. The lock ends with the process, also if it is killed.
 execute_process(
   COMMAND sh -c "program=$1; shift
                  \"$program\" \"$@\" --min-time 60 > first.txt & pid=$!; tries=0
@@ -22,7 +22,7 @@ file(READ "${WORK}/second.txt" errors)
 expect("the error of a second comparison"
        "error: results: another compare is writing its files there; wait until it has ended, or give another --output-dir\n"
        "${errors}")
-# Tests the same with a named output file.
+# The same with a named output file.
 execute_process(
   COMMAND sh -c "program=$1; shift; rm first.txt; echo kept > rows.json
                  \"$program\" \"$@\" --min-time 60 --json rows.json > first.txt & pid=$!; tries=0
@@ -39,7 +39,7 @@ expect("a second comparison into one file" "1 error: rows.json: another run writ
        "${code} ${errors}")
 passes(${one} --stages 0,1 --repeat 3)
 
-# The next one leaves its own runs alone in the folders of its rows, nothing of others, and no file that is not its own.
+# A later comparison removes older runs in the folders of its rows. It does not touch other rows' folders or foreign files.
 file(WRITE "${WORK}/results/zs1_fp32_ranks1_bs2_sl16/run3/notes.txt" "mine")
 file(WRITE "${WORK}/results/zs1_fp32_ranks1_bs2_sl16/runs/step_log.csv" "mine")
 passes(${one} --stages 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P interrupt.cmake
-# Ctrl-C, SIGTERM and SIGHUP end the row after its step; what was measured is written, the exit code is 128 + the signal.
-# Finished rows are on the disk at once, so SIGKILL loses none.
+# Ctrl-C, SIGTERM and SIGHUP end the row after its step. Measured rows are written, and the exit code is 128 + the signal.
+# Finished rows are written at once, so SIGKILL loses none.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
@@ -10,7 +10,7 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   list(GET pair 0 signal)
   list(GET pair 1 wanted)
   file(REMOVE "${WORK}/out.txt")
-  # The first row is brief; the signal comes when its line is there and the second row runs.
+  # The first row is short. The signal is sent after its line, while the second row runs.
   signalled(${signal} 0.2 "^.1/3." out.txt --model "layers=1,heads=2,channels=32" --data text.txt --sequence 32 --batch 2
             --warmup 0 --ranks 2 --stages 0 --precisions fp32,bf16,fp16 --offloads none --min-time 1 --steps 1
             --json ${signal}.json)
@@ -28,7 +28,7 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   endif()
 endforeach()
 
-# Killed after four rows: whole files with four rows and their step logs.
+# After SIGKILL in the fifth row the files are complete, with four rows and their step logs.
 foreach(named FALSE TRUE)
   file(REMOVE "${WORK}/out.txt")
   set(files --output-dir killed)
@@ -45,7 +45,7 @@ foreach(named FALSE TRUE)
   file(READ "${WORK}/${folder}/compare.json" json)
   string(JSON count ERROR_VARIABLE error LENGTH "${json}" rows)
   string(JSON wall ERROR_VARIABLE none TYPE "${json}" wall_s)
-  # One more may have ended before the signal came: its log is written first, then the JSON, then the CSV.
+  # A fifth row may have ended before the signal. Its log is written first, then the JSON, then the CSV.
   if(count LESS 4)
     message(SEND_ERROR "${count} rows after SIGKILL: ${error}")
   endif()
@@ -69,7 +69,7 @@ foreach(named FALSE TRUE)
   endif()
 endforeach()
 
-# Before a row was finished there is nothing to write: the files of an earlier comparison stay.
+# If no row has finished, nothing is written, and the files of an earlier comparison stay.
 file(WRITE "${WORK}/old.json" "of an earlier comparison")
 file(REMOVE "${WORK}/new.csv")
 file(REMOVE "${WORK}/out.txt")

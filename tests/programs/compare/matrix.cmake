@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P matrix.cmake
-# A small matrix: every row is there, its fields hold, equal weights for every sharding, planned = peak.
+# Tests a small matrix: all rows exist, their fields are correct, weights are equal for every sharding, and peak memory equals
+# the plan.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 passes(${brief} --ranks 1,2 --stages dp,0,1,2,3 --precisions fp32 bf16 --offloads none,cpu_optimizer --prefetch 0 --json out.json)
@@ -62,12 +63,12 @@ foreach(index RANGE 39)
   if(NOT last LESS first)
     message(SEND_ERROR "${experiment}: the loss went from ${first} to ${last}")
   endif()
-  # One hash for each precision and world: the global batch is another one.
+  # One hash for each precision and world, since worlds have different global batches.
   set(group "${precision}_${world}")
   list(APPEND hashes_${group} "${weights_hash}")
   string(LENGTH "${weights_hash}" length)
   expect("digits of a hash" 32 "${length}")
-  # At world 1 every stage is the same program, and nothing is sent.
+  # At world 1 all stages are the same program, and nothing is sent.
   if(world EQUAL 1)
     expect("bytes sent alone" 0 "${comm_bytes_per_step}")
     if(stage STREQUAL "dp")
@@ -94,7 +95,7 @@ foreach(group fp32_1 fp32_2 bf16_1 bf16_2)
   list(LENGTH hashes_${group} different)
   expect("rows and hashes of ${group}" "10 1" "${count} ${different}")
 endforeach()
-# Sharding saves memory: the optimizer, then everything.
+# Stage 1 needs less memory than stage 0, and stage 3 less than stage 1.
 foreach(pair "zs1 zs0" "zs3 zs1")
   string(REPLACE " " ";" pair "${pair}")
   list(GET pair 0 smaller)
@@ -104,8 +105,7 @@ foreach(pair "zs1 zs0" "zs3 zs1")
   endif()
 endforeach()
 
-# The same global batch, split over ranks and accumulation, is the same training to the bit; so are threads, offload
-# and rebuilt activations.
+# Ranks, accumulation, offload and recomputation change no bit if the global batch is the same.
 passes(${brief} --global-batch 8 --ranks 1,2,4 --stages dp,0,3 --precisions fp32 --offloads none,cpu_optimizer
        --recompute none,gelu,block,every --json split.json)
 if(NOT output MATCHES "fp32, global batch 8: all 72 rows equal to the bit")
@@ -117,7 +117,7 @@ expect("the name of a rebuilt row" "dp_fp32_ranks1_bs2_sl16_acc4_recompute-gelu"
 string(JSON kind TYPE "${json}" rows 71 scaling_efficiency)
 expect("type of scaling_efficiency with three worlds" NUMBER "${kind}")
 
-# Repeats fold into one row, and spread.
+# Repeats give one row with deviations.
 passes(${brief} --ranks 2 --stages 2 --precisions fp16 --offloads none --repeat 3 --json repeat.json)
 file(READ "${WORK}/repeat.json" json)
 string(JSON count LENGTH "${json}" rows)
@@ -126,7 +126,7 @@ string(JSON kind TYPE "${json}" rows 0 std_tokens_per_sec)
 string(JSON step_kind TYPE "${json}" rows 0 std_step_time_s)
 expect("rows, repeats and deviations" "1 3 NUMBER NUMBER" "${count} ${repeats} ${kind} ${step_kind}")
 
-# What cannot run is a row too, with its reason, and no failure.
+# A recipe that cannot run has a row with the reason, and is not a failure.
 passes(--models "layers=1,heads=1,channels=8" facebook/opt-350m --data text.txt --sequence 16 --batch 1
        --ranks 1 --stages 0 --precisions fp32,tf32 --offloads none,nvme,infinity --capture eager,graph --steps 1 --warmup 0
        --json refused.json)
@@ -140,14 +140,14 @@ foreach(index RANGE 23)
   field(hash "${json}" rows ${index} weights_hash)
   if(status STREQUAL "refused")
     math(EXPR refused "${refused} + 1")
-    if(NOT reason MATCHES "--device cuda|not part of this build|which OPT models lack here" OR NOT hash STREQUAL "")
+    if(NOT reason MATCHES "--device cuda|not part of this build|which OPT models do not support here" OR NOT hash STREQUAL "")
       message(SEND_ERROR "row ${index}: ${reason}, ${hash}")
     endif()
   endif()
 endforeach()
 expect("refused rows" 21 "${refused}")
 
-# What does not fit is planned and not run.
+# A recipe that does not fit is planned and does not run.
 passes(--model gpt2-xl --data text.txt --ranks 8 --batch 512 --sequence 1024 --stages 0 --precisions fp32 --offloads none
        --steps 1 --json oom.json)
 file(READ "${WORK}/oom.json" json)
@@ -161,7 +161,7 @@ if(NOT reason MATCHES "parameters .*optimizer .*activations" OR NOT planned GREA
   message(SEND_ERROR "oom: ${planned}, ${reason}")
 endif()
 
-# Rows and columns of ranks: rows of their own with the weights of one row, and between the two in memory.
+# Meshes have separate rows in the table and the same weights. Stage 3 on 2x2 needs more memory than on 1x4, less than on 4x1.
 passes(${brief} --ranks 4 --stages 0,1,2,3 --precisions bf16 --offloads none --prefetch 0
        --mesh replicate=1 replicate=2,shard=2 replicate=4 --json mesh.json)
 if(NOT output MATCHES "all 12 rows equal to the bit" OR NOT output MATCHES "planned = peak to the byte in all 12 rows" OR

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P minute.cmake
-# A first minute up to its end: what it trains, in how long, and what it prints to run next.
+# Tests a complete one-minute run: its recipes, its duration, and the command lines that it suggests.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 string(TIMESTAMP began "%s")

@@ -117,12 +117,12 @@ TEST_CASE("a first minute names the commands to run next") {
       " bin/compare --seed 7 --full all 105 recipes, about 2:38\n"
       " xdg-open results/report.html this comparison as a page, with figures\n"
       " bin/compare --model gpt2 --batch-size 4 --stages 0 1 2 3 --num-steps 2 --warmup-steps 1"
-      " a published one, with its figures and yours; minutes on a CPU\n");
+      " a published comparison, with its figures and yours; takes minutes on a CPU\n");
   settings.matrix.device = "cuda";
   settings.steps = 5;
   CHECK(squeezed(compare::next_text(settings, {}, "compare", "", {}, 105)) ==
         "\nnext:\n"
         " compare --full all 105 recipes\n"
         " compare --device cuda --model gpt2 --batch-size 4 --stages 0 1 2 3"
-        " a published one, with its figures and yours\n");
+        " a published comparison, with its figures and yours\n");
 }

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DTRAIN=train -DWORK=folder -P nvme.cmake
-# State on NVMe: where its files lie and that none stays, what rows say of it, what is refused before step 1. And what
-# compare runs of all recipes unless it is told otherwise.
+# Tests state on NVMe: the folder of its files, their removal, the columns of rows, and refusals before step 1. Also tests the
+# default selection of recipes.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(MAKE_DIRECTORY "${WORK}/temporary" "${WORK}/disk")
 set(ENV{TMPDIR} "${WORK}/temporary")
 
-# empty(folder): nothing is in it.
+# empty(folder): the folder must be empty.
 function(empty folder)
   file(GLOB found "${WORK}/${folder}/*")
   if(found)
@@ -14,7 +14,7 @@ function(empty folder)
   endif()
 endfunction()
 
-# A fresh folder, which is removed, as is that of a killed run; a folder of somebody else's stays.
+# By default a run makes a new folder and removes it. It also removes the folder of a killed run.
 file(MAKE_DIRECTORY "${WORK}/temporary/tessera-nvme-killed")
 file(WRITE "${WORK}/temporary/tessera-nvme-killed/tessera-scratch-1-0-0.bin" "left")
 set(offloads none nvme_optimizer nvme_parameters nvme infinity)
@@ -56,7 +56,7 @@ if(NOT of_failed GREATER 0 OR of_failed GREATER of_complete)
   message(SEND_ERROR "a row that diverges reads ${of_failed} MB a step, and a complete row ${of_complete}")
 endif()
 
-# A folder of one's own.
+# A folder given by --nvme-path.
 passes(${brief} --ranks 2 --stages 1 --precisions fp32 --offloads nvme --nvme-path disk --json own.json)
 empty(disk)
 execute_process(COMMAND "${TRAIN}" ${small} --data text.txt --steps 3 --ranks 2 --stage 3 --offload infinity --nvme-path disk --log log.jsonl
@@ -68,13 +68,13 @@ endif()
 empty(disk)
 empty(temporary)
 
-# What a killed run has left there goes before its room is counted: also where no row is made then.
+# Files of a killed run are removed before free space is counted, even if no row runs afterwards.
 file(WRITE "${WORK}/disk/tessera-scratch-999999999-0-0.bin" "left")
 run(${brief} --ranks 2 --stages 0 --precisions fp32 --offloads nvme --nvme-path disk --host-memory 100KB --json small.json)
 expect("exit code where nothing fits" 0 "${code}")
 empty(disk)
 
-# Refused before step 1. A file system of the kernel takes no files, also from root.
+# Refused before step 1. Nobody can create files in /proc, not even root.
 refuses(2 "--nvme-path absent is not a folder" ${brief} --offloads nvme --nvme-path absent)
 refuses(2 "--nvme-path text.txt is not a folder" ${brief} --offloads none --nvme-path text.txt)
 refuses(1 "--nvme-path /proc: cannot create files" ${brief} --offloads nvme --nvme-path /proc)
@@ -82,7 +82,7 @@ set(ENV{TMPDIR} "${WORK}/no")
 refuses(1 "TMPDIR;${WORK}/no" ${brief} --offloads nvme)
 set(ENV{TMPDIR} "${WORK}/temporary")
 
-# What the host may hold.
+# The limit of host memory.
 run(${brief} --ranks 2 --stages 0 --precisions fp32 --offloads none,cpu_optimizer --host-memory 100KB --json small.json)
 expect("exit code where nothing fits" 0 "${code}")
 file(READ "${WORK}/small.json" json)
@@ -97,10 +97,11 @@ if(NOT code EQUAL 5 OR NOT errors MATCHES "100000 B are available")
   message(SEND_ERROR "train --host-memory ended with ${code}: ${errors}")
 endif()
 
-# Without lists: fewer rows than there are, and each sharding meets each precision and each offload, each offload each precision.
+# The default selection has fewer rows than --full. It includes each pair of sharding and precision, of sharding and offload,
+# and of precision and offload.
 set(one --model "layers=1,heads=1,channels=8" --sequence 16 --batch 1 --ranks 1 --data text.txt --steps 1 --warmup 0)
 
-# met(file rows pairs): how many rows a CSV file has, and which two choices meet in one of them.
+# met(file rows pairs): the number of rows of a CSV file, and the pairs of choices that occur in a row.
 function(met file rows pairs)
   file(STRINGS "${WORK}/${file}" lines)
   list(POP_FRONT lines head)

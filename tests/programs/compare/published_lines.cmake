@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DPLAN=plan -DWORK=folder -P published_lines.cmake
-# The command lines of published comparisons as they stand: what each resolves to, with its defaults and where they came
-# from, without a step of training; what contradicts; and files of flags.
+# Tests published command lines, unchanged: their settings, defaults and origins, without training. Also tests contradictory
+# lines and flags files.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(MAKE_DIRECTORY "${WORK}/nvme")
 
-# resolves("flag value|origin;..." args...): lines of --print-config.
+# resolves("flag value|origin;..." args...): --print-config prints these lines.
 function(resolves wanted)
   passes(${ARGN} --data text.txt --print-config)
   list(JOIN ARGN " " call)
@@ -45,7 +45,7 @@ foreach(model gpt2 gpt2-medium gpt2-large gpt2-xl openai-community/gpt2 facebook
   resolves("--models ${model}|flag" --model ${model} --batch-size 1)
 endforeach()
 
-# By name, without a flag that is spelled so; and against the spelling.
+# --defaults by name: without a flag in the published spelling, and contrary to the spelling.
 resolves("--models gpt2|offload-sweep;--strategies none cpu_optimizer cpu_full|offload-sweep" --defaults offload-sweep)
 resolves("--models tiny|default" --defaults own --batch-size 4)
 resolves("--defaults offload-sweep|flag;--batch 4|offload-sweep;--strategies none cpu_optimizer cpu_full|offload-sweep"
@@ -53,20 +53,20 @@ resolves("--defaults offload-sweep|flag;--batch 4|offload-sweep;--strategies non
 resolves("--defaults own|flag;--sequence 128|default;--format rows|default;# --global-batch|default" --model gpt2 --defaults own
          --batch-size 4 --steps 3)
 resolves("--defaults own|default;--sequence 128|default" --model gpt2 --batch 4 --stages 0 1 2 3)
-# Flags that both have keep their say.
+# Flags that both spellings share keep their values.
 resolves("--ranks 2|flag;--precisions bf16|flag;# --steps|default;--epochs 4|flag;--json a.json|flag" --model gpt2 --gpus 2
          --batch-size 4 --precision bf16 --epochs 4 --samples 20 --json a.json)
 
-# What contradicts, in one sentence.
-refuses(2 "--batch-size is how the published comparisons spell it;--steps is this program's;--defaults own|stage-sweep|offload-sweep"
+# Contradictory lines are refused in one sentence.
+refuses(2 "--batch-size is the spelling of the published comparisons;--steps is the spelling of this program;--defaults own|stage-sweep|offload-sweep"
         --model gpt2 --batch-size 4 --steps 50)
 refuses(2 "--batch-size;--batch is" --batch 4 --batch-size 2)
 refuses(2 "--num-steps;--full" --full --num-steps 3)
 refuses(2 "nvme keeps state in files;offload-sweep;--nvme-path FOLDER" --model gpt2 --batch-size 4 --strategies none nvme)
 refuses(2 "--defaults;'stage-swep';'stage-sweep'" --defaults stage-swep)
-refuses(2 "--timestamp names the files of --output-dir" --timestamp --json out.json)
+refuses(2 "--timestamp changes the names of the files in --output-dir" --timestamp --json out.json)
 
-# A file of flags: the line comes before it, in whatever spelling, and --print-config says whose each is.
+# The command line overrides a flags file in any spelling, and --print-config prints the origin of each flag.
 file(WRITE "${WORK}/my.flags" "# A comment; 'with a quote\n--model gpt2 --batch 2   # more\n--stages 0,1\n--freeze 'wte|wpe'\n--repeat 3\n")
 resolves("--models gpt2|my.flags;--batch 2|my.flags;--stages 0,1|my.flags;--repeat 5|flag;--freeze 'wte.wpe'|my.flags;--sequence 128|default"
          --repeat 5 @my.flags)
@@ -80,7 +80,7 @@ refuses(2 "@nested.flags, line 2: '@my.flags' is another file of flags" @nested.
 refuses(2 "@/dev/zero: is longer than 1 MiB" @/dev/zero)
 refuses(2 "@open.flags, line 2: a quote is not closed" @open.flags)
 
-# The lines of --print-config are a line of the same comparison.
+# The lines of --print-config are a command line of the same comparison.
 passes(--model gpt2 --batch-size 4 --strategies none cpu_optimizer --data text.txt --print-config)
 file(WRITE "${WORK}/printed.flags" "${output}")
 string(REGEX REPLACE " *#[^\n]*" "" first "${output}")
@@ -88,7 +88,7 @@ passes(@printed.flags --print-config)
 string(REGEX REPLACE " *#[^\n]*" "" second "${output}")
 expect("what is printed" "${first}" "${second}")
 
-# plan takes the same lines and gives each row its bytes.
+# plan accepts the same lines and prints the bytes of each row.
 passes(--help)
 set(PROGRAM "${PLAN}")
 run(--device cuda --memory 80GB --no-search --model meta-llama/Llama-2-7b-hf --batch-size 2 --num-steps 50 --warmup-steps 5 --stages 0 1 2 3)

@@ -161,7 +161,7 @@ TEST_CASE("figures of epochs are held against epochs of as many samples alone") 
   };
   CHECK(published(row).at("epoch_s").get<double>() == doctest::Approx(0.1));
   CHECK(published(row).contains("final_epoch_loss"));
-  CHECK_FALSE(holds(text(row), " there, so what depends on that is left out"));
+  CHECK_FALSE(holds(text(row), " there, so values that depend on it are left out"));
   row["epochs"] = 1;
   CHECK(published(row).contains("first_epoch_loss"));
   CHECK_FALSE(published(row).contains("final_epoch_loss"));
@@ -171,7 +171,7 @@ TEST_CASE("figures of epochs are held against epochs of as many samples alone") 
   CHECK(published(row).at("samples_per_sec").get<double>() == doctest::Approx(10.0));
   std::string const shown = text(row);
   CHECK_FALSE(holds(shown, "10.65"));
-  CHECK(holds(
-      shown,
-      "1 epoch of 100 samples here, 2 epochs of 1000 samples there, so what depends on that is left out"));
+  CHECK(holds(shown,
+              "1 epoch of 100 samples here, 2 epochs of 1000 samples there, so values that depend on it are "
+              "left out"));
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DWORK=folder -P refusals.cmake
-# Wrong command lines, settings, data and outputs: which exit code and which words, and nothing left behind.
+# Tests exit codes and messages for wrong command lines, settings, data and outputs. No file may remain.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 # Flags.
@@ -15,11 +15,11 @@ refuses(2 "--list takes no value" --list=yes)
 refuses(2 "--json has an empty value" --json=)
 
 # Frozen parameters.
-refuses(2 "--freeze;'h(';is no regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
+refuses(2 "--freeze;'h(';is not a regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
 refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${brief} --freeze layers)
 refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${brief} --freeze "[.]")
 
-# Choices, with the nearest.
+# Unknown choices; the message has the nearest choice.
 refuses(2 "--mesh;'shards';'shard'" --mesh shards=2)
 refuses(2 "--mesh;'shard';no number" --mesh shard)
 refuses(2 "--mesh replicate;0" --mesh replicate=0)
@@ -76,14 +76,14 @@ refuses(2 "--min-loss-scale 131072;--initial-loss-scale" ${brief} --min-loss-sca
 refuses(2 "--final-fraction is 1.5;from 0 up to 1" ${brief} --final-fraction 1.5)
 refuses(2 "--pairs;--full" --pairs --full)
 
-# The batch, with its equation and the nearest numbers.
+# Wrong batches; the message has the equation and the nearest numbers.
 refuses(3 "--global-batch 6;ranks 4 x accumulation 1 = 6;--global-batch 4 and 8" --data text.txt --ranks 4
         --global-batch 6)
 refuses(3 "--global-batch 10;batch 2 x ranks 2 x accumulation 3 = 12;--global-batch 12" --data text.txt --ranks 2
         --batch 2 --accumulation 3 --global-batch 10)
 refuses(3 "--global-batch 2;batch 4 x ranks 1 x accumulation = 2;--global-batch 4" --data text.txt --ranks 1 --batch 4
         --global-batch 2)
-# Over several ranks only what suits all of them is offered, and it works.
+# For several numbers of ranks, the message suggests only global batches that suit all of them.
 refuses(3 "--global-batch 16;--ranks 3,4 need a multiple of 12;--global-batch 12 and 24\n" --data text.txt
         --ranks 3,4 --global-batch 16)
 refuses(3 "--ranks 1,2 x --batch 3 need a multiple of 6;--global-batch 6 and 12\n" --data text.txt --ranks 1,2
@@ -102,12 +102,12 @@ refuses(3 "--batch 1048576 x --sequence 1024;2^28 tokens" --data text.txt --mode
         --sequence 1024)
 refuses(3 "10^15" --data text.txt --model gpt2-xl --batch 1000000 --sequence 1024)
 
-# A schedule that ends before its training, or never begins.
+# A schedule that ends before its training, or never starts.
 refuses(2 "--min-time;--schedule cosine;--steps" ${brief} --schedule cosine --min-time 1)
 refuses(3 "--schedule linear;--learning-rate-warmup 4;--warmup 1 + --steps 3 are only 4" ${brief} --schedule linear
         --learning-rate-warmup 4)
 
-# The model and its data.
+# Models and data.
 refuses(3 "--sequence 1025;1024 positions of gpt2" --data text.txt --model gpt2 --sequence 1025)
 refuses(3 "--sequence 17;16 positions" --data text.txt --model "layers=1,heads=1,channels=8,positions=16" --sequence 17)
 refuses(4 "text.txt: token;beyond the vocabulary of 50;--vocabulary" ${small} --data text.txt --vocabulary 50)
@@ -115,7 +115,7 @@ refuses(4 "short.txt: too little data, 2 tokens present, 17 needed" ${small} --d
 refuses(4 "empty.txt: the file is empty" ${small} --data empty.txt)
 refuses(4 "absent.txt: no such file" ${small} --data absent.txt)
 refuses(2 "--nvme-path absent" ${small} --data text.txt --nvme-path absent)
-refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${brief}
+refuses(3 "--product-plans plans: matrix products are measured on GPUs only, and the device is cpu; leave the product plans out, or " ${brief}
         --device cpu --product-plans plans)
 
 # Outputs, before the first step.
@@ -147,7 +147,7 @@ file(MAKE_DIRECTORY "${WORK}/results")
 file(WRITE "${WORK}/results/zs0_fp32_ranks2_bs2_sl16" "in the way")
 refuses(1 "zs0_fp32_ranks2_bs2_sl16;not a folder" ${brief} --ranks 2 --stages 0 --precisions fp32 --offloads none)
 
-# A launch of several processes is no launch of several worlds.
+# A launch of several processes is refused, since each would train alone.
 set(ENV{RANK} 1)
 refuses(3 "WORLD_SIZE is not set" ${brief})
 set(ENV{WORLD_SIZE} 2)

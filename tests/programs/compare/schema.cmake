@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DROOT=<source folder> -DWORK=folder -P schema.cmake
-# Results follow docs/results.schema.json: type, enum, const, required, properties, additionalProperties, items and
-# references within the file, of all that the schema uses. And the schema lists every field that rows have.
+# Checks that results follow docs/results.schema.json: type, enum, const, required, properties, additionalProperties, items and
+# references within the file. The schema uses nothing else, and lists every field of a row.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(READ "${ROOT}/docs/results.schema.json" schema)
 string(JSON row_schema GET "${schema}" $defs row)
@@ -11,7 +11,7 @@ function(complain text)
   set_property(GLOBAL APPEND PROPERTY complaints "${text}")
 endfunction()
 
-# optional(result json path...): a value of a JSON text, and nothing where it has none.
+# optional(result json path...): a value of a JSON text; empty if absent.
 macro(optional result)
   string(JSON ${result} ERROR_VARIABLE absent GET ${ARGN})
   if(NOT absent STREQUAL "NOTFOUND")
@@ -19,7 +19,7 @@ macro(optional result)
   endif()
 endmacro()
 
-# conforms(where rules type value): whether a value of this JSON type keeps the rules.
+# conforms(where rules type value): checks a value of this JSON type against the rules.
 function(conforms where rules type value)
   optional(reference "${rules}" $ref)
   if(reference STREQUAL "#/$defs/row")
@@ -93,13 +93,13 @@ function(conforms where rules type value)
   endif()
 endfunction()
 
-# follows(file): a document as a whole.
+# follows(file): checks a whole document.
 function(follows file)
   file(READ "${WORK}/${file}" json)
   conforms("${file}" "${schema}" OBJECT "${json}")
 endfunction()
 
-# Rows that are ok, with repeats and with a loss scale; offloads with a disk; rows that are refused and do not fit.
+# Complete rows, with repeats and a loss scale; offloads to a disk; refused rows; rows that do not fit.
 set(one ${brief} --ranks 2)
 passes(${one} --stages dp,3 --precisions fp16 --offloads none --repeat 2 --json ok.json)
 follows(ok.json)
@@ -109,7 +109,7 @@ follows(places.json)
 passes(${small} --data text.txt --ranks 1 --stages 1 --precisions bf16 --offloads none --epochs 2 --samples 8 --warmup 1
        --json epochs.json)
 follows(epochs.json)
-# Two that are refused before and at training, with published figures beside them.
+# Rows with published figures that do not fit.
 passes(@${ROOT}/examples/experiments/large-models.flags --data text.txt --device cpu --host-memory 64GiB --offloads none,cpu_optimizer
        --json large.json)
 follows(large.json)
@@ -119,12 +119,12 @@ expect("type of published" OBJECT "${kind}")
 get_property(complaints GLOBAL PROPERTY complaints)
 expect("complaints" "" "${complaints}")
 
-# A document that does not follow it is found out.
+# The check finds mistakes in a wrong document.
 string(REPLACE "\"status\": \"oom\"" "\"status\": \"fine\"" wrong "${json}")
 string(REPLACE "\"world\": 8" "\"world\": 8.5" wrong "${wrong}")
 string(REPLACE "\"repeats\":" "\"repeated\":" wrong "${wrong}")
 string(REPLACE "\"experiment\": \"" "\"experiment\": 1, \"x\": \"" wrong "${wrong}")
-macro(message mode)  # what follows is meant to complain
+macro(message mode)  # silences the expected complaints
 endmacro()
 conforms("wrong" "${schema}" OBJECT "${wrong}")
 get_property(complaints GLOBAL PROPERTY complaints)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of compare and plan share. Needs PROGRAM (the program) and WORK (a folder that is emptied here).
+# Functions for the tests of compare and plan. Needs PROGRAM (the program) and WORK (a folder, which is emptied here).
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
-set(ENV{TESSERA_NVML} none)  # on a machine with GPUs, what else runs there is no matter of these tests
+set(ENV{TESSERA_NVML} none)  # ignores other programs on this machine's GPUs
 get_filename_component(name "${PROGRAM}" NAME)
 
-# A text that needs no package, and one that is too short for a sample.
+# A text that needs no package, and a text that is too short for a sample.
 string(REPEAT "In the beginning was the word, and the word was counted. " 200 text)
 file(WRITE "${WORK}/text.txt" "${text}")
 file(WRITE "${WORK}/short.txt" "hi")
 file(WRITE "${WORK}/empty.txt" "")
 
-# run(args...): output, errors and code of one call in WORK.
+# run(args...): runs the program in WORK; sets output, errors and code.
 macro(run)
   execute_process(COMMAND "${PROGRAM}" ${ARGN} WORKING_DIRECTORY "${WORK}"
                   OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
@@ -26,8 +26,8 @@ macro(passes)
   endif()
 endmacro()
 
-# refuses(code "text;text" args...): exit code, one line "error: ..." that holds every text, nothing else on stderr,
-# and no file or folder left behind.
+# refuses(code "text;text" args...): checks the exit code and one line "error: ..." with every text. There must be nothing else
+# on stderr and no new file or folder.
 function(refuses wanted texts)
   file(GLOB_RECURSE before LIST_DIRECTORIES true "${WORK}/*")
   run(${ARGN})
@@ -58,7 +58,7 @@ function(expect what wanted found)
   endif()
 endfunction()
 
-# field(result json path...): a value of a JSON text; null is empty.
+# field(result json path...): a value of a JSON text; empty for null.
 function(field result json)
   string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
   if(NOT error STREQUAL "NOTFOUND")
@@ -67,6 +67,6 @@ function(field result json)
   set(${result} "${value}" PARENT_SCOPE)
 endfunction()
 
-# Few and small numbers, so that a row takes milliseconds.
+# Small settings, so that a row takes milliseconds.
 set(small --model "layers=2,heads=2,channels=32" --sequence 16 --batch 2)
 set(brief ${small} --data text.txt --steps 3 --warmup 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DTRAIN=train -DFIXTURES=<tokenizers> -DWORK=folder -P tokenizer.cmake
-# Text by a tokenizer: rows end where train ends, for every kind of samples, and train --from repeats them with the data
-# as it was read.
+# Tests text with a tokenizer: for every kind of sample, rows end with train's weights, and train --from repeats them with the
+# same data.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(lines "")
 foreach(i RANGE 40)
@@ -11,7 +11,7 @@ file(WRITE "${WORK}/records.jsonl" "${lines}")
 set(model --model "layers=1,heads=2,channels=16" --sequence 12 --data records.jsonl --tokenizer "${FIXTURES}/gpt2")
 set(rows --batch 2 --ranks 2 --stages 0,2 --precisions fp32 --offloads none --warmup 1)
 
-# hash_by_train(result args...)
+# hash_by_train(result args...): the weight hash of a run of train.
 function(hash_by_train result)
   execute_process(COMMAND "${TRAIN}" ${ARGN} --log train.jsonl --quiet WORKING_DIRECTORY "${WORK}" COMMAND_ERROR_IS_FATAL ANY)
   file(STRINGS "${WORK}/train.jsonl" line REGEX "\"summary\"")
@@ -31,7 +31,7 @@ foreach(kind tokens records lines)
   field(hash "${json}" rows 1 weights_hash)
   field(name "${json}" rows 1 experiment)
   set(length ${${kind}})
-  list(TRANSFORM length REPLACE "^3$" 4)  # the step to warm up
+  list(TRANSFORM length REPLACE "^3$" 4)  # one more, for the warm-up step
   if(kind STREQUAL "lines")
     list(TRANSFORM length REPLACE "^4$" 5)
   endif()
@@ -41,7 +41,7 @@ foreach(kind tokens records lines)
   expect("weights of ${kind} repeated" "${hash}" "${repeated}")
 endforeach()
 
-# What flags that nobody gave come to, in lines that give the same rows.
+# --print-config prints the values of absent flags. Its lines give the same rows.
 passes(${model} ${records} ${rows} --json again.json --print-config)
 string(REGEX REPLACE " *# [^\n]*\n" " " words "${output}")
 execute_process(COMMAND sh -c "eval \"'${PROGRAM}' ${words}\"" WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
@@ -63,4 +63,4 @@ endif()
 
 refuses(4 "nowhere: no such folder;tokenizer.json" ${model} --tokenizer nowhere)
 refuses(4 "records.jsonl: line 1;body" ${model} --steps 3)
-refuses(2 "--field says how records are read, and samples are tokens" --data text.txt --field body)
+refuses(2 "--field applies only to records, but samples are tokens" --data text.txt --field body)

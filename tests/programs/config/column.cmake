@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DCOMPILER=<C++ compiler> -DROOT=<source folder> -DWORK=<folder> -P column.cmake
-# Adds a column of results to a copy of the list of columns. JSON, CSV, the schema and the terminal have it. Code
-# that measures it sets a member.
+# Adds a result column to a copy of the list of columns. JSON, CSV, the schema and the terminal then have it. Code that
+# measures it sets a member.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(COPY "${ROOT}/examples/programs/results/results.hpp" "${ROOT}/examples/programs/results/result_columns.hpp"

@@ -212,15 +212,15 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
       "amp": {"enabled": true, "opt_level": "O1"}, "aio": 3})");
   for (char const* part :
        {"folder/ds.json: 6 keys cannot be used: ",
-        "gradient_cliping is no key of DeepSpeed, the nearest is gradient_clipping",
-        "fp16.loss_scale is 1000, and scales here are powers of two; give 512 or 1024",
-        "offload_optimizer.device is cpu in stage 0, and DeepSpeed offloads in stages 1 to 3",
-        "communication_data_type is fp32, but gradients travel in the format of the products, fp16 here",
-        "amp.enabled is true, which cannot be", "aio is 3; give an object of keys"})
+        "gradient_cliping is not a key of DeepSpeed, the nearest is gradient_clipping",
+        "fp16.loss_scale is 1000, but loss scales must be powers of two; give 512 or 1024",
+        "offload_optimizer.device is cpu in stage 0, but DeepSpeed offloads only in stages 1 to 3",
+        "communication_data_type is fp32, but gradients are sent in the format of the products, fp16 here",
+        "amp.enabled is true, which is not supported", "aio is 3; give an object of keys"})
     CHECK(holds(text, part));
   CHECK(text.find('\n') == text.npos);
   CHECK(holds(refusal(R"({"train_batch_size": 8, "cuda_visible_devices": "0"})"),
-              "; leave it out where that one is not meant"));
+              "; leave it out if you mean another one"));
   std::string many = R"({"train_batch_size": 8)";
   for (int key = 0; key < 20000; ++key) many += ", \"no_key_" + std::to_string(key) + "\": 1";
   CHECK(holds(refusal(many + "}"), "20000 keys cannot be used: "));
@@ -228,7 +228,7 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   // The contents of a refused key are not checked.
   CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
                "no key"));
-  CHECK(holds(refusal("[1]"), "no JSON object"));
+  CHECK(holds(refusal("[1]"), "is not a JSON object"));
   CHECK(holds(refusal(R"({"a": 1, "a": 2})"), "the key 'a' is given twice"));
   CHECK(holds(refusal(std::string(100, '[')), "is nested too deeply for a configuration"));
   CHECK(holds(
@@ -275,17 +275,17 @@ zero_optimization: {stage: 1})"})
   CHECK(holds(refusal("{train_batch_size: 08\n}"), "train_batch_size is \"08\""));
   for (auto const& [text, what] : std::map<std::string, std::string>{
            {"{\n \"train_batch_size\" 8}",
-            "line 2, column 21: a colon is missing behind the key 'train_batch_size'"},
+            "line 2, column 21: a colon is missing after the key 'train_batch_size'"},
            {"{\"train_batch_size\": 8", "line 1, column 23: the end of the file, where a key"},
            {"{\"train_batch_size\": }", "line 1, column 22: '}', where a value is expected"},
            {"{\"a\": 1,, \"b\": 2}", "column 9: ',', where a key is expected"},
            {"{\"a\": 1} x", "unexpected text after the end of the object"},
            {"{a b: 1}", "the key 'a b' contains white space"},
            {"{\"a: 1}", "column 2: a string has no closing quote on its line"},
-           {"{\"a\": \"\\q\"}", "column 7: a text with a control character or an unknown escape"},
-           {"{\"a\": '''x'''}", "a text of several lines in ''' is not read"},
+           {"{\"a\": \"\\q\"}", "column 7: a string with a control character or an unknown escape"},
+           {"{\"a\": '''x'''}", "a string of several lines in ''' is not supported"},
            {"{/* x", "a comment /* has no end"},
-           {"{\"a\": \"\xff\"}", "column 8: bytes that are no UTF-8"},
+           {"{\"a\": \"\xff\"}", "column 8: bytes that are not UTF-8"},
            {"{a: 1, \"a\": 2}", "the key 'a' is given twice"}})
     CHECK(holds(refusal(text), what));
 }
@@ -325,7 +325,7 @@ TEST_CASE("what was meant to be auto is told so") {
                            R"({"train_batch_size": 8, "gradient_clipping": "aut"})",
                            R"({"train_batch_size": 8, "zero_optimization": {"stage": "autto"}})",
                            R"({"train_batch_size": 8, "optimizer": {"type": "Auto"}})"})
-    CHECK(holds(refusal(text), ", the nearest is \"auto\", in small letters; "));
+    CHECK(holds(refusal(text), ", the nearest is \"auto\", in lowercase; "));
   CHECK(refusal(R"({"train_batch_size": "eight"})").find("auto") == std::string::npos);
 }
 
@@ -337,7 +337,8 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
   };
   CHECK(row(R"({"experiment": "zs0", "status": "ok", "batch": 2})", "").size() == 1);
   for (char const* text : {R"({"experiment": 5, "status": ["ok"]})", R"({"status": 1})", "{}"})
-    CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row of it is ok; there is none to repeat", Error);
+    CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row has the status ok, so there is none to repeat",
+                         Error);
   CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
   // A name may hold any character. Messages show it on one line.
   CHECK_THROWS_WITH_AS(row(R"({"experiment": "z\ns0"})", "zs0"),
@@ -364,10 +365,10 @@ TEST_CASE("every key of the list does what the list says") {
     std::string const text = R"({"train_batch_size": 8, )" + json.substr(1);
     if (key.use == KeyUse::refused) {
       CHECK(holds(refusal(text), path + " is 12345"));
-    } else if (key.text == "of a section that is refused") {
+    } else if (key.text == "its section is refused") {
       CHECK(holds(refusal(text), path.substr(0, path.find('.')) + " is {"));
     } else if (key.use == KeyUse::none) {
-      bool const off = key.text == "of a section that is off";
+      bool const off = key.text == "its section is off";
       CHECK((off || path == "sparse_attention" || holds(notes(text), path)));
     }
   }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Edits files of a copy of the tree. The caller sets WORK, the folder of the copy.
+# Edits files in a copy of the tree. The caller sets WORK, the folder of the copy.
 
-# edit(<file below WORK> <text> <new text>): fails if the file does not hold the text.
+# edit(<file below WORK> <text> <new text>): replaces the text; fails if the file does not contain it.
 function(edit file before after)
   set(path "${WORK}/${file}")
   file(READ "${path}" text)

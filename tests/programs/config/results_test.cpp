@@ -110,9 +110,9 @@ TEST_CASE("files that are no results are refused") {
   std::string const rest = "\"command\":\"\",\"environment\":{},\"wall_s\":1,\"rows\":[]}";
   CHECK(open("{\"schema_version\":1," + rest).rows.empty());
   CHECK_ERROR(data, results::read_results(folder / "absent.json"), "absent.json: no such file");
-  CHECK_ERROR(data, open(""), "r.json: is no JSON");
-  CHECK_ERROR(data, open("{\"schema_version\": 7e777}"), "r.json: holds a number beyond all");
-  CHECK_ERROR(data, open("{\"schema_version\":1,"), "r.json: is no JSON, byte 21");
+  CHECK_ERROR(data, open(""), "r.json: is not valid JSON");
+  CHECK_ERROR(data, open("{\"schema_version\": 7e777}"), "r.json: holds a number that is too large");
+  CHECK_ERROR(data, open("{\"schema_version\":1,"), "r.json: is not valid JSON, byte 21");
   CHECK_ERROR(data, open("[1]"), "holds no JSON object");
   CHECK_ERROR(data, open("{}"), "lacks schema_version");
   CHECK(open("{\"schema_version\":3," + rest).rows.empty());
@@ -124,20 +124,20 @@ TEST_CASE("files that are no results are refused") {
   CHECK_ERROR(data,
               open("{\"schema_version\":1,\"command\":\"plan\",\"environment\":{},"
                    "\"rows\":[{\"limit_device_bytes\":1}]}"),
-              "holds plans, which ran nothing");
+              "holds plans, which did not run");
   CHECK_ERROR(data, open("{\"schema_version\":1}"), "lacks command");
-  CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":3}"), "command is no string");
+  CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":3}"), "command is not a string");
   CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":\"\",\"environment\":[]}"),
-              "environment is no object");
+              "environment is not an object");
   CHECK_ERROR(data, open("{\"schema_version\":1,\"command\":\"\",\"environment\":{},\"wall_s\":\"\"}"),
               "wall_s");
   CHECK_ERROR(data,
               open("{\"schema_version\":1,\"command\":\"\",\"environment\":{},\"wall_s\":null,\"rows\":{}}"),
-              "rows is no array");
+              "rows is not an array");
   CHECK_ERROR(
       data,
       open("{\"schema_version\":1,\"command\":\"\",\"environment\":{},\"wall_s\":null,\"rows\":[{},3]}"),
-      "row 1 is no object");
+      "row 1 is not an object");
 }
 
 TEST_CASE("CSV has all fields and quotes what needs it") {

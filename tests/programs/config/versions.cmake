@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DRESULTS=<folder of results of older versions> -DWORK=folder -P versions.cmake
-# Results of every version that there was are read, what they lack is asked for, and those of a newer one are refused.
+# train reads results of every older version and requests the settings that they lack. Results of a newer version are refused.
 include("${CMAKE_CURRENT_LIST_DIR}/../train/support.cmake")
 string(REPEAT "The quick brown fox jumps over the lazy dog.\n" 20 text)
 file(WRITE "${WORK}/text.txt" "${text}")
@@ -16,8 +16,8 @@ foreach(file IN LISTS files)
     message(SEND_ERROR "${name} is of version ${version}")
   endif()
   set(data "")
-  if(version EQUAL 1)  # which kept no paths
-    refuses(3 "${name}: an older program wrote it;what its command says with --data; give --data too;--data text.txt" --from "${file}" --best)
+  if(version EQUAL 1)  # version 1 recorded no paths
+    refuses(3 "${name}: was written by an older program;did not record the flag --data of its command; give --data too;--data text.txt" --from "${file}" --best)
     set(data --data text.txt)
   endif()
   passes(--from "${file}" --row zs2_fp32_ranks2_bs1_sl16 ${data} --print-config)
@@ -31,12 +31,12 @@ foreach(file IN LISTS files)
   summary(steps.jsonl steps_done steps)
   expect("steps of ${name}" 4 "${steps}")
 
-  # A flag of its command that it did not keep; the first version's rows had no scale either.
+  # A flag of its command that the file did not record. Rows of the first version also lack the loss scale.
   foreach(flag --loss-scale --vocabulary)
     string(REPLACE " --seq" " ${flag} 1 --seq" more "${json}")
     file(WRITE "${WORK}/more.json" "${more}")
     if(name STREQUAL "version-1.json" OR (version EQUAL 1 AND flag STREQUAL "--vocabulary"))
-      refuses(3 "more.json: an older program wrote it;its command says with ${flag}; give ${flag} too" --from more.json --best ${data})
+      refuses(3 "more.json: was written by an older program;the flag ${flag} of its command; give ${flag} too" --from more.json --best ${data})
     else()
       passes(--from more.json --best ${data} --print-config)
     endif()
@@ -44,5 +44,5 @@ foreach(file IN LISTS files)
 
   string(REPLACE "\"schema_version\": ${version}," "\"schema_version\": 4," json "${json}")
   file(WRITE "${WORK}/newer.json" "${json}")
-  refuses(4 "newer.json: has schema_version 4, this program reads up to 3; use a newer program" --from newer.json --best)
+  refuses(4 "newer.json: has schema_version 4, but this program reads up to 3; use a newer program" --from newer.json --best)
 endforeach()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DRUN=tests/matrix/run -DBIN=<folder of the programs> -DWORK=folder -P matrix.cmake
-# A slice of the support matrix: what passes, is refused and was not run, what a second run and a merge change; weights,
-# losses and rows that are planted wrong fail their cells; a page, a JSON or a build that do not fit each other are told.
+# Tests tests/matrix/run on a part of the support matrix: cells that pass, are refused or did not run; a second run; a merge.
+# Planted errors in weights, losses and rows fail their cells. A page, a JSON or a build that do not match are reported.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}/out" "${WORK}/other" "${WORK}/planted")
 set(ENV{TESSERA_NVML} none)
 
-# ends(code "text;text" args...): the exit code, and what is said on both streams.
+# ends(code "text;text" args...): checks the exit code and the texts on both streams.
 function(ends wanted texts)
   execute_process(COMMAND "${RUN}" ${ARGN} WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
   if(NOT code STREQUAL "${wanted}")
@@ -24,7 +24,7 @@ function(ends wanted texts)
   endforeach()
 endfunction()
 
-# cells(folder count pattern): how many lines of the JSON there are of this form.
+# cells(folder count pattern): checks the number of lines of the JSON that match.
 function(cells folder wanted pattern)
   file(STRINGS "${WORK}/${folder}/support-matrix.json" lines REGEX "${pattern}")
   list(LENGTH lines count)
@@ -62,7 +62,7 @@ says("folded" "passed: none, block; not run (" out/support-matrix.md)
 says("a device without a run" "| all | all | not run (" out/support-matrix.md)
 ends(0 "cells are all there" --check "${BIN}" out)
 
-# A later run replaces its own cells, and a merge takes what another file has run.
+# A later run replaces only its own cells. A merge adds the cells that ran in another file.
 set(one --families opt --stages zs0 --precisions fp32 --offloads none --recompute none)
 ends(0 "1 passed" "${BIN}" out ${one} --ranks 1 --commit second --date 2026-01-03)
 cells(out 12 "\"fp32\", .*\"passed\", [01], null")
@@ -75,7 +75,7 @@ cells(out 14 "\"passed\"")
 cells(out 2 "\"gpt2\", \"cpu\", .*\"fp64\", .*\"passed\", 0, null")
 ends(0 "cells are all there" --check "${BIN}" out)
 
-# Planted: what compare wrote is changed behind it.
+# Planted errors: a wrapper changes the file that compare wrote.
 file(CREATE_LINK "${BIN}/info" "${WORK}/planted/info" SYMBOLIC)
 function(plant change)
   file(WRITE "${WORK}/planted/compare" "#!/bin/sh\n'${BIN}/compare' \"$@\"\ncode=$?\nfor last; do :; done\nsed -i '${change}' \"$last\"\nexit $code\n")
@@ -98,7 +98,7 @@ ends(1 "zs2, fp32, offload none, recompute none: 2 ranks" ${planted})
 plant("/\"experiment\": \"zs0_fp32_ranks1_bs2_sl16_acc2\"/,/\"hashed_steps\"/ s/\"status\": \"ok\"/\"status\": \"failed\"/")
 ends(1 "zs0 without offload and recomputation did not pass;2 failed" ${planted})
 
-# What does not fit.
+# Pages, files and builds that do not match, and wrong command lines.
 file(READ "${WORK}/out/support-matrix.md" page)
 file(APPEND "${WORK}/out/support-matrix.md" "by hand\n")
 ends(1 "support-matrix.md is not what;by hand" --check "${BIN}" out)

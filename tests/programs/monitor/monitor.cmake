@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=monitor -DSTUB=<library that stands in for NVML> -DMARKS_WRITER=<program> -DWORK=folder -P monitor.cmake
-# Exit codes and signals pass through, files are whole however a run ends, and what is not there is null.
+# Tests monitor: exit codes and signals are passed on, files are complete however a run ends, and absent values are null.
 include("${CMAKE_CURRENT_LIST_DIR}/../compare/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
-# rows(file least): the JSON is whole, each sample has a value a column, times rise and none is before it is due.
+# rows(file least): checks that the JSON is complete, each sample has a value per column, and times rise and are not early.
 function(rows file least)
   file(READ "${WORK}/${file}" json)
   string(JSON columns ERROR_VARIABLE error LENGTH "${json}" columns)
@@ -28,7 +28,7 @@ function(rows file least)
   list(LENGTH times count)
   expect("times of ${file}" "${samples}" "${count}")
   set(before -1)
-  set(due -1)  # in ms, one less for what rounding took
+  set(due -1)  # in ms, minus one for rounding
   foreach(time IN LISTS times)
     if(NOT time GREATER before OR (due GREATER 0 AND "${time}e3" LESS due))
       message(SEND_ERROR "${file} has a sample at ${time} s, after one at ${before} s, due at ${due} ms")
@@ -43,7 +43,7 @@ file(WRITE "${WORK}/ends.sh" "sleep 0.4\necho out\nexit 7\n")
 file(WRITE "${WORK}/heeds.sh" "trap 'sleep 0.2; exit 5' TERM\necho x > started\nwhile :; do sleep 0.05; done\n")
 file(WRITE "${WORK}/waits.sh" "echo x > started2\nexec sleep 100\n")
 
-# No GPU, nor a driver: said, and no column is there for one.
+# Without a GPU or a driver, a message says so and there is no column for GPUs.
 set(ENV{TESSERA_NVML} libno-such-nvml.so.1)
 run(--interval-ms 5 --csv a.csv --json a.json -- sh ends.sh)
 expect("the command's exit code" 7 "${code}")
@@ -79,7 +79,7 @@ if(NOT line MATCHES "^[0-9.e-]+,[0-9.]+,,,[0-9.]+,[0-9]+$")
   message(SEND_ERROR "the first row is ${line}")
 endif()
 
-# Two GPUs, of which the second answers next to nothing: null, never 0.
+# Two GPUs. The second one reports almost nothing; its values are null, not 0.
 set(ENV{TESSERA_NVML} "${STUB}")
 run(--seconds 0.3 --interval-ms 10 --json b.json --csv -)
 expect("with two GPUs" 0 "${code}")
@@ -104,7 +104,7 @@ expect("power limit" "600.0" "${found}")
 string(JSON columns LENGTH "${json}" columns)
 expect("columns" 28 "${columns}")
 
-# Signals go to the command, whose end is the run's; without one they end the run. Files are whole.
+# Signals go to the command, and the run ends with the command. Without a command they end the run. Files are complete.
 signalled(TERM 0 "." started --json c.json --csv c.csv -- sh heeds.sh)
 expect("a command that heeds TERM" 5 "${code}")
 rows(c.json 2)
@@ -118,22 +118,22 @@ foreach(pair "TERM;143" "INT;130" "HUP;129")
   expect("${signal} without a command" ${wanted} "${code}")
   rows(e.json 1)
 endforeach()
-# The first sample is written when it is taken, whenever the next one may be.
+# The first sample is written at once, however long the interval.
 signalled(TERM 0 "^0" h.csv --csv h.csv --json h.json --seconds 1000 --interval-ms 1000000)
 expect("one sample" 143 "${code}")
 rows(h.json 1)
-# Under nohup a hangup changes nothing.
+# Under nohup SIGHUP has no effect.
 execute_process(COMMAND sh -c "trap '' HUP; \"$@\" & pid=$!
                                until [ -s i.csv ]; do sleep 0.05; done
                                kill -HUP $pid; sleep 0.3; kill -TERM $pid; wait $pid"
                         sh "${PROGRAM}" --csv i.csv --seconds 100
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
 expect("HUP under nohup" 143 "${code}")
-# Who starts it may ignore what it needs.
+# The parent process may ignore SIGCHLD, which monitor needs.
 execute_process(COMMAND env --ignore-signal=CHLD "${PROGRAM}" -- sh ends.sh
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE errors TIMEOUT 60)
 expect("a command with SIGCHLD ignored" 7 "${code}")
-# Readers that have gone neither end the command nor leave the other file without its end; the command itself minds them.
+# A closed reader ends neither the command nor the writing of the other file. The command itself may end from SIGPIPE.
 set(unread "{ until [ -e gone ]; do sleep 0.05; done; \"$@\"; echo $? > code; } | { exec <&-; echo > gone; }; rm gone")
 execute_process(COMMAND sh -c "${unread}" sh "${PROGRAM}" --csv /dev/stdout --json k.json -- sh -c "sleep 0.2; exit 7"
                 WORKING_DIRECTORY "${WORK}" ERROR_VARIABLE errors)
@@ -146,7 +146,7 @@ file(STRINGS "${WORK}/code" code)
 expect("nobody reads" 1 "${code}")
 run(-- sh -c "kill -PIPE $$")
 expect("a command that a pipe ends" 141 "${code}")
-# Killed outright: what was written each second is whole.
+# After SIGKILL the file that is written each second is complete.
 signalled(KILL 0 "[[]1[.]" f.json --json f.json --csv f.csv --seconds 1000)
 expect("killed" 137 "${code}")
 file(READ "${WORK}/f.json" json)
@@ -155,16 +155,17 @@ if(NOT error STREQUAL "NOTFOUND" OR samples LESS 2)
   message(SEND_ERROR "the JSON of a killed run: ${error}, ${samples} samples")
 endif()
 
-# Beside a process, until it ends.
+# --pid watches a process until it ends.
 execute_process(COMMAND sh -c "sleep 0.5 & exec \"$@\" --pid $!" sh "${PROGRAM}" --json g.json
                 WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE code ERROR_VARIABLE errors)
 expect("beside a process" 0 "${code}")
 rows(g.json 1)
 
-# Marks: rows say their step and phase, and a figure is of one phase alone. A value may be kept for 0.15 s,
-# so of phases of 0.3, 0.2 and 0.05 s two have clocks; power of more than a second none, nor the 1.1 s of all steps.
+# Marks: rows have their step and phase, and a figure covers only one phase. A value may be up to 0.15 s old, so of the phases
+# of 0.3, 0.2 and 0.05 s only two have clocks. Power is averaged over more than a second, so no phase has it, and the 1.1 s of
+# all steps do not have it either.
 set(ENV{TESSERA_NVML} "${STUB}")
-# Those of the other rank, at the same time: the test reads them when the first run has ended.
+# A run with the marks of the other rank, at the same time. The test reads its files after the first run.
 execute_process(COMMAND sh -c "{ \"$@\" > n.out 2>&1; echo $? > n.code; } > n.sh.out 2>&1 &" sh "${PROGRAM}" --interval-ms 5
                         --json n.json --marks u.json --marks-rank 1 --quiet -- "${MARKS_WRITER}" u.json
                 WORKING_DIRECTORY "${WORK}")
@@ -204,7 +205,7 @@ if(NOT found MATCHES "^688[.][67]")
 endif()
 field(found "${json}" summary phases phases forward columns gpu0_sm_clock_mhz std)
 expect("clocks of a phase of 0.3 s" "0.0" "${found}")
-# The rows of both files say the same, in the order of time, and the rest of them is empty.
+# The rows of both files have steps and phases in the order of time. Other rows have none.
 file(STRINGS "${WORK}/m.csv" lines)
 list(POP_FRONT lines head)
 if(NOT head MATCHES "gpu1_energy_j,step,phase$")
@@ -232,10 +233,10 @@ file(READ "${WORK}/n.json" json)
 field(found "${json}" summary phases rank)
 expect("whose marks" 1 "${found}")
 expect("quiet with marks" "" "${errors}")
-# Marks that say nothing of this run: the command's code and output are its own, files are whole, and it is said.
+# Marks that do not describe this run give an error. The command's output is unchanged, and files are complete.
 set(ENV{TESSERA_NVML} none)
-foreach(case "no such file@true" "empty@: > o.trace" "damaged or no trace@echo x > o.trace" "no trace that says@echo {} > o.trace"
-             "damaged or no trace@head -c 300 t.json > o.trace" "ended [0-9.]+ s before the first sample@cp t.json o.trace"
+foreach(case "no such file@true" "empty@: > o.trace" "damaged or not a trace@echo x > o.trace" "not a trace that names@echo {} > o.trace"
+             "damaged or not a trace@head -c 300 t.json > o.trace" "ended [0-9.]+ s before the first sample@cp t.json o.trace"
              "began [0-9.]+ s after the last@sed 's/\"start_ns\":[0-9]*/\"start_ns\":9000000000000000/' t.json > o.trace"
              "of version 9@sed 's/\"version\":1/\"version\":9/' t.json > o.trace"
              "written on another machine@sed 's/\"boot\":\"/\"boot\":\"0/' t.json > o.trace" "has marks of 2 ranks@cp t.json o.trace")
@@ -263,7 +264,7 @@ foreach(case "no such file@true" "empty@: > o.trace" "damaged or no trace@echo x
   expect("${text}: phases" "" "${found}")
 endforeach()
 
-# Full disks do not end the command, and are said.
+# A full disk does not end the command, and gives an error.
 run(--csv /dev/full -- sh -c "echo done")
 expect("a full disk" 1 "${code}")
 if(NOT output STREQUAL "done\n" OR NOT errors MATCHES "error: /dev/full: cannot write")
@@ -273,14 +274,14 @@ endif()
 refuses(2 "cannot start 'no-such-program' (;give a program in PATH" --csv x.csv -- no-such-program)
 refuses(2 "nothing to watch;-- COMMAND" --csv x.csv)
 refuses(2 "no command follows --" --csv x.csv --)
-refuses(2 "--pid and a command both say" --pid 1 -- true)
-refuses(2 "--seconds and a command both say" --seconds 1 -- true)
-refuses(2 "--pid 2147483000: no such process runs" --pid 2147483000)
+refuses(2 "--pid and a command both select" --pid 1 -- true)
+refuses(2 "--seconds and a command both select" --seconds 1 -- true)
+refuses(2 "--pid 2147483000: no such process is running" --pid 2147483000)
 refuses(2 "--csv - and the command both write to standard output;a file" --csv - --json x.json -- true)
 refuses(2 "--json - and the command" --json - -- true)
 refuses(2 "are the same file" --csv x --json ./x -- true)
 refuses(1 "x.csv: cannot" --csv no/x.csv -- true)
-refuses(2 "--marks-rank says whose marks;--marks FILE" --marks-rank 1 -- true)
+refuses(2 "--marks-rank selects the rank of the marks;--marks FILE" --marks-rank 1 -- true)
 refuses(2 "--marks-rank" --marks t.json --marks-rank -1 -- true)
 refuses(2 "/dev/null is a stream;give a file" --csv /dev/null --marks t.json -- true)
 refuses(2 "--json;--marks;the same file" --json t.json --marks ./t.json -- true)

@@ -116,7 +116,7 @@ TEST_CASE("no library, a foreign one, one without a driver, no GPU, a lost one")
   {
     Mode const mode("dead");
     nvml::Library const dead(NVML_STUB);
-    CHECK(dead.reason() == "NVML's nvmlInit_v2 answers 9, Driver Not Loaded");
+    CHECK(dead.reason() == "NVML's nvmlInit_v2 returns 9, Driver Not Loaded");
     CHECK(dead.size() == 0);
   }
   {

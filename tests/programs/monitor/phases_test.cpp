@@ -99,26 +99,26 @@ TEST_CASE("marks are steps and phases of one rank on the machine's clock") {
 
 TEST_CASE("marks that cannot be used are refused by what they are") {
   CHECK(holds(error_of(Written(std::string())), "empty"));
-  CHECK(holds(error_of(Written(std::string("step forward 17\n"))), "damaged or no trace: parse error"));
+  CHECK(holds(error_of(Written(std::string("step forward 17\n"))), "damaged or not a trace: parse error"));
   std::string const whole = sound().dump();
   for (std::size_t const size : {std::size_t{1}, whole.size() / 2, whole.size() - 1})
-    CHECK(holds(error_of(Written(whole.substr(0, size))), "damaged or no trace: parse error"));
-  CHECK(holds(error_of(Written(std::string(100, '['))), "deeper than a trace"));
+    CHECK(holds(error_of(Written(whole.substr(0, size))), "damaged or not a trace: parse error"));
+  CHECK(holds(error_of(Written(std::string(100, '['))), "nested more deeply than a trace"));
   for (char const* const text : {"[]", "7", "{}", R"({"traceEvents":[]})", R"({"otherData":{"format":"x"}})"})
-    CHECK(holds(error_of(Written(std::string(text))), "no trace that says its clock"));
+    CHECK(holds(error_of(Written(std::string(text))), "not a trace that names its clock"));
   auto const changed = [](char const* field, Json const& value) {
     Json json = sound();
     json["otherData"][field] = value;
     return error_of(Written(json));
   };
-  CHECK(holds(changed("version", 2), "a trace of version 2, and this monitor knows 1"));
+  CHECK(holds(changed("version", 2), "a trace of version 2, but this monitor reads up to 1"));
   CHECK(holds(changed("version", "1"), "damaged"));
   CHECK(holds(changed("start_ns", -1), "damaged"));
   CHECK(holds(changed("start_ns", 1e300), "damaged"));
   CHECK(holds(changed("ranks", 0), "damaged"));
   CHECK(holds(changed("clock", "CLOCK_REALTIME"), "its clock is 'CLOCK_REALTIME'"));
   CHECK(holds(changed("boot", "that"), "written on another machine"));
-  CHECK(holds(error_of(Written(sound()), 2), "has marks of 2 ranks, and --marks-rank is 2"));
+  CHECK(holds(error_of(Written(sound()), 2), "has marks of 2 ranks, but --marks-rank is 2"));
   Json json = sound();
   json["traceEvents"].erase(1);
   CHECK(holds(error_of(Written(json)), "no step of rank 0 is in it"));
@@ -133,11 +133,11 @@ TEST_CASE("marks that cannot be used are refused by what they are") {
   CHECK(holds(slice(2, "args", 5), "has no time or no step"));
   CHECK(holds(slice(2, "pid", nullptr), "has no process"));
   CHECK(holds(slice(2, "name", "sideward"), "a phase that this monitor does not know"));
-  CHECK(holds(slice(3, "ts", 14), "begins before the one that it follows has ended"));
+  CHECK(holds(slice(3, "ts", 14), "begins before the previous one has ended"));
   fs::path const nowhere = fs::temp_directory_path() / "tessera-no-such-marks.json";
   CHECK_THROWS_WITH_AS(cli::read_marks(nowhere, 0), doctest::Contains("no such file, so there are no marks"),
                        tessera::Error);
-  CHECK_THROWS_WITH_AS(cli::read_marks(fs::temp_directory_path(), 0), doctest::Contains("no regular file"),
+  CHECK_THROWS_WITH_AS(cli::read_marks(fs::temp_directory_path(), 0), doctest::Contains("not a regular file"),
                        tessera::Error);
   json = sound();
   json["traceEvents"].push_back(5);

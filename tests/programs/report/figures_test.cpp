@@ -36,13 +36,13 @@ Row row_of(std::string const& sharding, double rate, double spread_pct, double p
   return row;
 }
 
-Material material_of(std::vector<Row> rows) {
-  Material material;
-  for (Row const& row : rows) material.sources.resize(std::max(material.sources.size(), row.source + 1));
-  for (std::size_t at = 0; at < material.sources.size(); ++at)
-    material.sources[at].label = std::string(1, static_cast<char>('p' + at));
-  material.rows = std::move(rows);
-  return material;
+Inputs material_of(std::vector<Row> rows) {
+  Inputs inputs;
+  for (Row const& row : rows) inputs.sources.resize(std::max(inputs.sources.size(), row.source + 1));
+  for (std::size_t at = 0; at < inputs.sources.size(); ++at)
+    inputs.sources[at].label = std::string(1, static_cast<char>('p' + at));
+  inputs.rows = std::move(rows);
+  return inputs;
 }
 
 std::size_t count(std::string const& text, std::string const& part) {
@@ -137,19 +137,19 @@ TEST_CASE("report: the frontier rises by more than rows vary, and leaves out wha
 }
 
 TEST_CASE("report: what one source alone says does not tell rows apart, what two say differently does") {
-  Material material = material_of({row_of("zs0", 1.0, 1.0, 1.0), row_of("zs1", 2.0, 1.0, 1.0)});
-  material.rows[0][Word::attention] = "fused";
-  RowList const rows = ok_rows(material.rows);
-  CHECK(Labels(rows, material).of(*rows[0]) == "zs0");
-  CHECK(Labels(rows, material).shared().find("fused") == std::string::npos);
-  material.rows[1][Word::attention] = "reference";
-  CHECK(Labels(rows, material).of(*rows[0]) == "zs0 attention fused");
-  material.rows[1][Word::attention] = "fused";
-  Labels const labels(rows, material);
+  Inputs inputs = material_of({row_of("zs0", 1.0, 1.0, 1.0), row_of("zs1", 2.0, 1.0, 1.0)});
+  inputs.rows[0][Word::attention] = "fused";
+  RowList const rows = ok_rows(inputs.rows);
+  CHECK(Labels(rows, inputs).of(*rows[0]) == "zs0");
+  CHECK(Labels(rows, inputs).shared().find("fused") == std::string::npos);
+  inputs.rows[1][Word::attention] = "reference";
+  CHECK(Labels(rows, inputs).of(*rows[0]) == "zs0 attention fused");
+  inputs.rows[1][Word::attention] = "fused";
+  Labels const labels(rows, inputs);
   CHECK(labels.shared() == "tiny, fp32, 2 ranks, batch 4, sequence 64, attention fused");
   CHECK(labels.shared_briefly() == "tiny, fp32, 2 ranks, batch 4, sequence 64");
-  material.rows[1][Word::sharding] = "zs0";
-  CHECK(Labels(rows, material).of(*rows[1]) == "zs1_2");
+  inputs.rows[1][Word::sharding] = "zs0";
+  CHECK(Labels(rows, inputs).of(*rows[1]) == "zs1_2");
 }
 
 TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
@@ -159,13 +159,15 @@ TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
     rows.back()[Word::offload] = "o" + std::to_string(at / 4);
     rows.back()[Word::precision] = at % 3 == 0 ? "bf16" : "fp32";
   }
-  Material const material = material_of(std::move(rows));
-  Figures const figures = figures_of(material);
+  Inputs const inputs = material_of(std::move(rows));
+  Figures const figures = figures_of(inputs);
   Figure const* const rate = figure(figures, "throughput");
   REQUIRE(rate);
   REQUIRE(rate->panels.size() == 2);
-  CHECK(rate->note.find("Shown are 24 of 60 rows: all groups, of each the 12 of the highest throughput") !=
-        std::string::npos);
+  CHECK(
+      rate->note.find(
+          "Shown are 24 of 60 rows: all groups, and in each group the 12 rows with the highest throughput") !=
+      std::string::npos);
   CHECK(rate->note.find("All rows: tiny, 2 ranks, batch 4, sequence 64.") != std::string::npos);
   CHECK(rate->panels[1].find(">fp32</text>") != std::string::npos);
   // The fastest row is the first of its panel.
@@ -207,8 +209,8 @@ TEST_CASE("report: ticks of ranks are whole, lines differ by colour, dash and ma
 }
 
 TEST_CASE("report: many GPUs are one line with its lowest and highest") {
-  Material material;
-  material.sources.resize(1);
+  Inputs inputs;
+  inputs.sources.resize(1);
   Recording recording;
   recording.columns = {"time_s"};
   recording.values.resize(1);
@@ -221,15 +223,15 @@ TEST_CASE("report: many GPUs are one line with its lowest and highest") {
     for (int gpu = 0; gpu <= 8; ++gpu)
       recording.values[static_cast<std::size_t>(gpu)].push_back(gpu == 0 ? at : 600.0 + 10.0 * gpu);
   }
-  material.recordings.push_back(recording);
-  Figures figures = figures_of(material);
+  inputs.recordings.push_back(recording);
+  Figures figures = figures_of(inputs);
   Figure const* power = figure(figures, "power");
   REQUIRE(power);
   CHECK(power->note.find("mean of all GPUs") != std::string::npos);
   CHECK(count(power->panels.front(), "class='l ") == 1);
   CHECK(count(power->panels.front(), "band") == 1);
-  material.recordings[0].columns.resize(4);
-  figures = figures_of(material);
+  inputs.recordings[0].columns.resize(4);
+  figures = figures_of(inputs);
   power = figure(figures, "power");
   REQUIRE(power);
   CHECK(count(power->panels.front(), "class='l ") == 3);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=report -DWORK=folder -P pages.cmake
-# Pages, figures and tables of results: what they hold, and that they hold nothing of another kind.
+# Tests the contents of report's pages, figures and tables, and that foreign text cannot inject markup.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 set(rows "")
@@ -23,7 +23,7 @@ file(WRITE "${WORK}/monitor.json" "{\"schema_version\": 1, \"command\": \"monito
   \"columns\": [\"time_s\", \"cpu_util_pct\", \"gpu0_power_w\", \"gpu0_temp_c\"],
   \"samples\": [[0, 10, 100, 40], [1, 90, 600, null], [2, 95, 620, 61]]}")
 
-# A page of several folders and a recording. It asks for nothing outside, and names its sources.
+# A page of several folders and a monitor file. It loads nothing from outside and names its sources.
 passes(here there monitor.json --html page.html --title "Two machines")
 holds(page.html "<title>Two machines</title>" ">here</td>" ">there</td>" "id='figure-throughput'" "id='figure-scaling'"
       "id='figure-latency'" "id='figure-latency-map'" "id='figure-trade-off'" "id='figure-loss'" "id='figure-communication'"
@@ -41,26 +41,26 @@ if(NOT output MATCHES "left out Planned memory of the device by category: no pla
   message(SEND_ERROR "what was left out is not said: ${output}")
 endif()
 holds(page.html ">predicted" ">prediction off" ">1,234<" ">-7.5<")
-lacks(page.html ">capture<")  # one source alone says it
+lacks(page.html ">capture<")  # only one source has this column
 
-# The same as a stream: then everything else goes to stderr.
+# The page on standard output. Everything else then goes to stderr.
 run(here --html -)
 expect("exit code" 0 "${code}")
 if(NOT output MATCHES "^<!DOCTYPE html>" OR NOT errors MATCHES "read here/compare.json: compare, 5 rows")
   message(SEND_ERROR "a page on stdout: ${errors}")
 endif()
 
-# Figures as files, and Markdown that shows them. What an earlier report left there is named.
+# Figures as files, and Markdown that shows them. Figures of an earlier report give a warning.
 passes(here there --svg figures --markdown page.md)
 holds(figures/throughput.svg "<svg xmlns=" " width='400' height='" "<style>" "fill:#0067a6" "</svg>")
-lacks(figures/throughput.svg "var(")  # programs that are no browsers know no variables
+lacks(figures/throughput.svg "var(")  # viewers other than browsers do not support variables
 holds(page.md "# Training runs compared" "![Throughput](figures/throughput.svg)" "| source |" "`train --from here/compare.json --row zs0_fp32_ranks1`" "4,322 +- 43 tokens/s")
 run(here --svg figures)
 expect("exit code beside figures of an earlier report" 0 "${code}")
 expect("the warning of figures of an earlier report"
-       "warning: figures holds figures that are not of this report: latency-map.svg, latency.svg; remove them\n" "${errors}")
+       "warning: figures holds figures that do not belong to this report: latency-map.svg, latency.svg; remove them\n" "${errors}")
 
-# CSV: all rows with the names of result files, what was not measured empty.
+# The CSV has all rows with the column names of result files. Values that were not measured are empty.
 passes(here there --csv all.csv)
 file(STRINGS "${WORK}/all.csv" lines)
 list(LENGTH lines count)
@@ -72,7 +72,7 @@ if(NOT head MATCHES "^source,program,file,experiment,model,device,sharding,.*,me
   message(SEND_ERROR "the CSV is ${head}\n${first}")
 endif()
 
-# Step logs of earlier runs, folded.
+# --summarize combines the step logs of earlier runs.
 set(head "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n")
 foreach(index 1 2 3)
   file(WRITE "${WORK}/old/zs2_fp16_ranks4_bs4_sl64/run${index}/step_log.csv"
@@ -85,9 +85,9 @@ if(NOT line MATCHES "^old,step logs,old,zs2_fp16_ranks4_bs4_sl64,,cpu,zs2,fp16,n
   message(SEND_ERROR "folded step logs: ${line}")
 endif()
 passes(here --summarize old --warmup 2 --markdown both.md)
-holds(both.md "3 runs, of each of which the first 2 steps were not timed" "step logs")
+holds(both.md "3 runs; the first 2 steps of each were not timed" "step logs")
 
-# Text of others is text everywhere: in pages, figures, tables, commands and file names.
+# Foreign text is escaped in pages, figures, tables, commands and file names.
 set(evil "<script>alert(1)</script>\\\"'&|`\\u0007\\u001b]\\u202e")
 string(REPEAT "x" 500 long)
 row(one "${evil}" "\"sharding\": \"${evil}\", \"model\": \"${evil}\", \"median_tokens_per_sec\": 10")
@@ -117,7 +117,7 @@ foreach(file evil.html evil.md evil/throughput.svg)
   lacks(${file} "${bell}")
 endforeach()
 
-# 5,000 rows: a page of bounded size, of which a hundred rows are seen at first, and figures that leave rows out in words.
+# With 5,000 rows the page has a bounded size and hides most rows, and figures state how many rows they omit.
 set(many "")
 foreach(index RANGE 1 5000)
   string(APPEND many "{\"experiment\": \"e${index}\", \"status\": \"ok\", \"sharding\": \"zs${index}\", \"median_tokens_per_sec\": ${index}, \"spread_pct\": 1},\n")

@@ -30,10 +30,10 @@ struct Folder {
   }
 };
 
-Material read(fs::path const& file) {
-  Material material;
-  read_file(file, material);
-  return material;
+Inputs read(fs::path const& file) {
+  Inputs inputs;
+  read_file(file, inputs);
+  return inputs;
 }
 
 std::string old_document(int version) {
@@ -48,7 +48,7 @@ std::string old_document(int version) {
 
 TEST_CASE("report: results of every version are read, each as its version means it") {
   Folder const folder;
-  Material const first = read(folder.write("a.json", old_document(1)));
+  Inputs const first = read(folder.write("a.json", old_document(1)));
   REQUIRE(first.rows.size() == 1);
   Row const& old = first.rows[0];
   CHECK(old[Word::sharding] == "1");
@@ -94,12 +94,12 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   folder.write(name + "1/step_log.csv", head + "1,9.0,1,7.5,5.0\n2,0.5,200,8.5,4.0\n3,0.5,200,8.5,3.0\n");
   folder.write(name + "2/step_log.csv",
                head + "1,9.0,1,7.5,5.0\r\n2,0.25,400,8.5,4.0\r\n3,0.25,400,8.0,3.0\r\n");
-  Material material;
+  Inputs inputs;
   auto const logs = step_logs_below(folder.path / "logs");
   REQUIRE(logs.size() == 2);
-  read_step_logs(folder.path / "logs", logs, 1, material);
-  REQUIRE(material.rows.size() == 1);
-  Row const& row = material.rows[0];
+  read_step_logs(folder.path / "logs", logs, 1, inputs);
+  REQUIRE(inputs.rows.size() == 1);
+  Row const& row = inputs.rows[0];
   CHECK(*row[Number::median_tokens_per_sec] == doctest::Approx(300.0));
   CHECK(*row[Number::std_tokens_per_sec] == doctest::Approx(141.42135));
   CHECK(*row[Number::avg_step_time_s] == doctest::Approx(0.375));
@@ -110,7 +110,7 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   CHECK(row.is_unsteady());
   CHECK(row[Word::device] == "cpu");
   // All steps are warm-up, so nothing was timed. The report says so.
-  Material none;
+  Inputs none;
   read_step_logs(folder.path / "logs", logs, 3, none);
   CHECK_FALSE(none.rows[0][Number::median_tokens_per_sec]);
   CHECK(none.rows[0][Word::reason].find("no step was timed") != std::string::npos);
@@ -138,15 +138,15 @@ TEST_CASE("report: step logs of two models, or of two learning rates, are not fo
   run("20261125_100012", "gpt2", "0.001", 600, false);
   run("20261125_100013", "gpt2", "0.002", 800, false);
   run("20261125_100014", "opt", "0.002", 1000, true);
-  Material material;
-  read_step_logs(folder.path / "results", step_logs_below(folder.path / "results"), 1, material);
-  REQUIRE(material.rows.size() == 4);
+  Inputs inputs;
+  read_step_logs(folder.path / "results", step_logs_below(folder.path / "results"), 1, inputs);
+  REQUIRE(inputs.rows.size() == 4);
   std::string found;
-  for (Row const& row : material.rows)
+  for (Row const& row : inputs.rows)
     found += row[Word::model] + " " + std::to_string(static_cast<int>(*row[Number::median_tokens_per_sec])) +
              " " + std::to_string(static_cast<int>(*row[Number::repeats])) + "; ";
   CHECK(found == "gpt2 600 1; gpt2 800 1; opt 1000 1; tiny 300 2; ");
-  CHECK(material.rows[0][Word::experiment] == name + " in 20261125_100012");
+  CHECK(inputs.rows[0][Word::experiment] == name + " in 20261125_100012");
 }
 
 TEST_CASE("report: step logs without their comparison are told apart by their memory") {
@@ -155,9 +155,9 @@ TEST_CASE("report: step logs without their comparison are told apart by their me
     folder.write("logs/" + std::string(memory) + "/zs0_fp32/run1/step_log.csv",
                  std::string("global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss\n1,1,1,") + memory +
                      ",5.0\n2,0.5,200," + memory + ",4.0\n");
-  Material material;
-  read_step_logs(folder.path / "logs", step_logs_below(folder.path / "logs"), 1, material);
-  CHECK(material.rows.size() == 2);
+  Inputs inputs;
+  read_step_logs(folder.path / "logs", step_logs_below(folder.path / "logs"), 1, inputs);
+  CHECK(inputs.rows.size() == 2);
 }
 
 TEST_CASE("report: of a folder the newest comparison is read, by whatever name") {
@@ -194,38 +194,38 @@ TEST_CASE("report: rows that are one program are never ranked, and disturbed row
         R"({"schema_version": 3, "command": "compare", "environment": {}, "rows": [)" + rows + "]}"));
   };
   std::string const twin = R"(, "same_program_as": "zs0", "speedup": 9.6, "speedup_uncertainty": 0.1)";
-  auto const says = [](Material const& material, std::string const& part) {
-    for (std::string const& line : verdict(material))
+  auto const says = [](Inputs const& inputs, std::string const& part) {
+    for (std::string const& line : verdict(inputs))
       if (line.find(part) != line.npos) return true;
     return false;
   };
   std::string const twins = row("zs0", 100, "") + "," + row("zs3", 960, twin);
-  Material material = document(twins);
-  CHECK(says(material, "Fastest: none, all 2 rows are one program: zs0 = zs3."));
-  CHECK(is_untold_speedup(material.rows[1]));
-  CHECK_FALSE(is_faster(material.rows[1], material.rows[0]));
-  CHECK(fastest_of({&material.rows[0], &material.rows[1]}).empty());
+  Inputs inputs = document(twins);
+  CHECK(says(inputs, "Fastest: none, all 2 rows run the same program: zs0 = zs3."));
+  CHECK(is_untold_speedup(inputs.rows[1]));
+  CHECK_FALSE(is_faster(inputs.rows[1], inputs.rows[0]));
+  CHECK(fastest_of({&inputs.rows[0], &inputs.rows[1]}).empty());
   CHECK(says(document(twins + "," + row("dp", 20, "")),
              "Fastest: none; all rows differ by less than they vary"));
-  material = document(row("zs0", 100, "") + "," + row("zs3", 110, twin) + "," + row("dp", 20, ""));
-  CHECK(says(material, ": zs3 = zs0."));
-  material = document(row("zs0", 100, R"(, "disturbed": true)") + "," + row("dp", 900, "") + "," +
-                      row("zs2", 500, ""));
-  CHECK(says(material, "Fastest: dp with"));
-  CHECK(says(material, "Busy: other programs used the processor while 1 row ran"));
-  CHECK(material.rows[0].is_unsteady());
+  inputs = document(row("zs0", 100, "") + "," + row("zs3", 110, twin) + "," + row("dp", 20, ""));
+  CHECK(says(inputs, ": zs3 = zs0."));
+  inputs = document(row("zs0", 100, R"(, "disturbed": true)") + "," + row("dp", 900, "") + "," +
+                    row("zs2", 500, ""));
+  CHECK(says(inputs, "Fastest: dp with"));
+  CHECK(says(inputs, "Busy: other programs used the processor while 1 row ran"));
+  CHECK(inputs.rows[0].is_unsteady());
 }
 
 TEST_CASE("report: the log of a run that was cut off has what it holds") {
   Folder const folder;
-  Material const material = read(folder.write(
+  Inputs const inputs = read(folder.write(
       "run.jsonl",
       "{\"schema_version\": 1, \"config\": {\"model\": \"tiny\", \"world\": 2}, \"command\": \"train\"}\n"
       "{\"step\": 1, \"loss\": 5.0, \"ms\": 900, \"tokens_per_sec\": 10}\n"
       "{\"step\": 2, \"loss\": 4.0, \"ms\": 100, \"tokens_per_sec\": 90}\n"
       "{\"step\": 3, \"loss\": 3.0, \"ms\": 100, \"tokens_per_sec\": 90}\n"));
-  REQUIRE(material.rows.size() == 1);
-  Row const& row = material.rows[0];
+  REQUIRE(inputs.rows.size() == 1);
+  Row const& row = inputs.rows[0];
   CHECK(row[Word::experiment] == "run");
   CHECK(*row[Number::median_tokens_per_sec] == doctest::Approx(90.0));
   CHECK(*row[Number::final_loss] == 3.0);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=report -DROOT=repository -DWORK=folder -P rivals.cmake
-# Rows of other programs: beside ours in figures, in a table of their own, in no sentence about ours; a file of them that
-# is not as docs/rivals.schema.json says is refused.
+# Tests rows of other programs. They appear next to ours in figures and in a separate table, and not in sentences about ours.
+# Files that violate docs/rivals.schema.json are refused.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 set(rows "")
@@ -14,7 +14,7 @@ row(one zs0_fp32_b8 "\"sharding\": \"zs0\", \"world\": 1, \"batch\": 8, \"median
 document(ours.json "compare" "${rows}${one}")
 
 set(work "\"model\": \"tiny\", \"precision\": \"fp32\", \"batch\": 4, \"sequence\": 64, \"machine\": \"A box\"")
-# rivals(file "row" "row"): a file of rows of other programs.
+# rivals(file "row" "row"): writes a file with rows of other programs.
 function(rivals file)
   list(JOIN ARGN ",\n" all)
   file(WRITE "${WORK}/${file}" "{\"schema_version\": 1, \"note\": \"said of all\", \"rivals\": [\n${all}]}")
@@ -29,20 +29,19 @@ passes(ours.json rivals.json --html page.html --svg figures --markdown page.md -
 if(NOT output MATCHES "read rivals.json: other programs, 4 rows\n  said of all\n")
   message(SEND_ERROR "what was read is not said: ${output}")
 endif()
-holds(page.html "id='figure-rivals'" "id='figure-stages'" "<h2>Other programs</h2>" "Not of Tessera" "one &lt;i&gt;note" "2026-01-31" "A box"
-      "Fastest: zs0 batch 8 with 1,500" "Other programs: 4 rows in a table of their own" "1 row of another program has no row of the same work"
-      "Of several rows of a program the fastest." "whiskers are one deviation, over steps, or over repeats where there are some"
-      "measured by others than compare")
+holds(page.html "id='figure-rivals'" "id='figure-stages'" "<h2>Other programs</h2>" "Other programs than Tessera" "one &lt;i&gt;note" "2026-01-31" "A box"
+      "Fastest: zs0 batch 8 with 1,500" "Other programs: 4 rows in a separate table" "Of several rows of a program, the fastest is shown. 1 row of another program has no row of the same work here." "whiskers are one deviation, over steps, or over repeats if there are several"
+      "not measured by compare")
 lacks(page.html "<b>" "12,345<title" "Fastest: Swift")
 holds(figures/rivals.svg ">Tessera zs0</text>" ">Swift &lt;b&gt;</text>" ">Staged zs1</text>" ">9,000 " ">1,000 " "tiny, fp32, 4 x 64 tokens"
       "@media (prefers-color-scheme:dark)" "fill:#0067a6" "fill:#5ab1ea" "svg .paper{fill:#fff}" "svg .paper{fill:#15171b}" "fill='#fff' class='paper'")
-lacks(figures/rivals.svg "var(" "12,345" "1,500" "Staged zs3" "8 x 64")  # what has no row of ours, is not the fastest, has no rival
+lacks(figures/rivals.svg "var(" "12,345" "1,500" "Staged zs3" "8 x 64")  # rows without a counterpart, and slower rows of a program
 holds(figures/stages.svg ">Tessera zs0</text>" ">Tessera zs3</text>" ">Staged zs1</text>" ">Staged zs3</text>" ">peak MB of a rank</text>")
 lacks(figures/stages.svg "Swift")
-lacks(figures/throughput.svg "Swift" "9,000")  # a figure of ours alone
-holds(page.md "## Other programs" "![Throughput beside other programs](figures/rivals.svg)")
+lacks(figures/throughput.svg "Swift" "9,000")  # only our rows
+holds(page.md "## Other programs" "![Throughput of Tessera and other programs](figures/rivals.svg)")
 
-# Ours come first, then the others from the fastest on, each with a colour of its program.
+# Our bars come first, then the others in order of speed. Each program has its colour.
 file(READ "${WORK}/figures/rivals.svg" svg)
 if(NOT svg MATCHES ">Tessera zs0<.*class='f1'.*>Swift .*class='f2'.*>Staged zs1<.*class='f3'")
   message(SEND_ERROR "bars are in another order, or of another colour: ${svg}")
@@ -55,20 +54,20 @@ if(NOT line MATCHES "^rivals,Swift <b>,rivals.json,Swift <b>,tiny,,,fp32,none,no
   message(SEND_ERROR "a row of another program in the CSV: ${line}")
 endif()
 
-# Rivals alone, rivals of other work, and no rivals.
+# Only rivals, and no rivals.
 passes(rivals.json --html alone.html)
-holds(alone.html "<h2>Other programs</h2>" "no row of another program has the work of a row here")
+holds(alone.html "<h2>Other programs</h2>" "no row of another program does the same work as a row here")
 passes(ours.json --html ours.html)
 holds(ours.html "no row of another program was given")
 lacks(ours.html "<h2>Other programs</h2>" "Other programs:")
 
-# A row of ours that has no recipe, other ranks or another batch is not the same work.
+# A row of ours with an offload and other ranks is not the same work.
 row(one other "\"sharding\": \"zs0\", \"world\": 2, \"median_tokens_per_sec\": 10, \"offload\": \"cpu_optimizer\"")
 document(other.json "compare" "${one}")
 passes(other.json rivals.json --html other.html)
 lacks(other.html "id='figure-rivals'")
 
-# Models of other sizes under one name are not the same work: whose parameters are not known stands beside none of them.
+# Models of different sizes under one name are not the same work. A rival without a number of parameters matches none of them.
 row(one full "\"world\": 1, \"sharding\": \"zs0\", \"median_tokens_per_sec\": 500, \"params\": 1000, \"trainable_params\": 1000")
 row(two small "\"world\": 1, \"sharding\": \"zs0\", \"median_tokens_per_sec\": 700, \"params\": 600, \"trainable_params\": 600")
 row(three frozen "\"world\": 1, \"sharding\": \"zs1\", \"median_tokens_per_sec\": 999, \"params\": 1000, \"trainable_params\": 10")
@@ -79,15 +78,15 @@ rivals(of_sizes.json "${unsaid}" "${said}")
 passes(sizes.json of_sizes.json --html sizes.html --svg sizes)
 holds(sizes/rivals.svg "tiny, fp32, 1,000 parameters, 4 x 64 tokens" ">500 " ">Said</text>" "~")  # a deviation of 9% is unsteady
 lacks(sizes/rivals.svg "600 parameters" ">700 " ">999 " "Unsaid")
-holds(sizes.html "1 row of another program has no row of the same work here. Of these 1 does not say &#39;params&#39;, by which"
-      "Without 1 row that trains a part of the parameters." "no two rows differ in their stage alone")
+holds(sizes.html "1 row of another program has no row of the same work here. Of these 1 does not give &#39;params&#39;, in which rows here differ."
+      "Without 1 row that trains a part of the parameters." "no two rows differ only in their stage")
 document(size.json "compare" "${one}, ${three}")
 rivals(of_size.json "${unsaid}" "{\"program\": \"Padded\", ${work}, \"median_tokens_per_sec\": 444, \"params\": 1024}")
 passes(size.json of_size.json --svg size)
 holds(size/rivals.svg ">Unsaid</text>" ">500 ")
 lacks(size/rivals.svg "Padded" ">999 " "parameters")
 
-# Each machine of ours has a group of its own, and more programs than a group shows are counted.
+# Each of our machines has a separate group. Programs that a group does not show are counted.
 document(there.json "compare" "${one}")
 file(READ "${WORK}/there.json" json)
 string(REPLACE "A CPU" "Another CPU" json "${json}")
@@ -102,7 +101,7 @@ holds(many/rivals.svg "4 x 64 tokens, Tessera on A CPU" "4 x 64 tokens, Tessera 
 lacks(many/rivals.svg ">P2 zs0</text>")
 holds(many.html "Tessera was measured on: A CPU; Another CPU." "Shown are 26 of 30 bars.")
 
-# Of a program and stage the fastest, beside ours of that stage; what a group cannot hold is counted.
+# Shows the fastest row of each program and stage next to our row of that stage. Bars that a group does not show are counted.
 row(zs1 zs1 "\"world\": 1, \"sharding\": \"zs1\", \"median_tokens_per_sec\": 400, \"params\": 1000, \"trainable_params\": 1000")
 document(staged.json "compare" "${one}, ${zs1}")
 rivals(staged.json.rivals ${many} "{\"program\": \"P1\", ${work}, \"sharding\": \"zs0\", \"median_tokens_per_sec\": 77}")
@@ -111,10 +110,10 @@ holds(staged/stages.svg ">P1 zs0</text>" ">77.0<" ">P12 zs0</text>")
 lacks(staged/stages.svg ">P13 zs0</text>")
 holds(staged.html "Shown are 14 of 16 bars.")
 
-# What is not as the schema says. {W}: what a row of work has.
+# Violations of the schema. {W} is replaced by the fields of $work.
 foreach(case
     "[]|'rivals' holds no row"
-    "[7]|row 1: is no object;docs/rivals.schema.json"
+    "[7]|row 1: is not an object;docs/rivals.schema.json"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1}, {{W}, \"median_tokens_per_sec\": 1}]|row 2: lacks 'program'"
     "[{\"program\": \"P\", \"median_tokens_per_sec\": 1}]|row 1: lacks 'model'"
     "[{\"program\": \"P\", \"model\": \"m\", \"precision\": \"p\", \"batch\": 1, \"sequence\": 1, \"median_tokens_per_sec\": 1}]|row 1: lacks 'machine'"
@@ -122,26 +121,26 @@ foreach(case
     "[{{W}, \"program\": \"P\"}]|lacks 'median_tokens_per_sec'"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 0}]|'median_tokens_per_sec' is 0"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": -1}]|'median_tokens_per_sec' is below 0"
-    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": \"1k\"}]|'median_tokens_per_sec' is no number"
-    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"world\": 1.5}]|'world' is no whole number from 1 on"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": \"1k\"}]|'median_tokens_per_sec' is not a number"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"world\": 1.5}]|'world' is not a whole number from 1 to"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"date\": \"31 May\"}]|'date' is '31 May';2026-01-31"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"tok_s\": 1}]|a key 'tok_s';median_tokens_per_sec"
-    "[{{W}, \"program\": 7.5, \"median_tokens_per_sec\": 1}]|'program' is no text"
-    "null|'rivals' is no list of rows"
-    "{}|'rivals' is no list of rows"
-    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"batch\": 9007199254740993}]|'batch' is no whole number from 1 on, up to"
-    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"params\": 1e30}]|'params' is no whole number from 1 on, up to"
+    "[{{W}, \"program\": 7.5, \"median_tokens_per_sec\": 1}]|'program' is not text"
+    "null|'rivals' is not a list of rows"
+    "{}|'rivals' is not a list of rows"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"batch\": 9007199254740993}]|'batch' is not a whole number from 1 to 2^53 - 1"
+    "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"params\": 1e30}]|'params' is not a whole number from 1 to 2^53 - 1"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"date\": \"2026-13-01\"}]|'date' is '2026-13-01'"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"date\": \"2026-01-32\"}]|'date' is '2026-01-32'"
     "[{{W}, \"program\": \"P\", \"median_tokens_per_sec\": 1, \"sharding\": \"zs4\"}]|'sharding' is 'zs4';dp or zs0 to zs3"
     "[{{W}, \"program\": \"P \", \"median_tokens_per_sec\": 1}]|'program' is 'P ';white space"
     "[{{W}, \"program\": \" \", \"median_tokens_per_sec\": 1}]|'program' is ' ';white space"
-    "[{{W}, \"program\": \"\\ufeffP\", \"median_tokens_per_sec\": 1}]|'program' is;not seen"
-    "[{{W}, \"program\": \"P\\u200bQ\", \"median_tokens_per_sec\": 1}]|'program' is;not seen"
-    "[{{W}, \"program\": \"P\\tQ\", \"median_tokens_per_sec\": 1}]|'program' is;not seen"
-    "[{{W}, \"program\": \"Plan\", \"median_tokens_per_sec\": 1}]|is named 'Plan', as a program of Tessera"
+    "[{{W}, \"program\": \"\\ufeffP\", \"median_tokens_per_sec\": 1}]|'program' is;with white space at an end or an invisible character"
+    "[{{W}, \"program\": \"P\\u200bQ\", \"median_tokens_per_sec\": 1}]|'program' is;with white space at an end or an invisible character"
+    "[{{W}, \"program\": \"P\\tQ\", \"median_tokens_per_sec\": 1}]|'program' is;with white space at an end or an invisible character"
+    "[{{W}, \"program\": \"Plan\", \"median_tokens_per_sec\": 1}]|is named 'Plan', like a program of Tessera"
     "[{{W}, \"program\": \"compare\", \"median_tokens_per_sec\": 1}]|is named 'compare'"
-    "[{{W}, \"program\": \"tessera 0.1\", \"median_tokens_per_sec\": 1}]|is named 'tessera 0.1';compare wrote")
+    "[{{W}, \"program\": \"tessera 0.1\", \"median_tokens_per_sec\": 1}]|is named 'tessera 0.1';rows of Tessera must come from compare")
   string(REGEX MATCH "^([^|]*)[|](.*)$" parts "${case}")
   set(texts "${CMAKE_MATCH_2}")
   string(REPLACE "{W}" "${work}" json "${CMAKE_MATCH_1}")
@@ -155,10 +154,10 @@ refuses(4 "'schema_version'" bad.json --html page.html)
 file(WRITE "${WORK}/bad.json" "{\"schema_version\": 2, \"rivals\": [1]}")
 refuses(4 "schema_version 2;newer program" bad.json --html page.html)
 
-# The schema has the keys that the program reads, and no other.
+# The schema has exactly the keys that the program reads.
 rivals(keys.json "{\"no\": 1}")
 run(keys.json --html page.html)
-string(REGEX MATCH "theirs are ([a-z_, ]+)" keys "${errors}")
+string(REGEX MATCH "their keys are ([a-z_, ]+)" keys "${errors}")
 string(REPLACE ", " ";" keys "${CMAKE_MATCH_1}")
 list(SORT keys)
 file(READ "${ROOT}/docs/rivals.schema.json" schema)
@@ -173,7 +172,7 @@ endforeach()
 list(SORT known)
 expect("keys of docs/rivals.schema.json" "${known}" "${keys}")
 
-# Both take and refuse the same values.
+# Schema and program accept and refuse the same values.
 set(row "{\"program\": \"P\", ${work}, \"median_tokens_per_sec\": 1}")
 foreach(key IN LISTS known)
   string(JSON type GET "${properties}" ${key} type)

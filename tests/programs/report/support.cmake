@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of report share: those of compare, and files of results in a few lines.
+# Functions for the tests of report: the functions for compare, and short result files.
 include("${CMAKE_CURRENT_LIST_DIR}/../compare/support.cmake")
 
-# row(result experiment "other fields"): a row of results. A later value of a field counts.
+# row(result experiment "other fields"): a result row. The last value of a repeated field counts.
 function(row result experiment)
   set(${result} "{\"experiment\": \"${experiment}\", \"status\": \"ok\", \"model\": \"tiny\", \"device\": \"cpu\",
     \"precision\": \"fp32\", \"offload\": \"none\", \"recompute\": \"none\", \"world\": 2, \"batch\": 4, \"sequence\": 64,
@@ -11,13 +11,13 @@ function(row result experiment)
     \"comm_time_s\": 0.02, \"comm_exposed_s\": 0.01, \"losses\": [5.0, 4.0, 3.0], ${ARGN}}" PARENT_SCOPE)
 endfunction()
 
-# document(file command "row, row"): a file as compare writes it.
+# document(file command "row, row"): writes a file in compare's format.
 function(document file command rows)
   file(WRITE "${WORK}/${file}" "{\"schema_version\": 3, \"command\": \"${command}\",
     \"environment\": {\"host\": \"box\", \"cpu\": \"A CPU\", \"cores\": 2, \"device\": \"cpu\"}, \"wall_s\": 1.5, \"rows\": [${rows}]}")
 endfunction()
 
-# holds(file "text;text"), lacks(file "text;text")
+# holds(file "text;text"), lacks(file "text;text"): the file contains every text; the file contains none.
 function(holds file)
   file(READ "${WORK}/${file}" all)
   foreach(text IN LISTS ARGN)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P adapters.cmake
-# Adapters from outside: saved, read, merged, resumed, and damaged ones refused by file, key or tensor.
+# Tests adapters: saved, read, merged and resumed. Damaged ones are refused with file, key or tensor.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(small --model "layers=2,heads=2,channels=8,positions=16" --sequence 8 --batch 2 --data text.txt)
 passes(${small} --steps 0 --seed 5 --save base -q)
@@ -20,7 +20,7 @@ function(losses result file)
   set(${result} "${all}" PARENT_SCOPE)
 endfunction()
 
-# Training writes an adapter in PEFT's names, and goes on from it where it stopped but for moments.
+# Training writes an adapter with PEFT's names. A run from this adapter continues, except for moments.
 passes(${run} ${lora} --steps 3 --save-adapter adapter --log first.jsonl)
 if(NOT output MATCHES "adapters +rank=2,alpha=4,targets=c_attn,mlp.c_proj: 288 parameters")
   message(SEND_ERROR "the box does not say what is trained: ${output}")
@@ -40,7 +40,7 @@ passes(${run} --adapter adapter --steps 0 --save-adapter again -q)
 expect_same(adapter/adapter_model.safetensors again/adapter_model.safetensors)
 passes(${run} --adapter again --steps 2 --log second.jsonl -q)
 
-# Folded into the weights it gives the loss that it had beside them; the model's own weights were not touched.
+# Merged weights give the loss of the model with the adapter. The base weights are unchanged.
 passes(${run} --adapter adapter --steps 0 --merge --save merged -q)
 passes(--model merged --sequence 8 --batch 2 --data text.txt --steps 1 --log merged.jsonl -q)
 losses(beside second.jsonl)
@@ -56,7 +56,7 @@ passes(--model base --lora rank=2,alpha=4,targets=c_attn --sequence 8 --batch 2 
        --save untrained -q)
 expect_same(base/model.safetensors untrained/model.safetensors)
 
-# Any ranks, stage, offload and recomputation end with the same adapter; so does a run that was cut and resumed.
+# Ranks, stage, offload, recomputation and resuming do not change the adapter.
 passes(${run} ${lora} --ranks 2 --accumulation 1 --stage 3 --offload cpu_full --recompute block --steps 3 --save-adapter other -q)
 expect_same(adapter/adapter_model.safetensors other/adapter_model.safetensors)
 passes(${run} ${lora} --steps 2 --checkpoint points -q)
@@ -65,26 +65,26 @@ expect_same(adapter/adapter_model.safetensors resumed/adapter_model.safetensors)
 passes(${run} ${lora} --steps 2 --checkpoint others -q)
 passes(--model others/step-00000002/model --sequence 8 --batch 1 --data text.txt --steps 0 --save own -q)
 expect_same(base/model.safetensors own/model.safetensors)
-refuses(4 "lora_A.weight has shape [2, 8], the model wants [3, 8]" ${run} --lora rank=3,alpha=4,targets=c_attn,mlp.c_proj
+refuses(4 "lora_A.weight has shape [2, 8], the model needs [3, 8]" ${run} --lora rank=3,alpha=4,targets=c_attn,mlp.c_proj
         --steps 3 --checkpoint others --resume -q)
 refuses(4 "missing: h.0.mlp.c_fc.lora_A.weight" ${run} --lora rank=2,alpha=4,targets=c_attn,mlp.c_proj,c_fc
         --steps 3 --checkpoint others --resume -q)
-refuses(4 "h.0.attn.c_attn has the scale 2.0, and now 4.0" ${run} --lora rank=2,alpha=8,targets=c_attn,mlp.c_proj
+refuses(4 "h.0.attn.c_attn had the scale 2.0 when it was saved, and now has 4.0" ${run} --lora rank=2,alpha=8,targets=c_attn,mlp.c_proj
         --steps 3 --checkpoint others --resume -q)
 
-# Flags that contradict each other, and targets that are none.
-refuses(3 "--lora: target 'c_atn' is no linear layer of this model, nearest is 'c_attn'" ${run}
+# Contradictory flags, and wrong targets.
+refuses(3 "--lora: target 'c_atn' is not a linear layer of this model, the nearest is 'c_attn'" ${run}
         --lora rank=2,alpha=4,targets=c_atn --steps 1)
 refuses(2 "lacks alpha" ${run} --lora rank=2,targets=c_attn --steps 1)
 refuses(2 "gives rank twice" ${run} --lora rank=2,rank=3,alpha=4,targets=c_attn --steps 1)
-refuses(2 "give --merge to fold the adapters" ${run} ${lora} --steps 1 --save weights)
+refuses(2 "give --merge to merge the adapters" ${run} ${lora} --steps 1 --save weights)
 refuses(2 "--merge needs adapters" ${run} --steps 1 --merge --save weights)
 refuses(2 "give --save PATH" ${run} ${lora} --steps 1 --merge)
 refuses(2 "'adapters' needs adapters" ${run} --steps 1 --save-adapter adapters)
 refuses(2 "leave one of them out" ${run} ${lora} --adapter adapter --steps 1)
 refuses(3 "give --lora rank=" ${run} --adapters lora --steps 1)
 
-# Damaged and foreign adapters. damaged(folder key json): a copy with another value of a key; without it, without the key.
+# Damaged and foreign adapters. damaged(folder key json): a copy with another value of a key; without json the key is removed.
 function(damaged folder key)
   file(REMOVE_RECURSE "${WORK}/${folder}")
   file(COPY "${WORK}/adapter/" DESTINATION "${WORK}/${folder}")
@@ -103,13 +103,13 @@ refuses_adapter("damaged/adapter_config.json: lacks lora_alpha")
 damaged(damaged r)
 refuses_adapter("damaged/adapter_config.json: lacks r")
 damaged(damaged r 3)
-refuses_adapter("lora_A.weight has shape [2, 8], the model and rank 3 want [3, 8]")
+refuses_adapter("lora_A.weight has shape [2, 8], the model and rank 3 need [3, 8]")
 damaged(damaged rank_pattern [[{"c_attn": 4.5}]])
 refuses_adapter("rank_pattern gives c_attn 4.500000; it must be a whole number up to 2^20")
 damaged(damaged peft_type [["IA3"]])
 refuses_adapter("peft_type is \"IA3\"")
 damaged(damaged use_dora true)
-refuses_adapter("use_dora is true, which adapters here do not have")
+refuses_adapter("use_dora is true, which tessera's adapters do not support")
 damaged(damaged bias [["all"]])
 refuses_adapter("bias is \"all\"")
 damaged(damaged modules_to_save [=[["lm_head"]]=])
@@ -119,7 +119,7 @@ refuses_adapter("changes the model's own weights too")
 damaged(damaged brand_new_key 7)
 refuses_adapter("brand_new_key is 7")
 damaged(damaged target_modules [=[["c_atn"]]=])
-refuses_adapter("target_modules: lora: target 'c_atn' is no linear layer of this model, nearest is 'c_attn'")
+refuses_adapter("target_modules: lora: target 'c_atn' is not a linear layer of this model, the nearest is 'c_attn'")
 damaged(damaged target_modules [=[["c_attn", "mlp.c_proj", "q_proj"]]=])
 passes(${run} --adapter damaged --steps 1 -q)
 damaged(damaged target_modules [=[["c_attn", "mlp.c_proj", "c_fc"]]=])
@@ -155,20 +155,20 @@ refuses(3 "lora_dropout is 0.1" ${run} --adapter damaged --steps 1)
 passes(${run} --adapter damaged --steps 0 --merge --save folded -q)
 damaged(damaged r 2)
 file(WRITE "${WORK}/damaged/adapter_config.json" "{\"r\": 2,")
-refuses_adapter("damaged/adapter_config.json: is no JSON")
+refuses_adapter("damaged/adapter_config.json: is not valid JSON")
 damaged(damaged r 2)
 file(REMOVE "${WORK}/damaged/adapter_model.safetensors")
 refuses_adapter("the folder holds no adapter_model.safetensors")
 file(WRITE "${WORK}/damaged/adapter_model.bin" "x")
-refuses_adapter("adapter_model.bin alone, which may run code")
+refuses_adapter("holds only adapter_model.bin, which may run code")
 file(REMOVE "${WORK}/damaged/adapter_config.json")
 refuses_adapter("the folder holds no adapter_config.json")
 refuses(4 "no such folder" ${run} --adapter nowhere --steps 1)
 damaged(damaged r 2)
 shell("sed 's/h[.]1[.]mlp[.]c_proj[.]lora_B/h.1.mlp.c_proj.lora_C/' adapter/adapter_model.safetensors > damaged/adapter_model.safetensors")
-refuses_adapter("lora_C.weight is no lora_A or lora_B weight")
+refuses_adapter("lora_C.weight is not a lora_A or lora_B weight")
 shell("sed 's/h[.]1[.]mlp[.]c_proj[.]lora_B/h.7.mlp.c_proj.lora_B/' adapter/adapter_model.safetensors > damaged/adapter_model.safetensors")
 refuses_adapter("missing: base_model.model.transformer.h.1.mlp.c_proj.lora_B.weight [8, 2]")
-refuses_adapter("of no linear layer of the model: base_model.model.transformer.h.7.mlp.c_proj.lora_B.weight [8, 2]")
+refuses_adapter("not of a linear layer of the model: base_model.model.transformer.h.7.mlp.c_proj.lora_B.weight [8, 2]")
 refuses(4 "it was made for base" --model "layers=2,heads=2,channels=16,positions=16" --sequence 8 --batch 2
         --data text.txt --adapter adapter --steps 1)

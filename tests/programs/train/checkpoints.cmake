@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder [-DKILLS=N] -P checkpoints.cmake
-# Checkpoints of train: a run that is resumed elsewhere is the run that was never broken; what kills and damage do to it.
+# Tests checkpoints of train: a run resumed under another recipe equals the uninterrupted run. Also tests kills and damage.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
@@ -8,7 +8,7 @@ set(run --model "layers=1,heads=2,channels=8,positions=16" --sequence 8 --data t
     --reduction ordered --clip 1 --schedule linear)
 set(saving --checkpoint ck --checkpoint-every 5)
 
-# left_in_ck(what): the folder of checkpoints holds the last two alone.
+# left_in_ck(what): the checkpoint folder contains only the last two checkpoints.
 function(left_in_ck what)
   file(GLOB left RELATIVE "${WORK}/ck" "${WORK}/ck/*" "${WORK}/ck/.*")
   list(REMOVE_ITEM left . ..)
@@ -16,7 +16,7 @@ function(left_in_ck what)
     message(SEND_ERROR "${what} left ${left}")
   endif()
 endfunction()
-# steps_of(log variable): the losses of a log, line by line, with what is no time.
+# steps_of(log variable): the step lines of a log without their times.
 function(steps_of log variable)
   file(STRINGS "${WORK}/${log}" lines REGEX "^{\"step\"")
   list(TRANSFORM lines REPLACE ",\"tokens_per_sec.*" "")
@@ -26,16 +26,16 @@ endfunction()
 passes(${run} --ranks 1 --steps 20 --log whole.jsonl --save whole.safetensors)
 steps_of(whole.jsonl whole)
 
-# Ten steps on one rank, five on two, five on three; another stage, offload and half of the accumulation each time.
+# Ten steps on one rank, five on two, five on three, with different stages, offloads and accumulations.
 passes(${run} ${saving} --steps 20 --ranks 1 --resume --log part.jsonl)
-if(NOT output MATCHES "no checkpoint in ck, so from step 1")
+if(NOT output MATCHES "no checkpoint in ck; starts from step 1")
   message(SEND_ERROR "a first run with --resume printed ${output}")
 endif()
 steps_of(part.jsonl part)
 if(NOT part STREQUAL whole)
   message(SEND_ERROR "saving changed the run:\n${part}\n${whole}")
 endif()
-# The same beside the steps: the same folders, to the byte.
+# Asynchronous checkpoints are the same to the byte.
 file(RENAME "${WORK}/ck" "${WORK}/at-once")
 passes(${run} ${saving} --checkpoint-async --steps 20 --ranks 1 --resume --log part.jsonl)
 string(REGEX MATCHALL "checkpoint ck/step-000000[0-9]+ " said "${output}")
@@ -65,13 +65,13 @@ file(STRINGS "${WORK}/ck/latest" latest)
 if(NOT latest STREQUAL "step-00000020")
   message(SEND_ERROR "latest says ${latest}")
 endif()
-# Nothing is left to do: the weights are written all the same. The folder inside is one of Hugging Face.
+# A complete run that is resumed writes its weights again. The folder inside a checkpoint is a Hugging Face folder.
 passes(${run} ${saving} --steps 20 --resume --log part.jsonl --save again.safetensors)
 expect_same(whole.safetensors again.safetensors)
 passes(--model ck/step-00000020/model --data text.txt --sequence 8 --steps 0 --save again.safetensors)
 expect_same(whole.safetensors again.safetensors)
 
-# What contradicts itself.
+# Contradictory flags and files.
 refuses(2 "holds checkpoints, the newest of step 20;give --resume" ${run} ${saving} --steps 30)
 refuses(2 "--resume needs a folder" ${run} --resume)
 refuses(2 "--keep needs a folder" ${run} --keep 2)
@@ -84,12 +84,12 @@ file(WRITE "${WORK}/none.jsonl" "")
 refuses(4 "ends with step 0;give --log another file" ${run} ${saving} --steps 30 --resume --log none.jsonl)
 file(WRITE "${WORK}/short.jsonl" "{\"step\":19,\"loss\":1}\n{\"step\":20,\"lo")
 refuses(4 "ends with step 19" ${run} ${saving} --steps 30 --resume --log short.jsonl)
-refuses(4 "model and what of it is trained;not wanted: wpe.weight.exp_avg" ${run} ${saving} --steps 30 --resume
+refuses(4 "does not match the model and its trained parameters;not needed: wpe.weight.exp_avg" ${run} ${saving} --steps 30 --resume
         --freeze wpe.weight)
-passes(${run} ${saving} --steps 21 --resume --global-batch 24 --log part.jsonl)  # begins where the 240th sequence ended
+passes(${run} ${saving} --steps 21 --resume --global-batch 24 --log part.jsonl)  # starts after the 240th sequence
 file(REMOVE_RECURSE "${WORK}/ck/step-00000021")
 
-# Damage is named, and nothing is trained.
+# Damage is refused with the file's name, before a step.
 set(newest "${WORK}/ck/step-00000020")
 foreach(file trainer.json model/config.json model/model.safetensors optimizer-1-of-3.safetensors)
   file(COPY "${newest}" DESTINATION "${WORK}/backup")
@@ -101,10 +101,10 @@ foreach(file trainer.json model/config.json model/model.safetensors optimizer-1-
   file(RENAME "${WORK}/backup/step-00000020" "${newest}")
 endforeach()
 file(COPY_FILE "${newest}/model/model.safetensors" "${newest}/model/other.safetensors")
-refuses(4 "not of this checkpoint: model/other.safetensors" ${run} ${saving} --steps 30 --resume)
+refuses(4 "not part of this checkpoint: model/other.safetensors" ${run} ${saving} --steps 30 --resume)
 file(REMOVE "${newest}/model/other.safetensors")
 
-# A disk that takes no more: one error with the file, and the checkpoints before stay.
+# A full disk gives one error with the file. Earlier checkpoints stay.
 foreach(beside "" --checkpoint-async)
   execute_process(COMMAND sh -c "ulimit -f 4; exec \"$@\"" sh "${PROGRAM}" ${run} ${saving} ${beside} --steps 30 --ranks 2 --stage 1 --resume
                   WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
@@ -120,7 +120,7 @@ if(NOT code STREQUAL "1" OR NOT errors MATCHES "another run writes its checkpoin
   message(SEND_ERROR "a folder that is taken gave ${code}: ${errors}")
 endif()
 
-# A signal saves and ends the run; --grace-period says how long that may take.
+# A signal saves and ends the run, within --grace-period.
 signalled(TERM 0 "\"step\":3," term.jsonl ${run} --ranks 2 --steps 10000000 --log term.jsonl --checkpoint term
           --checkpoint-every 2 --checkpoint-async --keep 3 --grace-period 600)
 if(NOT code STREQUAL "143")
@@ -138,8 +138,7 @@ if(NOT count STREQUAL last)
   message(SEND_ERROR "the log has ${count} steps of ${last}")
 endif()
 
-# Killed at any moment, a run that saves every step can always be resumed, and has lost a step at most, or two beside
-# steps.
+# A run that saves every step and is killed can be resumed. It loses at most one step, with asynchronous checkpoints two.
 if(NOT KILLS)
   set(KILLS 6)
 endif()
@@ -168,7 +167,7 @@ foreach(turn RANGE 1 ${KILLS})
   math(EXPR next "${before} + 1")
   passes(${constant} --steps ${next} --resume)
   string(REGEX MATCH "resumed kill/step-0*([0-9]+) after" found "${output}")
-  math(EXPR least "${before} - 1 - ${odd}")  # beside steps the one of the step before may be under way
+  math(EXPR least "${before} - 1 - ${odd}")  # an asynchronous checkpoint of the previous step may be incomplete
   if(CMAKE_MATCH_1 LESS least OR CMAKE_MATCH_1 GREATER before)
     message(SEND_ERROR "killed after the line of step ${before}: ${output}")
   endif()
@@ -190,7 +189,7 @@ if(output MATCHES "[ |]0 tok/s")
   message(SEND_ERROR "one step after a resume printed ${output}")
 endif()
 passes(${run} --checkpoint ck --steps 4 --resume --batch 4 --reduction ordered)
-if(NOT errors MATCHES "^warning: the micro-batch was 2 in ck/step-00000003 and is 4 now: [^\n]*; give --batch 2 for that\n$")
+if(NOT errors MATCHES "^warning: the micro-batch was 2 in ck/step-00000003 and is 4 now: [^\n]*; give --batch 2 for equal bits\n$")
   message(SEND_ERROR "another micro-batch was said as ${errors}")
 endif()
 passes(${run} --checkpoint ck --steps 5 --resume --batch 4 --ranks 3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=compare -DFOLDER=examples/experiments -P experiments.cmake
-# Every file of flags is one that compare accepts, says what it repeats and, beside published figures, what it assumes,
-# and is in the table of the README.
+# Checks every flags file: compare accepts it, its comments state what it repeats and, for published figures, its assumptions,
+# and the README's table lists it.
 cmake_minimum_required(VERSION 3.25)
 file(GLOB files "${FOLDER}/*.flags")
 if(NOT files)
@@ -24,11 +24,11 @@ foreach(file IN LISTS files)
   if(NOT code STREQUAL "0")
     message(SEND_ERROR "compare refuses the flags of ${name}: ${errors}")
   endif()
-  # On GPUs power and utilisation want seconds; epochs take them.
+  # Figures of power and utilisation on GPUs need seconds. Epochs are long enough.
   if(NOT name MATCHES "^cpu-" AND NOT text MATCHES "--min-time 3|--epochs ")
     message(SEND_ERROR "${name} needs --min-time 3")
   endif()
-  # Published figures stand in published.json too, and are printed beside ours.
+  # compare prints published figures from published.json next to ours.
   get_filename_component(base "${file}" NAME_WE)
   if("${lines}" MATCHES "# Published" AND NOT text MATCHES "--published ${base}( |$)")
     message(SEND_ERROR "${name} needs --published ${base}")

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P folders.cmake
-# Models in folders as Hugging Face keeps them: what is saved is read again, what a config.json asks for and is not
-# there is refused by its name.
+# Tests Hugging Face model folders: saved folders are read again, and a feature in config.json that is not supported is refused
+# by name.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 set(run --sequence 8 --batch 2 --data text.txt -q)
 
-# expect_config(folder key=value...): what the config.json says.
+# expect_config(folder key=value...): checks values in config.json.
 function(expect_config folder)
   file(READ "${WORK}/${folder}/config.json" config)
   expect_json("${folder}/config.json" "${config}" ${ARGN})
 endfunction()
 
-# changed(folder new key json...): a copy of a folder with other values of config.json; NONE: without the key.
+# changed(folder new key json...): a copy of a folder with other values in config.json; NONE removes the key.
 function(changed folder new)
   file(MAKE_DIRECTORY "${WORK}/${new}")
   file(READ "${WORK}/${folder}/config.json" config)
@@ -27,7 +27,7 @@ function(changed folder new)
   file(COPY_FILE "${WORK}/${folder}/model.safetensors" "${WORK}/${new}/model.safetensors")
 endfunction()
 
-# A folder, made with its config.json; the weights are those of a file.
+# A saved folder has a config.json. Its weights equal a saved file.
 set(gpt2 --model "layers=1,heads=2,channels=8,positions=16")
 passes(${gpt2} ${run} --steps 0 --seed 5 --save gpt2)
 passes(${gpt2} ${run} --steps 0 --seed 5 --save gpt2.safetensors)
@@ -36,7 +36,7 @@ expect_config(gpt2 architectures.0=GPT2LMHeadModel model_type=gpt2 n_layer=1 n_h
               vocab_size=256 activation_function=gelu_new torch_dtype=float32 dtype=float32 tie_word_embeddings=ON
               resid_pdrop=0)
 
-# Read again: the same weights, and the same training as from the file. --init names others.
+# A folder that is read gives the same weights and the same training as the file. --init replaces the weights.
 passes(--model gpt2/. ${run} --steps 0 --save again)
 expect_same(gpt2/model.safetensors again/model.safetensors)
 passes(--model ./gpt2 ${run} --steps 2 --save by-folder.safetensors --log by-folder.jsonl)
@@ -52,7 +52,7 @@ file(COPY_FILE "${WORK}/gpt2/config.json" "${WORK}/sizes/config.json")
 passes(--model sizes ${run} --steps 0 --seed 5 --save sizes.safetensors)
 expect_same(sizes.safetensors gpt2.safetensors)
 
-# What a config.json says beyond the sizes stays, and dropouts are said not to be applied.
+# Other keys of config.json are kept. A message says that dropouts are not applied.
 changed(gpt2 dropout resid_pdrop 0.5 bos_token_id 7 torch_dtype [["float16"]] task [[{"a": [1]}]])
 passes(--model dropout --sequence 8 --batch 2 --data text.txt --steps 0 --save kept)
 if(NOT output MATCHES "not applied +resid_pdrop 0.5 ")
@@ -60,10 +60,10 @@ if(NOT output MATCHES "not applied +resid_pdrop 0.5 ")
 endif()
 expect_config(kept resid_pdrop=0.5 bos_token_id=7 torch_dtype=float32 task.a.0=1)
 
-# Features that are lacking, by their names and all at once.
+# Features that are not supported. One message names all of them.
 changed(gpt2 features activation_function [["relu"]] scale_attn_by_inverse_layer_idx true reorder_and_upcast_attn true
         n_inner 100 quantization_config [[{"bits": 4}]])
-refuses(3 "features/config.json: asks for what GPT-2 lacks here;activation_function \"relu\" instead of \"gelu_new\"" --model
+refuses(3 "features/config.json: needs features that GPT-2 does not support;activation_function \"relu\" instead of \"gelu_new\"" --model
         features ${run})
 refuses(3 "scale_attn_by_inverse_layer_idx true;reorder_and_upcast_attn true;n_inner 100;quantization_config {\"bits\":4}"
         --model features ${run})
@@ -74,7 +74,7 @@ refuses(3 "kind/config.json: model_type is \"mistral\";gpt2" --model kind ${run}
 changed(gpt2 inner n_inner 32 activation_function [["gelu_pytorch_tanh"]])
 passes(--model inner ${run} --steps 0)
 
-# Values that cannot be.
+# Impossible values.
 foreach(case "n_layer 2.5;n_layer is 2.5;a whole number" "n_embd [];n_embd is []" "n_head 0;n_head is 0"
         "n_layer 5000;n_layer is 5000;up to 1000" "n_positions null;n_positions is null")
   list(POP_FRONT case change)
@@ -92,18 +92,18 @@ refuses(4 "sizes/config.json: lacks n_layer" --model sizes ${run})
 file(WRITE "${WORK}/sizes/config.json" "{\"n_layer\": 1}")
 refuses(4 "sizes/config.json: lacks model_type" --model sizes ${run})
 file(WRITE "${WORK}/sizes/config.json" "model_type")
-refuses(4 "sizes/config.json: is no JSON" --model sizes ${run})
+refuses(4 "sizes/config.json: is not valid JSON" --model sizes ${run})
 file(REMOVE "${WORK}/sizes/config.json")
 refuses(4 "sizes: the folder holds no config.json" --model sizes ${run})
 refuses(2 "'./nowhere' is not known;a folder with a config.json" --model ./nowhere ${run})
 
-# Weights that may run code are not read; the line that converts them is in the message.
+# Pickled weights are refused. The message has a command that converts them.
 changed(gpt2 pickled)
 file(RENAME "${WORK}/pickled/model.safetensors" "${WORK}/pickled/pytorch_model.bin")
-refuses(4 "pickled: the folder holds pytorch_model.bin alone;M.from_pretrained('pickled').save_pretrained('pickled')"
+refuses(4 "pickled: the folder holds pytorch_model.bin as its only weights;M.from_pretrained('pickled').save_pretrained('pickled')"
         --model pickled ${run})
 
-# Parts: a tensor that no part has, and one that two have.
+# Parts: a tensor that no part has, and a tensor that two parts have.
 file(MAKE_DIRECTORY "${WORK}/parts")
 file(COPY_FILE "${WORK}/gpt2/config.json" "${WORK}/parts/config.json")
 file(COPY_FILE "${WORK}/gpt2/model.safetensors" "${WORK}/parts/model-00001-of-00002.safetensors")
@@ -111,13 +111,13 @@ file(WRITE "${WORK}/parts/model.safetensors.index.json"
      "{\"weight_map\": {\"wte.weight\": \"model-00002-of-00002.safetensors\"}}")
 refuses(4 "parts/model-00002-of-00002.safetensors: no such file" --model parts ${run})
 file(COPY_FILE "${WORK}/gpt2/model.safetensors" "${WORK}/parts/model-00002-of-00002.safetensors")
-refuses(4 "holds wpe.weight, which weight_map does not name" --model parts ${run})
-# Parts without their index are not passed over for the seed's weights.
+refuses(4 "holds wpe.weight, which is not in weight_map" --model parts ${run})
+# Parts without an index are refused. They do not count as a folder without weights.
 changed(gpt2 unnamed)
 file(RENAME "${WORK}/unnamed/model.safetensors" "${WORK}/unnamed/model-00001-of-00002.safetensors")
 refuses(4 "unnamed: the folder holds neither model.safetensors nor model.safetensors.index.json" --model unnamed ${run})
 
-# Where folders are not written: over a file, into what is read, beside other weights.
+# A folder is not written over a file, into a folder that is read, or next to other weights.
 file(WRITE "${WORK}/old" "")
 refuses(2 "--save 'old' is a file" ${gpt2} ${run} --save old)
 refuses(2 "--save 'gpt2' leads into the folder that --model 'gpt2/.' reads" --model gpt2/. ${run} --save gpt2)
@@ -129,13 +129,13 @@ refuses(2 "--save 'again/config.json' and --data 'again/config.json' are the sam
         --data again/config.json)
 refuses(1 "parts: holds model.safetensors.index.json" ${gpt2} ${run} --save parts)
 refuses(1 "text.txt/folder" ${gpt2} ${run} --save text.txt/folder)
-# What diverges leaves no folder.
+# A diverged run writes no folder.
 refuses(7 "nothing was saved" ${gpt2} ${run} --steps 1 --learning-rate 3e38 --weight-decay 1e38 --save none)
 if(EXISTS "${WORK}/none")
   message(SEND_ERROR "a diverged run left a folder")
 endif()
 
-# OPT and LLaMA: in and out again, by folder and by file, tied and untied, and with names as the bare model has them.
+# OPT and LLaMA: saved and read again, as folder and as file, tied and untied, and with the names of the bare model.
 foreach(case "opt opt:layers=1,heads=2,channels=8,hidden=12,positions=16"
         "llama llama:layers=1,heads=4,channels=8,hidden=10,kv_heads=2,positions=16"
         "tied llama:layers=1,heads=2,channels=8,hidden=10,tied=1,rope_theta=500000,positions=16")
@@ -152,19 +152,19 @@ endforeach()
 expect_config(opt architectures.0=OPTForCausalLM ffn_dim=12 word_embed_proj_dim=8 pad_token_id=1 do_layer_norm_before=ON)
 expect_config(llama architectures.0=LlamaForCausalLM num_key_value_heads=2 tie_word_embeddings=OFF intermediate_size=10)
 expect_config(tied num_key_value_heads=2 tie_word_embeddings=ON rope_theta=500000.0 rope_parameters.rope_theta=500000.0)
-# sed changes the header's names in place, to the same length.
+# sed changes the names in the header and keeps its length.
 shell("cp -r opt bare; LC_ALL=C sed 's/\"model\\.decoder\\.\\([a-z0-9_.]*\\)\":/\"decoder.\\1\":      /g' opt/model.safetensors > bare/model.safetensors")
 passes(--model bare ${run} --steps 0 --save bare.safetensors)
 expect_same(bare.safetensors opt/model.safetensors)
 
-# What OPT and LLaMA have not, by name.
+# Features that OPT and LLaMA lack here, by name.
 changed(opt post do_layer_norm_before false word_embed_proj_dim 4 enable_bias false)
-refuses(3 "asks for what OPT lacks here;do_layer_norm_before false instead of true;enable_bias false;word_embed_proj_dim 4 instead of 8"
+refuses(3 "needs features that OPT does not support;do_layer_norm_before false instead of true;enable_bias false;word_embed_proj_dim 4 instead of 8"
         --model post ${run})
 changed(llama biased attention_bias true mlp_bias true hidden_act [["gelu"]] head_dim 4)
-refuses(3 "asks for what LLaMA lacks here;hidden_act \"gelu\" instead of \"silu\";attention_bias true;mlp_bias true;head_dim 4 instead of 2"
+refuses(3 "needs features that LLaMA does not support;hidden_act \"gelu\" instead of \"silu\";attention_bias true;mlp_bias true;head_dim 4 instead of 2"
         --model biased ${run})
-# Positions as older and newer files have them; all of these are the same model.
+# The keys of rotary positions in older and newer files. All of these are the same model.
 set(scaling [[{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8}]])
 changed(llama newer rope_theta null rope_parameters [[{"rope_theta": 10000.0, "rope_type": "default"}]])
 changed(llama older rope_parameters null rope_scaling null)
@@ -180,7 +180,7 @@ file(SHA256 "${WORK}/llama-a.safetensors" unscaled)
 if(scaled STREQUAL unscaled)
   message(SEND_ERROR "the scaling of positions changes nothing")
 endif()
-# As transformers reads them: an empty rope_scaling is none, and the original positions may stand beside the object.
+# As in transformers, an empty rope_scaling means none, and the original positions may be outside the object.
 string(JSON unplaced REMOVE "${scaling}" original_max_position_embeddings)
 changed(llama emptied rope_scaling "{}" rope_parameters "${scaling}")
 changed(llama beside rope_scaling "${unplaced}" original_max_position_embeddings 8)
@@ -205,7 +205,7 @@ string(REGEX REPLACE "}[ \n]*$" ", \"limit\": -Infinity}" config "${config}")
 file(WRITE "${WORK}/minus/config.json" "${config}")
 passes(--model minus ${run} --batch 1 --accumulation 2 --steps 2 --seed 9 --save minus.safetensors)
 expect_same(minus.safetensors last.safetensors)
-# A file without rms_norm_eps means the default of transformers, and likewise positions and vocabulary.
+# Without rms_norm_eps, positions or vocabulary the defaults of transformers apply.
 changed(llama without rms_norm_eps NONE)
 changed(llama with rms_norm_eps 1e-06)
 foreach(folder without with)
@@ -232,7 +232,7 @@ foreach(case "gpt2 n_positions 1024 50257" "opt max_position_embeddings 2048 502
   changed(${name} wrong vocab_size null)
   refuses(4 "vocab_size is null" --model wrong ${run})
 endforeach()
-# GPT-2's numbers by the names that transformers has for all models, and both names.
+# GPT-2's sizes under the names that transformers has for all models, and under both names.
 changed(gpt2 renamed n_layer NONE num_hidden_layers 1 n_head NONE num_attention_heads 2 n_embd NONE hidden_size 8
         n_positions NONE max_position_embeddings 16)
 changed(gpt2 both num_hidden_layers 1 hidden_size 8)

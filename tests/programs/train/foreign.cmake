@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P foreign.cmake
-# Weights of other tools: those of llm.c are read, pickles and what is no file of weights are refused by what they are.
+# Tests weights of other tools: llm.c's files are read. Pickles and other files are refused, and the message names their kind.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 file(COPY "${CMAKE_CURRENT_LIST_DIR}/llmc/fp32.bin" "${CMAKE_CURRENT_LIST_DIR}/llmc/bf16.bin"
           "${CMAKE_CURRENT_LIST_DIR}/llmc/same.safetensors" DESTINATION "${WORK}")
 set(model --model layers=2,heads=2,channels=4,positions=8 --vocabulary 5)
 set(run --sequence 8 --steps 0)
 
-# llm.c: as --model, which takes the sizes too, and as --init; both formats are the weights that Hugging Face's file has.
+# llm.c's files as --model, which also gives the sizes, and as --init. Both formats equal the weights of the safetensors file.
 passes(${model} ${run} --init same.safetensors --save want.safetensors)
 foreach(file fp32.bin bf16.bin)
   passes(--model ${file} ${run} --save got.safetensors)
   expect_same(want.safetensors got.safetensors)
   passes(${model} ${run} --init ${file} --save got.safetensors --ranks 3 --stage 3 --seed 9)
   expect_same(want.safetensors got.safetensors)
-  passes(--model ${file} ${run} --save folder)  # and out again, with a config.json
+  passes(--model ${file} ${run} --save folder)  # saved with a config.json
   passes(--model folder ${run} --save got.safetensors)
   expect_same(want.safetensors got.safetensors)
 endforeach()
 refuses(4 "fp32.bin: does not fit the model;layers=2,channels=4,positions=8 and vocabulary 5" --model
         layers=3,heads=2,channels=4,positions=8 --vocabulary 5 ${run} --init fp32.bin)
 
-# changed(name at bytes): a copy with other bytes, as printf writes them.
+# changed(name at bytes): a copy with other bytes at an offset, in printf's notation.
 function(changed name at bytes)
   shell("cp fp32.bin ${name}; printf '${bytes}' | dd of=${name} bs=1 seek=${at} conv=notrunc 2>/dev/null")
 endfunction()
@@ -40,14 +40,14 @@ foreach(case "cut;4;cut.bin: holds 3,263 bytes;says 3,264;copy it again" "long;4
         "version;4;version.bin: has version 1;3 (fp32) and 5 (bf16)" "heads;4;heads.bin: has an impossible header;heads 3, channels 4"
         "headless;4;headless.bin: has an impossible header;heads 0" "negative;4;impossible header;channels -1" "rows;4;impossible header;vocabulary 5 in rows 4"
         "optimizer;4;optimizer.bin: is the optimizer state of an llm.c run" "debug;4;debug.bin: is a debug state of llm.c"
-        "tokens;4;tokens.bin: are tokens of llm.c;--data" "state;4;begins with 20240463, weights of llm.c with 20240326")
+        "tokens;4;tokens.bin: are tokens of llm.c;--data" "state;4;begins with the number 20240463, but weights of llm.c begin with 20240326")
   list(POP_FRONT case name code)
   refuses(${code} "${case}" ${model} ${run} --init ${name}.bin)
   refuses(${code} "${case}" --model ${name}.bin ${run})
 endforeach()
-refuses(2 "same.safetensors is a file, and only those of llm.c say which model they are of;--init" --model same.safetensors ${run})
+refuses(2 "same.safetensors is a file, but only files of llm.c contain the sizes of their model;--init" --model same.safetensors ${run})
 
-# Pickles, by every door that reads weights, with the line that converts them.
+# Pickles are refused by every flag that reads weights. The message has a command that converts them.
 file(MAKE_DIRECTORY "${WORK}/hub" "${WORK}/gpt" "${WORK}/meta")
 shell("printf 'PK\\003\\004................pytorch_model/data.pklFB..wte.weight' > hub/pytorch_model.bin; cp hub/pytorch_model.bin plain.bin
        printf 'PK\\003\\004................ckpt/data.pklFB..model_args' > gpt/ckpt.pt
@@ -57,7 +57,7 @@ set(plain "plain.bin: is a pickle of PyTorch, which may run code when it is read
 refuses(4 "${plain}" ${model} ${run} --init plain.bin)
 refuses(4 "${plain}" --model plain.bin ${run})
 refuses(4 "old.pt: is a pickle" ${model} ${run} --init old.pt)
-# The length of a header, 66,176 bytes, that begins as a pickle does.
+# A header length, 66,176 bytes, whose bytes look like the start of a pickle.
 shell("printf '\\200\\002\\001\\000\\000\\000\\000\\000{' > long.safetensors")
 refuses(4 "long.safetensors: the header claims 66176 bytes" ${model} ${run} --init long.safetensors)
 foreach(door --init --model)
@@ -67,7 +67,7 @@ foreach(door --init --model)
   refuses(4 "hub" ${model} ${run} ${door} hub)
 endforeach()
 refuses(4 "gpt/ckpt.pt: is a pickle" ${model} ${run} --checkpoint gpt --resume)
-# Beside a config.json too: the seed's weights are for folders without any.
+# The same next to a config.json. Only a folder without weights starts from the seed.
 passes(--model fp32.bin ${run} --save named)
 file(REMOVE "${WORK}/named/model.safetensors")
 passes(--model named ${run})
@@ -75,7 +75,7 @@ file(COPY_FILE "${WORK}/old.pt" "${WORK}/named/weights.pt")
 refuses(4 "named/weights.pt: is a pickle" --model named ${run})
 refuses(4 "other.npz" ${model} ${run} --init other.npz)
 
-# What Git LFS leaves in place of a file.
+# Pointer files of Git LFS.
 file(WRITE "${WORK}/pointer.safetensors" "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n")
 file(MAKE_DIRECTORY "${WORK}/cloned")
 foreach(file model.safetensors config.json tokenizer.json)

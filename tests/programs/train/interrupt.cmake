@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P interrupt.cmake
-# Ctrl-C, SIGTERM and SIGHUP end a run after its step, with its weights saved. The same signal again at once is the same wish:
-# timeout(1) signals the process and its group.
+# Ctrl-C, SIGTERM and SIGHUP end a run after its step and save its weights. A second signal right after the first counts as the
+# same one, since timeout(1) signals the process and its group.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 include("${CMAKE_CURRENT_LIST_DIR}/../signals.cmake")
 
-# A step that takes minutes keeps a run that saves nothing for ten seconds at most, and one that saves until its end.
-# These wait while the rest is tested, and leave it the processor: the end of this file reads what came of them.
+# After a signal within a step of minutes, a run that saves nothing ends after ten seconds at most. A run that saves ends after
+# the step. These two runs have a low priority and run during the other tests. The end of this file checks their results.
 string(REPEAT "${text}" 2000 long)
 file(WRITE "${WORK}/long.txt" "${long}")
 if(NOT SIGNALS_WAIT)
@@ -52,26 +52,26 @@ foreach(pair "INT 130" "TERM 143" "HUP 129")
   file(REMOVE "${WORK}/log.jsonl")
 endforeach()
 
-# Within the last validation: every step was taken, but not all that was asked for, and the weights are saved.
+# A signal within the last validation: all steps are done and the weights are saved, but the run counts as interrupted.
 signalled(INT 0 "\"step\":3," log.jsonl ${small} --ranks 2 --steps 3 --validation long.txt --log log.jsonl
           --save validated.safetensors)
 file(READ "${WORK}/out.txt" output)
 file(STRINGS "${WORK}/log.jsonl" last REGEX "\"summary\"")
 string(JSON interrupted GET "${last}" summary interrupted)
 if(NOT code STREQUAL "130" OR NOT interrupted STREQUAL "ON" OR
-   NOT output MATCHES "interrupted by SIGINT after step 3 of 3, within its validation: there is no validation loss")
+   NOT output MATCHES "interrupted by SIGINT after step 3 of 3, during its validation: there is no validation loss")
   message(SEND_ERROR "SIGINT within the last validation gave ${code}, interrupted ${interrupted}: ${output}")
 endif()
 passes(${small} --steps 0 --init validated.safetensors)
 
-# In the steps that only --min-time asks for: everything that was asked for was done, so nothing is validated any more.
+# A signal within the steps that --min-time adds: the requested steps are done, so the run succeeds, without a validation.
 signalled(INT 0 "\"step\":6," beyond.jsonl ${small} --ranks 2 --steps 3 --min-time 60 --validation text.txt --log beyond.jsonl)
 file(READ "${WORK}/out.txt" output)
 if(NOT code STREQUAL "0" OR output MATCHES "validation after|interrupted")
   message(SEND_ERROR "SIGINT in the steps of --min-time gave ${code}: ${output}")
 endif()
 
-# The reader of a run's output hangs up with it.
+# SIGHUP ends both a run and the reader of its output.
 execute_process(
   COMMAND sh -c "( sh -c 'echo $$ > pid; exec \"$@\"' sh \"$@\"; echo $? > code ) | { until grep -q '\"step\":3,' hung.jsonl
                  do sleep 0.05; done; kill -HUP $(cat pid); }
@@ -86,7 +86,7 @@ endif()
 passes(${small} --steps 0 --init hung.safetensors)
 file(REMOVE "${WORK}/pid" "${WORK}/code")
 
-# If the reader goes away, a run that writes files goes on. A run without files stops after its step.
+# If the reader ends, a run that writes files continues. A run without files stops after its step.
 foreach(output --save --log --checkpoint)
   execute_process(COMMAND sh -c "{ \"$@\"; echo $? > code; } 2>&1 | head -n 1" sh "${PROGRAM}" ${small} --steps 30 --print-every 1
                           ${output} unread${output}.safetensors
@@ -126,7 +126,7 @@ expect("the code of a run without streams" 1 ${code})
 expect("the lines of its log" 5 ${count})
 passes(${small} --steps 0 --init closed.safetensors)
 
-# nohup goes before it.
+# Under nohup SIGHUP is ignored.
 execute_process(
   COMMAND sh -c "trap '' HUP; \"$@\" > out.txt & pid=$!
                  until grep -q '\"step\":3,' nohup.jsonl; do sleep 0.05; done
@@ -137,7 +137,7 @@ if(NOT code STREQUAL "143")
   message(SEND_ERROR "SIGHUP under nohup, then SIGTERM, gave ${code}: ${errors}")
 endif()
 
-# A later one ends the run at once, also where it cannot go on: here nobody reads its log.
+# A later signal ends the run at once, also if the run is blocked. Here nobody reads its log.
 if(SIGNALS_WAIT)
   return()
 endif()
@@ -163,7 +163,7 @@ if(NOT code STREQUAL "0" OR NOT ended MATCHES "^143")
   message(SEND_ERROR "three signals gave ${code}, ${ended}: ${errors}")
 endif()
 
-# The slow steps of the beginning.
+# The results of the slow steps above.
 execute_process(COMMAND sh -c "tries=0; until [ -s slow ]; do tries=$((tries + 1)); [ $tries -lt 600 ] || exit 99; sleep 0.1; done"
                 WORKING_DIRECTORY "${WORK}")
 file(STRINGS "${WORK}/slow" code)

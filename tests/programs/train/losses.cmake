@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P losses.cmake
-# What a run keeps when something is taken from it while it goes on.
+# Tests what a run saves if its data is truncated, its disk is too small, or it is killed.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-# disturbed(script pattern args...): runs the program with its log in log.jsonl; when a line of the log matches the
-# pattern, runs the script. `code`, `output` and `errors` are those of the program.
+# disturbed(script pattern args...): runs the program with its log in log.jsonl, and the script when a line of the log matches
+# the pattern. Sets `code`, `output` and `errors` of the program.
 macro(disturbed script pattern)
   execute_process(
     COMMAND sh -c "pattern=$1; shift
@@ -19,7 +19,7 @@ macro(disturbed script pattern)
     WORKING_DIRECTORY "${WORK}" OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
 endmacro()
 
-# Data that is cut short: an error that names the file, its bytes then and now, and the weights of the last step.
+# Truncated data gives an error with the file and its size before and now. The weights of the last step are saved.
 set(long "")
 foreach(i RANGE 40)
   string(APPEND long "${text}")
@@ -34,7 +34,7 @@ foreach(ranks 1 3)
               --validation validation.txt --validate-every 500 --save kept.safetensors)
     string(LENGTH "${long}" bytes)
     string(REGEX REPLACE "^(.*)([0-9][0-9][0-9])$" "\\1,\\2" bytes "${bytes}")
-    set(wanted "^error: ${what}.txt: was cut short while it was read, it had ${bytes} bytes and has 5 now; [^\n]*")
+    set(wanted "^error: ${what}.txt: was truncated while it was read: it had ${bytes} bytes and has 5 now; [^\n]*")
     string(APPEND wanted "; the weights after step ([0-9]+) are in kept.safetensors\n$")
     if(NOT code STREQUAL "4" OR NOT errors MATCHES "${wanted}")
       message(SEND_ERROR "${what} that was cut short on ${ranks} ranks gave ${code}: ${errors}")
@@ -50,8 +50,8 @@ foreach(ranks 1 3)
   endforeach()
 endforeach()
 
-# A disk that is too small for the weights or the log: refused before the first step, with what is needed and free.
-# A file system of 64 KiB needs a right to mount, in a namespace of its own.
+# A disk that is too small for the weights or the log is refused before the first step, with the needed and the free bytes.
+# Mounting a file system of 64 KiB needs a user namespace; without one these tests are skipped.
 set(on_small "mkdir -p small; mount -t tmpfs -o size=64k none small; exec \"$@\"")
 execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh true WORKING_DIRECTORY "${WORK}" RESULT_VARIABLE mounts
                 OUTPUT_QUIET ERROR_QUIET)
@@ -67,9 +67,9 @@ if(mounts STREQUAL "0")
   too_small("small/w.safetensors: needs 92,032 bytes, and 65,536 ${way_out}" --model "layers=1,heads=2,channels=32,positions=64"
             --sequence 8 --batch 2 --data text.txt --steps 3 --save small/w.safetensors)
   too_small("small/log: needs 75,000 bytes, and 65,536 ${way_out}" ${small} --steps 500 --log small/log)
-  too_small("small/log: needs 72,256 bytes, with small/w.safetensors, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
+  too_small("small/log: needs 72,256 bytes, together with small/w.safetensors, and 65,536 ${way_out}" ${small} --steps 400 --log small/log
             --save small/w.safetensors)
-  too_small("small/w.safetensors: needs 66,496 bytes, with small, and 65,536 ${way_out}" --sequence 8 --data text.txt
+  too_small("small/w.safetensors: needs 66,496 bytes, together with small, and 65,536 ${way_out}" --sequence 8 --data text.txt
             --model "layers=1,heads=2,channels=16,positions=64" --precision bf16 --offload nvme_parameters --nvme-path small --steps 3
             --save small/w.safetensors)
   execute_process(COMMAND unshare -rm sh -euc "${on_small}" sh "${PROGRAM}" ${small} --steps 200 --log small/log
@@ -79,8 +79,8 @@ if(mounts STREQUAL "0")
   endif()
 endif()
 
-# A save that was killed in the middle leaves a hidden file until the next save there. A save that ended before its
-# hidden file was seen is tried again: who looks may have slept longer than it took.
+# A killed save leaves a hidden file until the next save in that folder. The script retries if a save ends before its hidden
+# file is seen.
 execute_process(
   COMMAND sh -c "mkdir saves; caught=false; tries=0
                  until $caught; do

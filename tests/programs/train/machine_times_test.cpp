@@ -320,9 +320,9 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
     REQUIRE(at != std::string::npos);
     return changed.replace(at, from.size(), to);
   };
-  CHECK(refusal("").find("is no file of machine times") != std::string::npos);
-  CHECK(refusal("[1, 2]").find("is no file of machine times") != std::string::npos);
-  CHECK(refusal(text.substr(0, text.size() / 2)).find("is no file of machine times") != std::string::npos);
+  CHECK(refusal("").find("is not a file of machine times") != std::string::npos);
+  CHECK(refusal("[1, 2]").find("is not a file of machine times") != std::string::npos);
+  CHECK(refusal(text.substr(0, text.size() / 2)).find("is not a file of machine times") != std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": 9")).find("has version 9") != std::string::npos);
   CHECK(refusal(with("\"seconds\":", "\"seconds\": -"))
             .find("timing 1 cannot be read ('seconds' is not a number from") != std::string::npos);
@@ -330,24 +330,24 @@ TEST_CASE("a file of times is read as it was written, and others are refused by 
         std::string::npos);
   CHECK(refusal(with("\"ranks\":1", "\"ranks\": 4294967297")).find("'ranks' is not a number") !=
         std::string::npos);
-  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 1.5")).find("ranks are no whole number") !=
+  CHECK(refusal(with("\"ranks\":1", "\"ranks\": 1.5")).find("ranks is not a whole number") !=
         std::string::npos);
   CHECK(refusal(with("\"flops\":", "\"flops\": 1e200, \"other\": ")).find("'flops' is not a number") !=
         std::string::npos);
   CHECK(refusal(with("\"version\": 1", "\"version\": " + std::string(100000, '[') + std::string(100000, ']')))
-            .find("is no file of machine times") != std::string::npos);
+            .find("is not a file of machine times") != std::string::npos);
   CHECK(
-      refusal(with("\"source\": \"", "\"source\": 1, \"other\": \"")).find("has a source that is no text") !=
+      refusal(with("\"source\": \"", "\"source\": 1, \"other\": \"")).find("has a source that is not text") !=
       std::string::npos);
   CHECK(refusal(with("\"source\": \"", "\"source\": \"not ")) == "read");
   CHECK(cli::MachineTimes::read(path).source() == "not measured on a machine");
   CHECK(refusal(with("\"version\": 1", "\"version\": \"x\"")).find("has version ?,") != std::string::npos);
   CHECK(refusal(with("\"device\": \"cpu\"", "\"devices\": 1")).find("has no device") != std::string::npos);
   CHECK(refusal(with("\"device\": \"cpu\"", "\"device\": \"CUDA\""))
-            .find("has times of device 'CUDA', and devices are cpu and cuda") != std::string::npos);
+            .find("has times of device 'CUDA', but the devices are cpu and cuda") != std::string::npos);
   CHECK(refusal(with("\"what\":\"linear attention\"", "\"what\": 7"))
             .find("timing 1 cannot be read ('what' is not a text)") != std::string::npos);
   std::filesystem::remove(path);
   CHECK_THROWS_WITH_AS((void)cli::MachineTimes::read(path),
-                       doctest::Contains("machine.json: is no file that can be read"), Error);
+                       doctest::Contains("machine.json: is not a readable file"), Error);
 }

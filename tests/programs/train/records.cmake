@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P records.cmake
-# Samples that are records: lines and JSON Lines of the same text are the same run, whatever the split; epochs end with
-# a step of their own; losses with and without padding.
+# Tests samples that are records: lines and JSON Lines of the same text give the same run for every split. The last step of an
+# epoch may be smaller. Losses are reported with and without padding.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-# 21 lines of 1 to 21 letters, of which the first is too short, blank ones between them.
+# 21 lines of 1 to 21 letters with blank lines between them. The first one is too short.
 set(lines "")
 set(json "")
 foreach(i RANGE 1 21)
@@ -17,8 +17,8 @@ file(WRITE "${WORK}/lines.txt" "${lines}")
 file(WRITE "${WORK}/lines.jsonl" "${json}")
 list(APPEND small --data lines.txt)
 
-# 20 samples, 6 a step: four steps an epoch, the last with two samples. However a step is split, and whatever holds the
-# records: the same bits.
+# 20 samples, 6 per step: an epoch has four steps, the last one with two samples. Bits depend neither on the split of a step
+# nor on the format of the records.
 foreach(precision fp32 fp16)
   set(wanted "")
   foreach(recipe "--ranks;1;--accumulation;6;--stage;0" "--ranks;6;--stage;3;--threads;1"
@@ -62,11 +62,11 @@ if(NOT epoch_loss_with_padding LESS epoch_loss OR NOT epoch_seconds GREATER 0 OR
 endif()
 file(STRINGS "${WORK}/text.jsonl" steps REGEX "\"step\":[0-9]+,.*\"loss_with_padding\":")
 list(LENGTH steps count)
-if(count LESS 6)  # the two samples that end an epoch may need none
+if(count LESS 6)  # the two last samples of an epoch may have no padding
   message(SEND_ERROR "only ${count} steps have a loss with padding")
 endif()
 
-# All targets of the validation data count once, whatever the batch.
+# Every target of the validation data counts once, for any batch.
 foreach(batch 1 3 7)
   passes(${small} --samples-are lines --steps 1 --learning-rate 0 --batch ${batch} --validation lines.txt --log valid.jsonl)
   file(STRINGS "${WORK}/valid.jsonl" line REGEX "validation_loss")
@@ -81,7 +81,7 @@ if(NOT count EQUAL 1 OR NOT validations MATCHES " 132$")  # 1 to 8, then 12 time
   message(SEND_ERROR "the validation losses are ${validations}")
 endif()
 
-# The first samples; stretches of tokens go round in epochs too.
+# --samples selects the first samples. Epochs also work for samples of consecutive tokens.
 passes(${small} --samples-are lines --samples 5 --epochs 3 --log first.jsonl)
 summary(first.jsonl steps_done steps)
 expect("steps of 3 epochs of 5 samples" 9 ${steps})
@@ -94,10 +94,9 @@ refuses(2 "--field;--samples-are records" ${small} --samples-are lines --field b
 refuses(2 "--separator;samples are tokens" ${small} --separator 3)
 refuses(4 "lines.txt;--samples 21;the 20 samples" ${small} --samples-are lines --samples 21)
 refuses(4 "lines.txt: line 1;--samples-are lines" ${small} --samples-are records)
-refuses(4 "lines.jsonl: line 1;no field 'text', it has n, body;--field" ${small} --data lines.jsonl --samples-are records)
+refuses(4 "lines.jsonl: line 1;no field 'text', its fields are: n, body;--field" ${small} --data lines.jsonl --samples-are records)
 
-# If a run resumes within an epoch, the epoch's line covers all its steps. If the checkpoint lacks the sums, they are
-# null.
+# If a run resumes within an epoch, the epoch's line covers all its steps. The sums are null if the checkpoint lacks them.
 set(whole_run ${small} --samples-are lines --epochs 2 --checkpoint-every 3)
 passes(${whole_run} --log unbroken.jsonl --checkpoint unbroken)
 file(STRINGS "${WORK}/unbroken.jsonl" unbroken REGEX "^{\"epoch\":1,")

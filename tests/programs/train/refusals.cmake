@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P refusals.cmake
-# Wrong command lines, settings and data: which exit code, and which words.
+# Tests exit codes and messages for wrong command lines, settings and data.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 # Flags and values.
@@ -26,11 +26,11 @@ refuses(2 "--model" --model "layers=0,heads=1,channels=8")
 refuses(3 "5 heads do not divide 8 channels" --model "layers=1,heads=5,channels=8")
 
 # Frozen parameters.
-refuses(2 "--freeze;'h(';is no regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
+refuses(2 "--freeze;'h(';is not a regular expression (missing closing parenthesis, after 2 letters)" --freeze "h(")
 refuses(2 "--freeze '([a-z0-9._]+)+[!?]': takes too long on" ${small} --freeze "([a-z0-9._]+)+[!?]")
 string(REPEAT "(" 60000 open)
 string(REPEAT ")" 60000 close)
-refuses(2 "--freeze;'((((;is no regular expression;too deeply nested" --freeze "${open}h${close}")
+refuses(2 "--freeze;'((((;is not a regular expression;too deeply nested" --freeze "${open}h${close}")
 refuses(3 "--freeze 'layers': freeze matches none of the;names are like" ${small} --freeze layers)
 refuses(3 "--freeze '[.]': freeze leaves none of the;match fewer" ${small} --freeze "[.]")
 
@@ -62,7 +62,7 @@ refuses(2 "--beta2;below 1" --beta2 1.5)
 refuses(2 "--ranks;64" --ranks 65)
 refuses(2 "--seed;from 0 to 18446744073709551615" --seed 18446744073709551616)
 
-# Settings that contradict each other.
+# Contradictory settings.
 refuses(2 "--steps 3;--epochs 2" ${small} --steps 3 --epochs 2)
 refuses(2 "--min-time;epochs;--steps" ${small} --min-time 1 --epochs 2)
 refuses(2 "--min-time;--steps 0 trains nothing" ${small} --min-time 1 --steps 0)
@@ -78,7 +78,7 @@ endforeach()
 refuses(3 "--global-batch 7;batch 2;ranks 2" ${small} --global-batch 7 --ranks 2)
 refuses(3 "--global-batch 16;batch 2 x ranks 1 x accumulation 3 = 6" ${small} --global-batch 16 --accumulation 3)
 refuses(3 "accumulation 16386 = 16386;16384 micro-batches" ${small} --batch 1 --global-batch 16386)
-# Only what can be followed is advised.
+# The advice in a message is possible.
 refuses(3 "the nearest is --global-batch 32768\n" ${small} --global-batch 40001)
 refuses(3 "the nearest is --global-batch 2147483646\n" ${small} --batch 715827882 --ranks 3 --global-batch 2147483647)
 refuses(3 "the nearest that fit are channels=65535\n" --model "layers=1,heads=3,channels=65536")
@@ -106,14 +106,14 @@ refuses(2 "--bucket-bytes is 1099511627777" ${small} --bucket-bytes 109951162777
 # --best and --row need --from.
 refuses(2 "--best;--from FILE" ${small} --best)
 refuses(2 "--row 'zs0';--from FILE" ${small} --row zs0)
-refuses(3 "model opt-350m normalises after its blocks;which OPT models lack here" --model opt-350m)
+refuses(3 "model opt-350m normalises after its blocks;which OPT models do not support here" --model opt-350m)
 refuses(5 "out of memory;bytes;parameters;activations;fit" --model gpt2-xl --batch 65536 --sequence 1024 --data text.txt)
-# Many ranks and layers are refused by one of them, and its advice has an end; no batch was made before.
+# With many ranks and layers one rank refuses, its search for advice ends, and no batch is made before.
 refuses(5 "16 ranks plan;activations" --model "layers=300,heads=8,channels=1024" --ranks 16 --batch 1024 --accumulation 64
         --sequence 1024 --stage 3 --data text.txt)
 
-# Plans of products.
-refuses(3 "--product-plans plans: plans of products are measured on GPUs alone, and the device is cpu; leave them out, or " ${small}
+# Product plans.
+refuses(3 "--product-plans plans: matrix products are measured on GPUs only, and the device is cpu; leave the product plans out, or " ${small}
         --device cpu --product-plans plans)
 refuses(2 "--product-plans needs a value" --product-plans)
 
@@ -125,7 +125,7 @@ file(WRITE "${WORK}/short.txt" "12345678")
 file(WRITE "${WORK}/letters.bin" "The letters of a text, read as numbers of 16 bits.")
 file(WRITE "${WORK}/text.bin" "${text}")
 file(MAKE_DIRECTORY "${WORK}/nothing")
-# llm.c headers: the magic of a model file, a count that the file does not hold, a version of the future.
+# A NumPy file, a model file of llm.c, and an llm.c header with more tokens than the file has.
 shell([[printf '\223NUMPY\001\000' > numpy.bin; head -c 2000 /dev/zero >> numpy.bin]])
 shell([[printf '\206\331\064\001\003\000\000\000' > model.bin; head -c 2000 /dev/zero >> model.bin]])
 shell([[printf '\110\332\064\001\001\000\000\000\377\377\000\000' > cut.bin; head -c 1100 /dev/zero >> cut.bin]])
@@ -142,7 +142,7 @@ refuses(4 "numpy.bin;a NumPy array;not tokens" ${bare} --data numpy.bin)
 refuses(4 "text.bin;is text;rename it to .txt" ${bare} --data text.bin)
 refuses(4 "letters.bin;index 0;26708;--vocabulary" ${bare} --data letters.bin --vocabulary 300)
 refuses(4 "text.txt;vocabulary of 90" ${bare} --data text.txt --vocabulary 90)
-refuses(4 "text.txt;letters.bin;one kind" ${bare} --data text.txt letters.bin)
+refuses(4 "text.txt;letters.bin;files of the same kind" ${bare} --data text.txt letters.bin)
 refuses(4 "short.txt;8 tokens;9 needed" ${small} --validation short.txt)
 refuses(4 "text.txt;--samples 100000" ${small} --samples 100000)
 
@@ -163,7 +163,7 @@ foreach(output --log --trace --save --checkpoint)
   refuses(2 "${output} './given.json' and --config 'given.json' are the same file" ${small} --config given.json ${output} ./given.json)
   refuses(2 "${output} 'rows.json' and --from 'rows.json' are the same file" ${small} --from rows.json --best ${output} rows.json)
 endforeach()
-# One file has many names.
+# One file under several names.
 file(MAKE_DIRECTORY "${WORK}/corpus/inner")
 file(COPY_FILE "${WORK}/text.txt" "${WORK}/corpus/one.txt")
 file(COPY_FILE "${WORK}/text.txt" "${WORK}/corpus/inner/two.txt")
@@ -188,14 +188,14 @@ foreach(copy corpus/one.txt corpus/inner/two.txt)
   endif()
 endforeach()
 
-# The pool of a rank that cannot have its threads. A sanitizer does not start within the limit: then not asked.
+# A rank that cannot start its threads. Skipped with a sanitizer, which does not start within the limit.
 set(limited "ulimit -s 8192; ulimit -v 1500000; exec \"$@\"")
 execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
 if(code STREQUAL "0")
-  # One rank: with more, another one may run out of memory for its arena first.
+  # With more than one rank, another rank may run out of memory for its arena first.
   execute_process(COMMAND sh -c "${limited}" sh "${PROGRAM}" ${small} -q --steps 1 --ranks 1 --threads 240
                   WORKING_DIRECTORY "${WORK}" ERROR_VARIABLE errors RESULT_VARIABLE code)
-  if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: [^\n]*asked for 240 threads[^\n]*lower --threads[^\n]*\n$")
+  if(NOT code STREQUAL "1" OR NOT errors MATCHES "^error: [^\n]*needs 240 threads[^\n]*lower --threads[^\n]*\n$")
     message(SEND_ERROR "240 threads gave ${code}: ${errors}")
   endif()
 endif()
@@ -209,7 +209,7 @@ if(NOT after STREQUAL "${text}")
   message(SEND_ERROR "a refused run changed its data")
 endif()
 
-# A launch of several processes is no launch of several worlds.
+# A launch of several processes is refused, since each would train alone.
 set(ENV{RANK} 1)
 refuses(3 "WORLD_SIZE is not set" ${small})
 set(ENV{WORLD_SIZE} 2)

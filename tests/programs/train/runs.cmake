@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DWORK=folder -P runs.cmake
-# What a run writes: a log with a line for every step, the same weights for every sharding, a length by three flags.
+# Tests the output of train: a log line for every step, equal weights for every sharding, and the flags for the length.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
-# steps_of(log result): the values of `step` in the log, each line with all its fields.
+# steps_of(log result): the values of `step` in the log. Each line must have all fields.
 function(steps_of log result)
   file(STRINGS "${WORK}/${log}" lines)
   set(steps "")
@@ -23,7 +23,7 @@ function(steps_of log result)
   set(${result} "${steps}" PARENT_SCOPE)
 endfunction()
 
-# The log of a run: settings first, then every step, then the summary.
+# A log has the settings first, then every step, then the summary.
 passes(${small} --steps 6 --log run.jsonl --validation text.txt --validate-every 4 --clip 1 --schedule linear
        --warmup-steps 2 --learning-rate 0.01)
 steps_of(run.jsonl steps)
@@ -57,7 +57,7 @@ endif()
 if(NOT output MATCHES "step 6 \\| loss" OR NOT output MATCHES "trained 6 steps")
   message(SEND_ERROR "the run printed: ${output}")
 endif()
-# The summary says what steps took and how far that can be trusted; what only GPUs have is null.
+# The summary has the times of steps and their spread. Values of GPUs are null.
 file(STRINGS "${WORK}/run.jsonl" line REGEX "\"summary\"")
 foreach(field avg_tokens_per_sec train_time_s avg_step_time_s step_to_step_std_s spread_pct)
   string(JSON ${field} GET "${line}" summary ${field})
@@ -72,7 +72,7 @@ foreach(field mfu_pct mfu_against avg_gpu_util_pct avg_power_w energy_j allocate
   expect("type of ${field}" NULL ${kind})
 endforeach()
 
-# The first step is timed from where the process began, which here is before its program did.
+# The first step is timed from the start of the process, here a shell that sleeps before it executes the program.
 shell("b=$(date +%s%N); sh -c \"sleep 0.5; exec '${PROGRAM}' --steps 1 --batch 1 --sequence 8 --log first.jsonl\" > /dev/null
 e=$(date +%s%N); echo $((e - b)) > took")
 summary(first.jsonl first_step_s first)
@@ -113,7 +113,7 @@ if(NOT code STREQUAL "0" OR NOT count EQUAL 1 OR NOT log MATCHES "^error: one.js
   message(SEND_ERROR "two runs with one log gave ${code}, ${count} settings, ${log}, ${events}: ${errors}")
 endif()
 
-# Steps beyond those that were asked for, until enough is timed; then the validation.
+# --min-time adds steps until enough time is measured. Then the validation runs.
 passes(${small} --steps 2 --min-time 0.5 --validation text.txt --validate-every 1000000 --log long.jsonl)
 summary(long.jsonl steps_done steps)
 summary(long.jsonl train_time_s seconds)
@@ -134,7 +134,7 @@ expect("the first step, which is not timed, and one that is" 2 "${steps}")
 passes(${small} --steps 2 --quiet)
 expect("quiet output" "" "${output}${errors}")
 
-# The same global batch gives the same bits: shardings, worlds, splits, offload, recompute.
+# With the same global batch, shardings, worlds, splits, offload and recomputation give the same bits.
 foreach(precision fp32 bf16 fp16)
   set(wanted "")
   foreach(recipe "--ranks;1;--accumulation;6;--stage;0" "--ranks;6;--stage;3;--threads;2"
@@ -149,7 +149,7 @@ foreach(precision fp32 bf16 fp16)
   endforeach()
 endforeach()
 
-# It learns.
+# The loss falls.
 passes(${small} --steps 120 --learning-rate 0.02 --log learn.jsonl)
 summary(learn.jsonl first_loss first)
 summary(learn.jsonl final_loss last)
@@ -157,7 +157,7 @@ if(NOT first GREATER 5.4 OR NOT last LESS 3.2)
   message(SEND_ERROR "the loss went from ${first} to ${last}")
 endif()
 
-# fp16: a step that overflows is skipped, its line names the tensor, and the next one has half the scale.
+# fp16: a step that overflows is skipped and its line names the tensor. The next step has half the scale.
 passes(${small} --steps 10 --learning-rate 1 --precision fp16 --log overflow.jsonl)
 if(NOT output MATCHES "\nstep 2 [^\n]* skipped: overflow in [a-z][a-z0-9_.]*(weight|bias)\n")
   message(SEND_ERROR "no overflow was named: ${output}")
@@ -173,7 +173,7 @@ math(EXPR half "${before} / 2")
 expect("step 2 skipped" "ON" "${skipped}")
 expect("scale of step 3" "${half}" "${after}")
 
-# Three ways to say how long. The text holds 2,200 to 2,400 bytes; 20 samples make 10 steps of 2.
+# Three flags for the length. The text has 2,200 to 2,400 bytes; 20 samples make 10 steps of 2.
 passes(${small} --samples 20 --log long.jsonl)
 steps_of(long.jsonl steps)
 list(LENGTH steps count)
@@ -183,13 +183,13 @@ steps_of(long.jsonl steps)
 list(LENGTH steps count)
 expect("steps of 3 epochs of 20 samples" 30 ${count})
 string(LENGTH "${text}" bytes)
-math(EXPR epoch "((${bytes} - 1) / 8 + 1) / 2")  # the last may be filled up
+math(EXPR epoch "((${bytes} - 1) / 8 + 1) / 2")  # the last step may be padded
 passes(${small} --epochs 1 --log long.jsonl)
 steps_of(long.jsonl steps)
 list(LENGTH steps count)
 expect("steps of an epoch" ${epoch} ${count})
 
-# The spellings that compare knows, and two of a precision.
+# The spellings of compare, and --bf16 and --fp16.
 passes(--model "layers=1,heads=2,channels=8,positions=16" --data text.txt --gpus 2 --batch-size 3 --seq-length 8 --grad-accum 2
        --num-steps 2 --strategies zero2 --offload-strategies cpu --bf16 --log spelled.jsonl)
 expect_log(spelled.jsonl world=2 batch=3 sequence=8 accumulation=2 steps=2 stage=2 offload=cpu_optimizer precision=bf16)
@@ -198,7 +198,7 @@ if(NOT output MATCHES "precision +fp16 +flag")
   message(SEND_ERROR "--fp16 gave ${output}")
 endif()
 
-# A number that is none has no sign, and a name that would break its line does not.
+# A NaN is printed without a sign, and line breaks in names are escaped.
 run(${small} --steps 3 --learning-rate 1e30 --precision fp16)
 if(NOT output MATCHES "step 2 \\| loss nan \\| norm nan" OR output MATCHES "-nan")
   message(SEND_ERROR "overflowing steps are printed as ${output}")
@@ -213,7 +213,7 @@ if(NOT output MATCHES "two\\\\x0alines\\\\x1b +flag")
   message(SEND_ERROR "a name of two lines is printed as ${output}")
 endif()
 
-# On a terminal a bar, and losses that stay when it is gone.
+# On a terminal train shows a progress bar. Lines of losses stay after the bar is gone.
 find_program(SCRIPT script)
 if(SCRIPT)
   list(TRANSFORM small REPLACE "(.+)" "'\\1'" OUTPUT_VARIABLE quoted)
@@ -228,7 +228,7 @@ if(SCRIPT)
   endif()
 endif()
 
-# The last of two equal flags counts; help says every flag and its default.
+# The last of two equal flags counts. --help lists every flag with its default.
 passes(${small} --steps 9 --steps 2 --log twice.jsonl)
 steps_of(twice.jsonl steps)
 expect("steps of two flags" "1;2" "${steps}")

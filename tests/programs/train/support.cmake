@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of train share. Needs PROGRAM (the program) and WORK (a folder that is emptied here).
+# Functions for the tests of train. Needs PROGRAM (the program) and WORK (a folder, which is emptied here).
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
-set(ENV{TESSERA_NVML} none)  # on a machine with GPUs, what else runs there is no matter of these tests
+set(ENV{TESSERA_NVML} none)  # ignores other programs on this machine's GPUs
 
-# run(args...): output, errors and code of one call in WORK.
+# run(args...): runs the program in WORK; sets output, errors and code.
 macro(run)
   execute_process(COMMAND "${PROGRAM}" ${ARGN} WORKING_DIRECTORY "${WORK}"
                   OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
@@ -19,7 +19,8 @@ macro(passes)
   endif()
 endmacro()
 
-# refuses(code "text;text" args...): exit code, one line "error: ..." that holds every text, nothing else on stderr.
+# refuses(code "text;text" args...): checks the exit code and one line "error: ..." with every text. There must be nothing else
+# on stderr.
 function(refuses wanted texts)
   run(${ARGN})
   list(JOIN ARGN " " call)
@@ -38,7 +39,7 @@ function(refuses wanted texts)
   endforeach()
 endfunction()
 
-# expect_same(file file): the same bytes.
+# expect_same(file file): the files have the same bytes.
 function(expect_same a b)
   file(SHA256 "${WORK}/${a}" first)
   file(SHA256 "${WORK}/${b}" second)
@@ -47,7 +48,7 @@ function(expect_same a b)
   endif()
 endfunction()
 
-# expect_json(name json key=value...): what the text of a JSON object says; a point leads into what it holds.
+# expect_json(name json key=value...): checks values of a JSON object; a dot in a key leads into an inner object.
 function(expect_json name json)
   foreach(wanted IN LISTS ARGN)
     string(REGEX MATCH "^([^=]+)=(.*)$" pair "${wanted}")
@@ -60,14 +61,14 @@ function(expect_json name json)
   endforeach()
 endfunction()
 
-# expect_log(file key=value...): the settings in the first line of a log.
+# expect_log(file key=value...): checks the settings in the first line of a log.
 function(expect_log file)
   file(STRINGS "${WORK}/${file}" head LIMIT_COUNT 1)
   string(JSON config GET "${head}" config)
   expect_json("${file}" "${config}" ${ARGN})
 endfunction()
 
-# expect(what wanted found)
+# expect(what wanted found): the values must be equal.
 function(expect what wanted found)
   if(NOT "${wanted}" STREQUAL "${found}")
     message(SEND_ERROR "${what}: ${found}, not ${wanted}")

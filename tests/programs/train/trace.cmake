@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=train -DPLAN=plan -DMONITOR=monitor -DWORK=folder -P trace.cmake
-# A trace has the entries that plan lists, once a step; a profile is printed and logged; neither changes a bit.
+# A trace has the entries of plan --schedule once per step. A profile is printed and logged. Neither changes a bit.
 include("${CMAKE_CURRENT_LIST_DIR}/support.cmake")
 
 set(recipe --model "layers=2,heads=2,channels=8,positions=16" --ranks 2 --sequence 8 --batch 2 --offloads cpu_optimizer
@@ -68,7 +68,7 @@ if(output MATCHES "profile|traced")
   message(SEND_ERROR "a run without the flags says ${output}")
 endif()
 
-# Beside monitor: each of two micro-batches goes forward and backward, and a step updates once.
+# Under monitor: each of two micro-batches has a forward and a backward phase, and a step has one update.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E env TESSERA_NVML=none "${MONITOR}" --quiet --interval-ms 1 --json monitor.json --marks marks.json --marks-rank 1 --
                         "${PROGRAM}" ${recipe} --accumulation 2 --steps 5 --trace marks.json
                 WORKING_DIRECTORY "${WORK}" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
@@ -82,12 +82,12 @@ endforeach()
 string(JSON found GET "${json}" summary phases last_step)
 expect("the last step of the marks" 5 "${found}")
 
-# A profile alone writes nothing; an interval is that of the steps that this start takes.
+# --profile without --trace writes no file. A resumed run traces its own steps.
 passes(${small} --steps 4 --trace-steps 1 --profile)
 if(NOT output MATCHES "\nprofiled step 3\n" OR output MATCHES "collectives")
   message(SEND_ERROR "one step of one rank is profiled as ${output}")
 endif()
-# The step that warms up is in no rate: of three the last remains.
+# Warm-up steps do not count in the rate. Of three steps only the last one counts.
 passes(${small} --steps 3 --trace-steps 1 --profile --quiet --log profiled.jsonl)
 summary(profiled.jsonl step_to_step_std_s deviation)
 summary(profiled.jsonl avg_step_time_s mean)
@@ -101,18 +101,18 @@ if(NOT output MATCHES "\ntraced steps 7 to 8 \\| more.json\n")
 endif()
 
 refuses(2 "--trace-steps;give --trace FILE or --profile" ${small} --trace-steps 2)
-refuses(3 "--trace takes 5 steps, 2 of them to warm up, and this run takes 4;--trace-steps" ${small} --steps 4 --trace t.json)
+refuses(3 "--trace takes 5 steps, 2 of them to warm up, but this run takes 4;--trace-steps" ${small} --steps 4 --trace t.json)
 refuses(3 "--profile takes 5 steps" ${small} --steps 0 --profile)
-refuses(3 "--profile takes 5 steps, 2 of them to warm up, and --steps gives 1" ${small} --steps 1 --min-time 0.2 --profile)
-refuses(2 "--profile prints a table, and --quiet none;give --log FILE" ${small} --steps 5 --profile --quiet)
+refuses(3 "--profile takes 5 steps, 2 of them to warm up, but --steps gives 1" ${small} --steps 1 --min-time 0.2 --profile)
+refuses(2 "--profile prints a table, but --quiet prints none;give --log FILE" ${small} --steps 5 --profile --quiet)
 refuses(1 "nowhere/t.json" ${small} --trace nowhere/t.json)
 refuses(2 "--trace;--log;the same file" ${small} --trace t.json --log t.json)
 refuses(2 "--trace;--data;the same file" ${small} --trace text.txt)
-refuses(2 "--trace '-' names no file" ${small} --trace -)
+refuses(2 "--trace '-' is not the name of a file" ${small} --trace -)
 if(EXISTS "${WORK}/t.json")
   message(SEND_ERROR "a refused run has left a trace")
 endif()
-# A disk that is full by then: the run goes on, and says so at the end.
+# If the disk is full when the trace is written, the run continues and ends with an error.
 if(EXISTS /dev/full)
   run(${small} --steps 5 --quiet --trace /dev/full --save weights.safetensors)
   expect("the exit code without a trace" 1 ${code})

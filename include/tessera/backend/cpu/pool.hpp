@@ -76,7 +76,7 @@ class ThreadPool {
         workers_.push_back(std::thread([this, worker] { serve(worker); }));
     } catch (std::system_error const& error) {
       throw_error(ErrorKind::failed,
-                  {"a rank asked for ", threads_, " threads and the system started ", workers_.size() + 1,
+                  {"a rank needs ", threads_, " threads, but the system started only ", workers_.size() + 1,
                    " (", error.code().message(), "); lower --threads, or raise ulimit -u"});
     }
   }

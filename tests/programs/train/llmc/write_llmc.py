@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the files beside it: the weights of one small GPT-2 as llm.c has them, in fp32 and in bf16, and as Hugging
-Face has them. Needs numpy. It knows the order of llm.c's tensors from train_gpt2.py of karpathy/llm.c (write_tensors),
-not from the reader that is tested.
+"""Writes the test files of this folder: the weights of one small GPT-2 in llm.c's fp32 and bf16 formats and as
+safetensors. Needs numpy. The order of tensors is from train_gpt2.py of karpathy/llm.c (write_tensors), not from the
+reader under test.
 
     python write_llmc.py [FOLDER]
 """
@@ -16,12 +16,12 @@ LAYERS, HEADS, CHANNELS, POSITIONS, VOCABULARY, ROWS = 2, 2, 4, 8, 5, 8
 
 
 def linear(random, out, inner):
-    """As torch.nn.Linear has it: (out, in)."""
+    """Makes a weight in the layout of torch.nn.Linear: (out, in)."""
     return values(random, out, inner), values(random, out)
 
 
 def values(random, *shape):
-    """Numbers that bfloat16 holds exactly."""
+    """Makes numbers that are exact in bfloat16."""
     return (random.integers(-128, 128, size=shape) / 64.0).astype("<f4")
 
 
@@ -42,7 +42,7 @@ def make():
 
 
 def bf16(array):
-    """The upper half of each float, which is exact for these."""
+    """Returns the upper half of each float, which is exact for these numbers."""
     return (array.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
 
 

@@ -148,8 +148,8 @@ CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes con
     if (!cudnn) return {"this program does not link tessera::cudnn; use attention auto or fused"};
     if (sizes.first != 0 || sizes.keys != sizes.queries)
       return {
-          "cuDNN is asked for whole sequences alone, and these queries are a span of the positions; use "
-          "attention auto or fused"};
+          "cuDNN's attention supports only whole sequences, but these queries are a part of the positions; "
+          "use attention auto or fused"};
     CudnnShape const shape{dtype_of<T>,           sizes.samples,        sizes.queries, sizes.heads,
                            sizes.group,           sizes.head,           x.q.stride,    x.k.stride,
                            dx ? dx->q.stride : 0, dx ? dx->k.stride : 0};
@@ -163,7 +163,7 @@ CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes con
     at.dv = dx->v.data;
     return {cudnn->backward(shape, at, context.stream(), context.workspace())};
   } else {
-    return {"cuDNN's attention takes 16-bit values alone; use attention auto or fused"};
+    return {"cuDNN's attention supports only 16-bit values; use attention auto or fused"};
   }
 }
 
@@ -224,10 +224,9 @@ struct Attention {
     std::int64_t const fit = static_cast<std::int64_t>(context.workspace().size() / sizeof(S)) / sequence;
     std::int64_t const piece = fit / sizes.group * sizes.group;
     if (piece == 0)
-      return context.check(
-          cudaErrorInvalidConfiguration,
-          "attention_backward, whose workspace holds fewer numbers than the heads that share "
-          "keys have rows (shorten the sequence)");
+      return context.check(cudaErrorInvalidConfiguration,
+                           "attention_backward (the workspace is too small for the heads that share keys; "
+                           "shorten the sequence)");
     for (std::int64_t first = 0; first < pairs; first += piece) {
       AttentionGradient<T> const gradient{at,
                                           first,

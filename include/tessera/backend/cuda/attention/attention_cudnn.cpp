@@ -231,10 +231,10 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
   }
 
   static std::string refusal(CudnnShape const& shape, std::string const& reason) {
-    return "cuDNN takes no " + std::string(name_of(shape.type)) + " attention of " +
+    return "cuDNN does not support " + std::string(name_of(shape.type)) + " attention with " +
            std::to_string(shape.samples) + " x " + std::to_string(shape.sequence) + " positions, " +
            std::to_string(shape.heads) + " heads of " + std::to_string(shape.head) + " channels, " +
-           std::to_string(shape.heads / shape.group) + " of keys (" + reason +
+           std::to_string(shape.heads / shape.group) + " key heads (" + reason +
            "); use attention auto or fused";
   }
 
@@ -242,10 +242,10 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
   static void check(CudnnShape const& shape, CudnnOperands const& at) {
     for (std::int64_t const number :
          {shape.head, shape.q_stride, shape.kv_stride, shape.dq_stride, shape.dkv_stride})
-      if (number % 8 != 0) throw Failed{"channels of a head and strides of rows are multiples of 8"};
+      if (number % 8 != 0) throw Failed{"the channels of a head and the row strides must be multiples of 8"};
     for (void const* const data : {at.q, at.k, at.v, at.out, at.dout, at.dq, at.dk, at.dv})
       if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0)
-        throw Failed{"its operands lie at multiples of 16 bytes"};
+        throw Failed{"the addresses of operands must be multiples of 16 bytes"};
   }
 
   /// The size of the largest equal part of `all` whose need is at most `room`; 0 if none fits.
@@ -281,8 +281,8 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
           return need_of({1, part});
         });
     if (heads == 0)
-      throw Failed{"one head of keys takes " + std::to_string(plan->workspace_bytes()) +
-                   " bytes of workspace, of which there are " + std::to_string(workspace)};
+      throw Failed{"one key head needs " + std::to_string(plan->workspace_bytes()) +
+                   " bytes of workspace, but the size of the workspace is " + std::to_string(workspace)};
     plans.size = {std::max<std::int64_t>(samples, 1), heads};
     Piece const last{samples > 0 ? shape.samples % samples : 1, key_heads % heads};
     if (samples > 0 && last.samples > 0) plans.last.emplace(handle_, pass, shape, Piece{last.samples, heads});

@@ -359,7 +359,7 @@ class MeasuredPlans final : public PlanChoice {
         best = plan.algorithm();
       }
     }
-    require(cudaGetLastError(), "a product that is measured");
+    require(cudaGetLastError(), "the measurement of a product");
     return best;
   }
 

@@ -282,7 +282,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
       return run_end(std::integral_constant<ProductEnd, ProductEnd::bias>{});
     }();
     if (!runs && !(first && at.row == 0 && at.column == 0))
-      context.check(cudaErrorInvalidConfiguration, "a block of a product by pieces");
+      context.check(cudaErrorInvalidConfiguration, "a block of a product of bf16 splits");
     return runs;
   });
 }
@@ -293,7 +293,7 @@ inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {
     context.check(cudaErrorInvalidConfiguration,
-                  "a product by pieces, whose workspace has no room for them (give the format of products to "
+                  "a product of bf16 splits (the workspace is too small; pass the format of products to "
                   "workspace_bytes)");
     return true;
   }

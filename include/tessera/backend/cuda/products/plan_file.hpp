@@ -77,10 +77,10 @@ class PlanFile {
     if (!file && errno == ENOENT && !writes_) return;
     if (!file) throw Error(ErrorKind::failed, cannot("open", errno));
     struct stat status {};
-    if (::fstat(file.number, &status) != 0) throw Error(ErrorKind::failed, cannot("look at the file", errno));
+    if (::fstat(file.number, &status) != 0)
+      throw Error(ErrorKind::failed, cannot("get the status of the file", errno));
     if (!S_ISREG(status.st_mode) || status.st_size > most_bytes)
-      throw Error(ErrorKind::data,
-                  path_ + ": is no file of plans of products; delete it, or give another folder");
+      throw Error(ErrorKind::data, path_ + ": is not a product-plan file; delete it, or give another folder");
     std::string text(static_cast<std::size_t>(status.st_size), '\0');
     for (std::size_t done = 0; done < text.size();) {
       ssize_t const got =

@@ -48,7 +48,7 @@ inline DeviceAnswers ask_device(int device) {
   all.has_code = status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction &&
                  status != cudaErrorUnsupportedPtxVersion;
   if (all.has_code) {
-    require(status, "taking a GPU");
+    require(status, "selecting a GPU");
     return all;
   }
   cudaGetLastError();

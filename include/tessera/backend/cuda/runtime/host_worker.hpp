@@ -87,7 +87,7 @@ class HostWorker {
     try {
       thread_ = std::thread([this] { serve(); });
     } catch (std::system_error const& error) {
-      throw Error(ErrorKind::failed, "the system started no thread for host work (" + error.code().message() +
+      throw Error(ErrorKind::failed, "cannot start a thread for host work (" + error.code().message() +
                                          "); lower --threads, or raise ulimit -u");
     }
   }

@@ -62,7 +62,7 @@ inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream
 
 constexpr bool succeeded(CUresult status) { return status == CUDA_SUCCESS; }
 inline std::string text_of(CUresult status) {
-  return "error " + std::to_string(static_cast<int>(status)) + " of the driver";
+  return "driver error " + std::to_string(static_cast<int>(status));
 }
 
 }  // namespace cuda

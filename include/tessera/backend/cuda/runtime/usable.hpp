@@ -49,14 +49,14 @@ inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
              "--gpus all" +
              otherwise;
     if (all.driver / 1000 < all.runtime / 1000)
-      return start + "the driver serves CUDA " + version_text(all.driver) +
-             " and older, and this program was compiled with CUDA " + version_text(all.runtime) +
-             "; install a driver that serves CUDA " + std::to_string(all.runtime / 1000) +
+      return start + "the driver supports CUDA " + version_text(all.driver) +
+             " and older, but this program was compiled with CUDA " + version_text(all.runtime) +
+             "; install a driver that supports CUDA " + std::to_string(all.runtime / 1000) +
              ".0 or newer (nvidia-smi shows it)" + otherwise;
-    if (!all.failure.empty()) return start + all.failure + "; what nvidia-smi says may help" + otherwise;
+    if (!all.failure.empty()) return start + all.failure + "; run nvidia-smi for details" + otherwise;
     if (all.visible)
       return start + "CUDA_VISIBLE_DEVICES is '" + *all.visible +
-             "', which leaves this program none; unset it, or name GPUs of this machine such as 0,1" +
+             "', which hides all GPUs from this program; unset it, or name GPUs of this machine such as 0,1" +
              otherwise;
     return start +
            "the driver finds no GPU; run on a machine with one (nvidia-smi lists them), in a container "
@@ -64,12 +64,13 @@ inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
            otherwise;
   }
   if (all.device >= all.count)
-    return std::string("GPU ") + std::to_string(all.device) + " was asked for, but there are " +
-           std::to_string(all.count) + "; use fewer ranks";
+    return std::string("GPU ") + std::to_string(all.device) +
+           " was requested, but the number of visible GPUs is " + std::to_string(all.count) +
+           "; use fewer ranks";
   if (all.has_code) return {};
   std::string const gpu = std::string("GPU ") + std::to_string(all.device) + " (" + all.name +
-                          ") has compute capability " + capability_text(all.capability) + ", and ";
-  if (all.capability < 80) return gpu + "8.0 is the least that can be used; take a newer GPU" + otherwise;
+                          ") has compute capability " + capability_text(all.capability) + ", but ";
+  if (all.capability < 80) return gpu + "at least 8.0 is needed; use a newer GPU" + otherwise;
   std::string compiled;
   for (std::size_t i = 0; i < all.compiled.size(); ++i)
     compiled += (i == 0                         ? ""
@@ -77,11 +78,11 @@ inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
                                                 : ", ") +
                 capability_text(all.compiled[i]);
   bool const old_driver = all.driver < all.runtime;
-  return gpu + "this program was compiled for " + compiled +
-         " alone; configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(all.capability) +
+  return gpu + "this program was compiled only for " + compiled +
+         "; configure with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(all.capability) +
          (all.capability == 90 ? "a" : "") + "-real, or for every GPU with -DTESSERA_FAT=ON" +
-         (old_driver ? ", or renew the driver, which serves CUDA " + version_text(all.driver) +
-                           " and translates no code of CUDA " + version_text(all.runtime) + "'s compiler"
+         (old_driver ? ", or update the driver, which supports CUDA " + version_text(all.driver) +
+                           " and cannot translate code from the compiler of CUDA " + version_text(all.runtime)
                      : "");
 }
 
