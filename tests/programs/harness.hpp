@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the programs of this build in a temporary folder, and reads what they print and write.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <stdlib.h>
+#include <string>
+#include <string_view>
+#include <sys/wait.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/file_support.hpp"
+
+namespace test {
+
+using file_support::has;
+using file_support::read;
+using Json = nlohmann::json;
+
+/// The cells of a table in text form, with a line for each row and " | " between cells.
+inline std::vector<std::vector<std::string>> table(std::string const& text) {
+  std::regex const separator(R"( \| ?)");
+  std::vector<std::vector<std::string>> rows;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines >> std::ws, line);)
+    rows.emplace_back(std::sregex_token_iterator(line.begin(), line.end(), separator, -1),
+                      std::sregex_token_iterator());
+  REQUIRE(!rows.empty());
+  return rows;
+}
+
+/// Checks that each line, a regular expression without its indentation, matches somewhere in the text.
+inline void shows(std::string const& text, std::string const& expressions) {
+  std::istringstream lines(expressions);
+  for (std::string line; std::getline(lines >> std::ws, line);)
+    CHECK_MESSAGE(std::regex_search(text, std::regex(line)), line, " does not match in ", text);
+}
+
+/// All matches of a regular expression.
+inline std::vector<std::string> matches(std::string const& text, std::string const& expression) {
+  std::regex const compiled(expression);
+  return {std::sregex_token_iterator(text.begin(), text.end(), compiled), std::sregex_token_iterator()};
+}
+
+/// The text with all matches of a regular expression replaced. There must be one.
+inline std::string replaced(std::string const& text, std::string const& expression, std::string const& by) {
+  std::string const result = std::regex_replace(text, std::regex(expression), by);
+  CHECK_MESSAGE(result != text, expression, " does not match in ", text);
+  return result;
+}
+
+/// field(json, key or index...): a value in a JSON document. A missing one ends the test case.
+template <class... Keys>
+Json field(Json const& document, Keys const&... keys) {
+  Json const* value = &document;
+  ((value = &value->at(keys)), ...);
+  return *value;
+}
+
+/// The end of a command. A signal counts as 128 and its number, as in a shell.
+struct Result {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+/// A shell in a temporary folder. Commands find the programs of this build, and $TESSERA_SOURCE is the
+/// repository.
+class Shell {
+ public:
+  Shell() {
+    std::filesystem::create_directory(work_);
+    ::setenv("PATH", (TESSERA_PROGRAM_FOLDERS ":" + std::string(::getenv("PATH"))).c_str(), 1);
+    ::setenv("TESSERA_SOURCE", TESSERA_SOURCE, 1);
+    ::setenv("TESSERA_NVML", "none", 1);  // other work on GPUs of this machine has no effect
+  }
+
+  void write(std::string_view file, std::string_view bytes) const {
+    file_support::write(work_ / file, bytes);
+  }
+  std::string text(std::string_view file) const { return read(work_ / file); }
+  Json json(std::string_view file) const { return Json::parse(text(file)); }
+  std::vector<Json> json_lines(std::string_view file) const {
+    std::vector<Json> documents;
+    std::istringstream lines(text(file));
+    for (std::string line; std::getline(lines, line);) documents.push_back(Json::parse(line));
+    return documents;
+  }
+  bool exists(std::string_view file) const { return std::filesystem::exists(work_ / file); }
+  Json files() const {  // and folders, recursively
+    std::set<std::string> found;
+    for (auto const& entry : std::filesystem::recursive_directory_iterator(work_)) found.insert(entry.path());
+    return found;
+  }
+
+  /// Runs a script of sh without standard input. After so many seconds it is killed, and the test case ends.
+  Result run(std::string const& script, int seconds = 100) const {
+    INFO(script);
+    ::setenv("TESSERA_SCRIPT", script.c_str(), 1);
+    std::string const command = "cd '" + work_.string() + "' && exec timeout -k 1 " +
+                                std::to_string(seconds) +
+                                R"( sh -ec "$TESSERA_SCRIPT" < /dev/null 2> ../errors)";
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    Result result;
+    char bytes[4096];
+    while (std::size_t const count = std::fread(bytes, 1, sizeof bytes, pipe))
+      result.out.append(bytes, count);
+    int const status = ::pclose(pipe);
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    result.err = read(folder_ / "errors");
+    if (result.code == 124) FAIL("killed after ", seconds, " s: ", result.out, result.err);
+    return result;
+  }
+
+  /// Runs a script that must end with this code, with nothing on stderr if that is 0. Returns what it prints,
+  /// which must match the regular expressions.
+  std::string ends(int code, std::string const& script, std::string const& expressions = "") const {
+    Result const result = run(script);
+    INFO(script, "\n", result.out, result.err);
+    REQUIRE(result.code == code);
+    if (code == 0) CHECK(result.err == "");
+    shows(result.out, expressions);
+    return result.out;
+  }
+  std::string passes(std::string const& script, std::string const& expressions = "") const {
+    return ends(0, script, expressions);
+  }
+
+  /// Runs `command` with the flags of each row of a table. It must print one line "error: ..." that contains
+  /// all texts of the row, and leave no new file or folder. A row is "exit code | flags | text | text".
+  void refuses(std::string const& command, std::string const& rows) const {
+    for (std::vector<std::string> const& row : table(rows)) {
+      REQUIRE(row.size() > 2);
+      INFO(command, " ", row[1]);
+      auto const before = files();
+      Result const result = run(command + " " + row[1]);
+      CHECK(std::to_string(result.code) == row[0]);
+      shows(result.err, R"(^error: .+\n$)");
+      for (std::size_t i = 2; i < row.size(); ++i)
+        CHECK_MESSAGE(has(result.err, row[i]), result.err, " lacks ", row[i]);
+      CHECK(files() == before);
+    }
+  }
+
+ private:
+  file_support::TemporaryFolder folder_;
+  std::filesystem::path work_ = folder_ / "work";
+};
+
+}  // namespace test

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the machines that come with the programs, the files of machine times that plan reads, and the script
+// that makes the files that were not measured.
+#include <map>
+
+#include "programs/harness.hpp"
+
+using test::field, test::Json, test::replaced, test::Shell;
+
+namespace {
+
+std::filesystem::path const repository = TESSERA_SOURCE;
+std::string const one_gpu =
+    "plan --model gpt2 --device cuda --memory 80GB --ranks 1 --stages 0 --offloads none --precisions "
+    "bf16,fp16,fp32 "
+    "--batch 8 --sequence 128 --no-search ";
+
+std::string l4() { return test::read(repository / "examples/machines/l4.json"); }
+
+}  // namespace
+
+TEST_CASE(
+    "machines: plan reads each by its name, says where its times are from, and predicts that the H200 is the "
+    "fastest") {
+  Shell const sh;
+  std::map<std::string, std::vector<double>> seconds;
+  for (auto const& file : std::filesystem::directory_iterator(repository / "examples/machines")) {
+    std::string const name = file.path().stem();
+    Json const times = Json::parse(test::read(file.path()));
+    std::string const source = times.at("source");
+    std::string const device = times.at("machine");
+    if (source != "measured on " + device)
+      CHECK(source == device + ", scaled from the times of NVIDIA H200 by data sheet; not measured");
+    CHECK(test::has(sh.passes(one_gpu + "--json plan.json --machine " + name),
+                    "\ntimes: " + name + ", " + source + "\n"));
+    Json const plan = sh.json("plan.json");
+    CHECK(field(plan, "environment", "machine_source") == source);
+    for (std::size_t i = 0; i < 3; ++i) {
+      seconds[name].push_back(field(plan, "rows", i, "predicted_step_time_s"));
+      CHECK(field(plan, "rows", i, "predicted_guessed_pct") == 0.0);
+    }
+  }
+  std::string names;
+  for (auto const& [name, steps] : seconds) {
+    names += ", " + name;
+    for (std::size_t i = 0; i < 3 && name != "h200"; ++i) CHECK(steps[i] > seconds.at("h200")[i]);
+  }
+  CHECK(names == ", a100-80gb, h100-nvl, h100-sxm, h200, l4");
+  sh.passes("plan --help", names.substr(2));
+  sh.passes(one_gpu + "--json none.json");
+  CHECK(field(sh.json("none.json"), "environment", "machine_source").is_null());
+}
+
+TEST_CASE(
+    "machines: a file gives the same times as its name, and its source is printed, or its machine if it has "
+    "none") {
+  Shell const sh;
+  sh.passes(one_gpu + "--machine l4 --json name.json");
+  sh.passes(one_gpu + R"(--machine "$TESSERA_SOURCE"/examples/machines/l4.json --json path.json)");
+  CHECK(field(sh.json("name.json"), "rows", 0, "predicted_step_time_s") ==
+        field(sh.json("path.json"), "rows", 0, "predicted_step_time_s"));
+  sh.write("l4", replaced(l4(), R"("source": .*\n)", ""));
+  sh.passes(one_gpu + "--machine ./l4", R"(\ntimes: \./l4, measured on NVIDIA L4\n)");
+  sh.refuses(one_gpu, R"(
+      2 | --machine l4 | l4 is both a machine that comes with the programs and a file in this folder | give ./l4 for the file)");
+  sh.write("book", replaced(l4(), R"("source": .*\n)", "\"source\": \"from a book\",\n"));
+  sh.passes(one_gpu + "--machine book --json book.json", R"(\ntimes: book, NVIDIA L4, from a book\n)");
+  CHECK(field(sh.json("book.json"), "environment", "machine_source") == "NVIDIA L4, from a book");
+}
+
+TEST_CASE(
+    "machines: a damaged file is refused with what is wrong in it, and for a timing with its number and "
+    "key") {
+  Shell const sh;
+  for (auto const& row : test::table(R"(
+      "source": .*\n | "source": 7, | has a source that is not text
+      "device": "cuda" | "device": "CUDA" | has times of device 'CUDA', but the devices are cpu and cuda
+      "flops": | "flopz": | timing 1 cannot be read ( | it has no 'flops'
+      "move":false | "move":0 | timing 1 cannot be read ( | 'move' is not true or false
+      "seconds": | "seconds":- | timing 1 cannot be read ( | 'seconds' is not a number from 1e-09)")) {
+    sh.write("bad.json", replaced(l4(), row[0], row[1]));
+    sh.refuses(one_gpu, "4 | --machine bad.json | bad.json: " + row[2] + " | " + row.back());
+  }
+}
+
+TEST_CASE("machines: unknown names and the wrong device are refused") {
+  Shell const sh;
+  sh.passes("mkdir folder");
+  sh.refuses(one_gpu, R"(
+      2 | --machine h300 | no machine is called 'h300' | a100-80gb, h100-nvl, h100-sxm, h200, l4 | info --measure FILE
+      2 | --machine H200 | no machine is called 'H200'
+      2 | --machine h300.json | no machine is called 'h300.json', and no file has this name | choose from a100-80gb
+      4 | --machine ./h300.json | h300.json: is not a readable file
+      2 | --machine folder | no machine is called 'folder' | choose from a100-80gb
+      3 | --machine h200 --device cpu | h200 has times of device cuda, but --device is cpu | give --device cuda)");
+}
+
+TEST_CASE(
+    "machines: the script makes the files that were not measured, and its check finds a changed figure") {
+  Shell const sh;
+  std::string const script = R"("$TESSERA_SOURCE"/benchmarks/machines.sh )";
+  CHECK(sh.run(script + "--check").code == 0);
+  sh.passes(R"(cp -r "$TESSERA_SOURCE"/examples/machines .)");
+  sh.write("machines/l4.json", replaced(l4(), R"("seconds":[0-9.e-]+)", R"("seconds":0.5)"));
+  sh.ends(1, script + "--check machines 2>&1", "l4.json is not what benchmarks/machines.sh makes");
+  for (std::string const arguments : {"--chek", "-h", "--check --check", "--check a b"})
+    sh.ends(2, script + arguments + " 2>&1", R"(is not what it takes; give \[--check\] \[FOLDER\])");
+  sh.write("machines/h200.json", replaced(sh.text("machines/h200.json"), R"("ranks":1,)", R"("ranks":2,)"));
+  sh.ends(2, script + "--check machines 2>&1", "is of several ranks");
+}
+
+TEST_CASE("machines: the script and the programs have the same peak figures") {
+  std::string const peaks = test::read(repository / "examples/programs/machine/peaks.hpp");
+  auto const rows = test::matches(test::read(repository / "benchmarks/machines.sh"),
+                                  R"(\n[a-z0-9-]+ +[|] NVIDIA [^|]+[|] +[0-9]+ [|] [0-9.]+ [|] [0-9.]+ [|])");
+  CHECK(rows.size() == 5);
+  for (std::string const& row : rows)
+    test::shows(peaks,
+                replaced(row, R"(\n.*[|] (NVIDIA [^|]*[^| ]) *[|] +[0-9]+ [|] ([0-9.]+) [|] ([0-9.]+) [|])",
+                         R"(\{"$1", $2, [0-9.]+, $3\})"));
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the predictions of plan and compare from the times of a machine, and the picks based on them.
+#include "programs/harness.hpp"
+
+using test::field, test::Json, test::Shell;
+
+namespace {
+
+std::string const tiny = "--model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --ranks 2 ";
+std::string const tiny_matrix = tiny + "--stages 0,1,2,3 --precisions fp32 --offloads none,cpu_full ";
+
+/// A shell with times in which a FLOP takes 1 ns, a FLOP of AdamW 100 ns, and a byte between ranks 1 us.
+struct PaperMachine : Shell {
+  PaperMachine() {
+    Json times = Json::parse(
+        R"({"format": "tessera machine times", "version": 1, "device": "cpu", "machine": "on paper",
+      "environment": {}, "timings": [
+      {"what": "work", "move": false, "flops": 1e9, "bytes": 0, "seconds": 1},
+      {"what": "adamw", "move": false, "flops": 1e9, "bytes": 0, "seconds": 100},
+      {"what": "copy upload", "move": true, "flops": 0, "bytes": 1e6, "seconds": 0.001},
+      {"what": "copy download", "move": true, "flops": 0, "bytes": 1e6, "seconds": 0.001},
+      {"what": "all_gather", "move": true, "flops": 0, "bytes": 1e6, "seconds": 1}]})");
+    for (Json& timing : times["timings"])
+      timing.update({{"precision", "fp32"}, {"ranks", 2}, {"attention_flops", 0}, {"operations", 0}});
+    write("paper.json", times.dump());
+    times["version"] = 2;
+    write("newer.json", times.dump());
+    times.update({{"version", 1}, {"device", "cuda"}});
+    write("gpu.json", times.dump());
+    write("text.txt", std::string(10000, 'x'));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("prediction: plan and compare predict the same steps, and plan picks the fastest") {
+  PaperMachine const sh;
+  sh.passes(
+      "plan --machine paper.json --prefer speed --memory 8GiB --no-search --json plan.json " + tiny_matrix,
+      R"(
+      pick for .*: zs0_fp32_ranks2_bs2_sl16_offcpufull, .* tok/s predicted .* for each GiB\n
+      \n  differs from the pattern 'speed is critical: the lowest stage that fits', which is zs0_fp32_ranks2_bs2_sl16 \([0-9,]+ tok/s predicted .+ of memory a rank\)\n)");
+  sh.passes(
+      "compare --machine paper.json --data text.txt --steps 2 --warmup 0 --json measured.json " + tiny_matrix,
+      R"(\npredicted: 8 rows, off by [0-9.]+% \(median\) and [0-9.]+% at the most\n)");
+  Json const plan = sh.json("plan.json");
+  Json const measured = sh.json("measured.json");
+  CHECK(field(plan, "environment", "machine_source") == "measured on on paper");
+  CHECK(field(measured, "environment", "machine_source") == "measured on on paper");
+  for (std::size_t i = 0; i < 8; ++i) {
+    for (char const* key : {"predicted_step_time_s", "predicted_tokens_per_sec", "predicted_guessed_pct"}) {
+      CHECK(field(plan, "rows", i, key).is_number());
+      CHECK(field(plan, "rows", i, key) == field(measured, "rows", i, key));
+    }
+    CHECK(field(measured, "rows", i, "prediction_error_pct").is_number());
+  }
+  double const seconds = field(plan, "rows", 0, "predicted_step_time_s");
+  double const rate = field(plan, "rows", 0, "predicted_tokens_per_sec");
+  CHECK(rate * seconds == doctest::Approx(64));  // tokens of a step
+}
+
+TEST_CASE("prediction: without times of the machine nothing is predicted, and --prefer memory needs none") {
+  PaperMachine const sh;
+  std::string const out = sh.passes(
+      "plan --model gpt2 --sequence 128 --ranks 2 --stages 0,1,2,3 --precisions fp32 --offloads "
+      "none,cpu_full "
+      "--device cuda --prefer memory --memory 80GiB --no-search --json plan.json",
+      R"(
+      pick for .*: zs3_fp32_gpus2_bs4_sl128_offcpufull, .*host memory
+      \n  follows the pattern 'memory is critical: ZeRO-3 with offload'\n)");
+  CHECK_FALSE(test::has(out, "predicted"));
+  CHECK(field(sh.json("plan.json"), "rows", 0, "predicted_tokens_per_sec").is_null());
+  sh.passes("plan --prefer efficiency --machine paper.json --memory 8GiB --no-search " + tiny_matrix,
+            R"(pick for .* tok/s predicted .* for each GiB\n)");
+}
+
+TEST_CASE(
+    "prediction: what the times of the machine do not cover is not predicted, and the reason is printed "
+    "once") {
+  PaperMachine const sh;
+  sh.passes(
+      "plan --stages 0 --precisions fp32 --offloads none,nvme --machine paper.json --nvme-path . --no-search "
+      "--json plan.json " +
+      tiny);
+  Json const nvme = field(sh.json("plan.json"), "rows", 1);
+  CHECK(nvme.at("predicted_step_time_s").is_null());
+  CHECK(nvme.at("prediction_reason") == "the machine's file has no times of 'copy disk'");
+  sh.passes(
+      "plan --stages 0,1 --precisions bf16 --offloads none --prefer speed --machine paper.json --no-search " +
+          tiny,
+      R"(
+      \nnot predicted: zs0_bf16_ranks2_bs2_sl16: the machine's file has no times of '[^']+' in bf16\n
+      \npick for .*bf16.*: zs0_.*\n  picked by bytes: no row that fits has a predicted step, the machine's file has no times
+      \ntimes: paper\.json, measured on on paper\n)");
+}
+
+TEST_CASE("prediction: --prefer speed without times, and files without times for this plan, are refused") {
+  PaperMachine const sh;
+  sh.passes("mkfifo pipe");
+  sh.refuses("plan " + tiny_matrix, R"(
+      2 | --prefer speed | --prefer speed compares predicted speeds | --machine FILE
+      2 | --prefer sped | the nearest is 'speed'
+      3 | --machine gpu.json | has times of device cuda, but --device is cpu
+      4 | --machine newer.json | newer.json: has version 2
+      4 | --machine text.txt | text.txt: is not a file of machine times
+      2 | --machine absent.json | no machine is called 'absent.json', and no file has this name
+      2 | --machine pipe | no machine is called 'pipe', and no file has this name)");
+}
