@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the compile time of includes and recipes. Each iteration runs the compiler that built this program
-// once. Headers are tessera.hpp and, of each folder, the ones that a user includes separately. Names read
-// include/<header>, program/<what>. Recipe cost is the difference between a program with one recipe and one
-// with four.
+// Measures the compile time of includes and of programs. Each iteration runs the compiler that built this
+// benchmark once. The headers are tessera.hpp and, of each folder, the ones that a user includes separately.
+// Benchmark names: include/<header> and program/<what>. The compile time of a recipe (a trainer with its
+// policies) follows from the difference between a program with one recipe and one with four.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-// Only the version, since all of Eigen would cost a second per source file.
+// Includes only Eigen's version. All of Eigen would add a second of compile time to each source file.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else

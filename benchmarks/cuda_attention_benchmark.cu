@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures causal attention on a GPU at several head widths. of_product 1 is cuBLASLt's fastest square
-// product in the same format. of_copy 1 is a copy of 1 GiB. Both are measured by this program. Names read
-// operation/format/samples x sequence x heads x width, then the format of products if it differs.
+// Measures causal attention on a GPU at several head widths. of_product is the flop/s as a fraction of
+// cuBLASLt's fastest square matrix product in the same format. of_copy is the bytes/s as a fraction of a 1
+// GiB device copy. This program measures both references. Benchmark names: operation/format/samples x
+// sequence x heads x width, then the matrix products' format if it differs.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -21,7 +22,8 @@ struct Size {
   std::int64_t samples, sequence, heads, width;
 };
 
-/// Runs attention with one kind of kernel, as a context with this product format runs it.
+/// Calls one attention kernel. `kind` selects the implementation, `product` the format of its matrix
+/// products.
 template <class T>
 struct Attended {
   using S = ts::compute_t<T>;
@@ -70,18 +72,18 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
   auto const c = h * d;
   ts::ops::AttentionSizes const sizes{b, n, n, 0, h, 1, d};
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // Query i sees i + 1 keys, so a product of queries and keys has n (n + 1) / 2 pairs of 2 d operations in
-  // each of b h heads: b c n (n + 1) in total. Forward has two such products, backward five. Exponentials and
-  // sums are not counted.
+  // Query i attends to i + 1 keys. One product of queries and keys therefore computes n (n + 1) / 2 scores,
+  // each 2 d operations, in b h heads: b c n (n + 1) operations in total. Forward has two such products,
+  // backward five. Exponentials and sums are not counted.
   double const flops = real(b * c) * real(n) * real(n + 1);
-  // (b,n,c) in T, and one number of S per row of a head.
+  // One tensor (b,n,c) of T. The softmax's sums: one S per row of a head.
   double const tensor = real(b * n * c) * sizeof(T), rows = real(b * n * h) * sizeof(S);
   std::string detail =
       std::to_string(b) + "x" + std::to_string(n) + "x" + std::to_string(h) + "x" + std::to_string(d);
   if (product != ts::dtype_of<T>) detail += "/" + std::string(ts::name_of(product));
   std::string const by = kind == ts::AttentionKind::cudnn ? "cudnn_" : "";
 
-  // Reads q, k and v. Writes out and the softmax's sums.
+  // Reads q, k and v. Writes the output and the softmax's sums.
   gpu::add<T>(by + "attention_forward", detail, {2 * flops, 4 * tensor + rows}, [=](Pool& pool) {
     Attended<T> const of{kind,
                          product,
@@ -110,18 +112,19 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
 
 int main(int argc, char** argv) {
   gpu::add_rates<float, ts::bfloat16>();
-  // GPT-2's sequence, at the widths that have kernels and one in between; then a longer sequence.
+  // GPT-2's sequence length, at the head widths that have kernels and one in between (80). Then a longer
+  // sequence.
   for (std::int64_t const width : {32, 64, 80, 96, 128}) add_both<ts::bfloat16>({16, 1024, 12, width});
   for (std::int64_t const width : {64, 128}) {
     add_both<ts::bfloat16>({2, 8192, 12, width});
     add_both<float>({4, 1024, 12, width});
   }
-  // The same with cuDNN, if the build has it.
+  // The same sizes with cuDNN's kernels, if the build has cuDNN.
   if (ts::cuda::has_cudnn_attention())
     for (Size const& size : {Size{16, 1024, 12, 64}, Size{16, 1024, 12, 80}, Size{16, 1024, 12, 128},
                              Size{2, 8192, 12, 64}, Size{2, 8192, 12, 128}})
       add_both<ts::bfloat16>(size, ts::DType::bf16, ts::AttentionKind::cudnn);
-  // fp32 at GPT-2's width, for a short and a long sequence, in every product format.
+  // fp32 at GPT-2's head width, for a short and a long sequence, in every format of matrix products.
   for (ts::DType const product : {ts::DType::f32, ts::DType::tf32, ts::DType::bf16x6, ts::DType::bf16x3})
     for (Size const& size : {Size{32, 128, 12, 64}, Size{8, 1024, 12, 64}}) add_both<float>(size, product);
   return gpu::run(argc, argv);

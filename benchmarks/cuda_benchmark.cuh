@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the shared parts of the GPU benchmarks: timing by the device's clock, data too large for the
-// cache, the GPU's rates without the library, and a main that prints one sentence on a machine without a GPU.
+// Provides the shared parts of the GPU benchmarks: timing with CUDA events, data larger than the L2 cache,
+// reference rates of this GPU measured without the library, and a main function that prints one sentence on a
+// machine without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +36,7 @@ namespace ts = tessera;
 using Context = ts::Context<ts::Cuda>;
 using ts::cuda::require;
 
-/// The floating-point operations of a call, and the bytes that it reads and writes at least once.
+/// The floating-point operations of one call, and the minimum bytes that it reads and writes.
 struct Work {
   double flops = 0, bytes = 0;
 };
@@ -46,7 +47,7 @@ inline int attribute_of_gpu(cudaDeviceAttr attribute) {
   return value;
 }
 
-/// A context on GPU 0 with its workspace, and two events.
+/// A context on GPU 0 with its workspace, and two events for timing.
 class Machine {
  public:
   Machine()
@@ -55,7 +56,7 @@ class Machine {
         begin_(ts::cuda::make_event(cudaEventDefault)),
         end_(ts::cuda::make_event(cudaEventDefault)) {}
 
-  /// Returns the seconds on the device's clock for everything that `work` enqueues on the context's stream.
+  /// Returns the time in seconds, by CUDA events, of everything that `work` enqueues on the context's stream.
   template <class F>
   double seconds(F const& work) {
     require(cudaEventRecord(begin_.get(), context.stream()), "cudaEventRecord");
@@ -80,8 +81,8 @@ class Machine {
   ts::cuda::Event begin_, end_;
 };
 
-/// Returns the machine, created by the first call. It is never destroyed, since CUDA may end before statics
-/// do.
+/// Returns the one Machine, created by the first call. It is never destroyed, because the CUDA runtime may
+/// shut down before static objects are destroyed.
 inline Machine& machine() {
   static Machine& only = *new Machine;
   return only;
@@ -89,7 +90,7 @@ inline Machine& machine() {
 
 // ---- data ----------------------------------------------------------------------------------------------
 
-/// Fills with numbers in [-1, 1), so that products draw as much power as in training.
+/// Fills with numbers in [-1, 1), so that matrix products draw as much power as in training.
 template <class T>
 __global__ void fill_evenly(T* to, std::int64_t count, std::uint32_t seed) {
   std::int64_t const step = std::int64_t{gridDim.x} * blockDim.x;
@@ -136,7 +137,7 @@ class Pool {
     return reinterpret_cast<T*>(arenas_.emplace_back(std::max<std::int64_t>(bytes, 1)).base());
   }
 
-  /// Waits for the device, since lanes do not wait for the default stream.
+  /// Waits for the device, since the library's streams do not wait for the default stream.
   static void settle() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   std::vector<ts::DeviceArena<ts::Cuda>> arenas_;
@@ -145,7 +146,7 @@ class Pool {
 
 // ---- what this GPU does without the library ------------------------------------------------------------
 
-/// Returns the best of 8 rounds after a warm-up round.
+/// Returns the shortest time in seconds of 8 rounds after a warm-up round.
 template <class F>
 double best_seconds(F const& work) {
   double best = std::numeric_limits<double>::infinity();
@@ -182,8 +183,8 @@ inline double copy_rate() {
   return rate;
 }
 
-/// Returns the flop/s of cuBLASLt's product of two square matrices of T: the fastest of four layouts, 4
-/// products each.
+/// Returns the flop/s of cuBLASLt's product of two square matrices of T. Measures four layouts with 4
+/// products each and returns the fastest.
 template <class T>
 double product_rate() {
   static double const rate = [] {
@@ -222,7 +223,7 @@ double product_rate() {
 
 // ---- measuring -----------------------------------------------------------------------------------------
 
-/// Runs a benchmark's body and turns what it throws into the benchmark's error.
+/// Runs a benchmark's body. Reports a ts::Error that it throws as the benchmark's error.
 template <class F>
 void guarded(benchmark::State& state, F const& body) {
   try {
@@ -232,11 +233,12 @@ void guarded(benchmark::State& state, F const& body) {
   }
 }
 
-/// Times calls of one operation. `make(pool)` returns a call on separate arrays. Calls are made, at most 64,
-/// until all arrays together have four times the bytes of the GPU's cache, and take turns, so that no input
-/// is still cached. A window of `count` calls, at most 2000, between two events lasts 5 ms, 10000 times the
-/// resolution of events. A `count` of 0 is set to the number that does. Repetitions share it, since Google
-/// Benchmark requires equal iterations and its debug build aborts otherwise.
+/// Times calls of one operation. `make(pool)` returns a callable with its own arrays. Up to 64 callables are
+/// made, until their arrays together are four times the L2 cache's size. They run in turn, so that no input
+/// is still cached. One timed window between two events has `count` calls, at most 2000. A `count` of 0 is
+/// replaced by the number of calls that runs for 5 ms, which is 10000 times the resolution of CUDA events.
+/// Repetitions share `count`, since Google Benchmark requires equal iterations and its debug build aborts
+/// otherwise.
 template <class T, class Make>
 void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {
@@ -281,7 +283,7 @@ void add(std::string const& name, std::string const& detail, Work const& work, M
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Adds the row that reports the rates behind of_product and of_copy.
+/// Adds the benchmark machine/rates, which reports the reference rates behind of_product and of_copy.
 template <class... T>
 void add_rates() {
   benchmark::RegisterBenchmark(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures linear layers on a GPU, forward and both backward products, with their fused work, and the column
-// sums that are a bias's gradient. of_product 1 is cuBLASLt's fastest square product in the same format.
-// of_copy 1 is a copy of 1 GiB. Both are measured by this program. Names read operation/format/rows x
-// channels.
+// Measures linear layers on a GPU: forward, both backward products, their fused operations, and the column
+// sums that are a bias's gradient. of_product is the flop/s as a fraction of cuBLASLt's fastest square matrix
+// product in the same format. of_copy is the bytes/s as a fraction of a 1 GiB device copy. This program
+// measures both references. Benchmark names: operation/format/rows x channels.
 #include <cstdint>
 #include <string>
 
@@ -18,7 +18,8 @@ using gpu::Context;
 using gpu::Pool;
 using gpu::Work;
 
-/// Layers of `c` channels, `w` = 4c inside, on `m` rows. The vocabulary is `v`, padded as in models, or 0.
+/// An MLP of `c` channels and hidden width w = 4c on `m` rows, and an output head with `v` rows, padded as in
+/// models. `v` = 0 leaves the head out.
 struct Size {
   std::int64_t m, c, v;
 };
@@ -30,21 +31,21 @@ void add_all(Size const& z) {
   auto const m = z.m, c = z.c, v = z.v, w = 4 * c;
   constexpr double t = sizeof(T), s = sizeof(S);
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // x (m,c), a weight (c,w) and y (m,w), in any roles: 2 operations for each of m c w products, each matrix
-  // read or written once.
+  // Each product involves matrices of shapes (m,c), (c,w) and (m,w), of which any one is the result: 2 m c w
+  // operations, each matrix read or written once.
   double const flops = 2 * real(m) * real(c) * real(w), narrow = real(m * c), wide = real(m * w);
   double const bytes = (narrow + real(c * w) + wide) * t;
   auto const add = [&](char const* name, Work const& work, auto const& make) {
     gpu::add<T>(name, std::to_string(m) + "x" + std::to_string(c), work, make);
   };
 
-  // + the bias
+  // Also reads the bias.
   add("linear_forward", {flops, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias}); };
   });
-  // + the input of GELU, also written, and 8 operations per element
+  // Also reads the bias and writes GELU's input. GELU counts as 8 operations per element.
   add("linear_gelu_forward", {flops + 8 * wide, bytes + (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                pre = pool.zeros<T>({m, w}), y = pool.zeros<T>({m, w});
@@ -52,7 +53,7 @@ void add_all(Size const& z) {
       ts::ops::linear<T, P>(on, x, k, y, {.bias = bias, .activation = ts::Activation::gelu, .pre = pre});
     };
   });
-  // + the residual, read, and the bias
+  // Also reads the residual and the bias.
   add("linear_residual_forward", {flops, bytes + (narrow + real(c)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, w}), k = pool.array<T>({w, c}), bias = pool.array<T>({c}),
                residual = pool.array<T>({m, c}), y = pool.zeros<T>({m, c});
@@ -62,7 +63,7 @@ void add_all(Size const& z) {
     auto const dy = pool.array<T>({m, w}), k = pool.array<T>({c, w}), dx = pool.zeros<T>({m, c});
     return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx); };
   });
-  // + the input of GELU, read, and about 16 operations per element
+  // Also reads GELU's input. GELU's derivative counts as about 16 operations per element.
   add("linear_gelu_backward_input", {flops + 16 * wide, bytes + wide * t}, [=](Pool& pool) {
     auto const dy = pool.array<T>({m, c}), k = pool.array<T>({w, c}), pre = pool.array<T>({m, w}),
                dpre = pool.zeros<T>({m, w});
@@ -74,7 +75,8 @@ void add_all(Size const& z) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk); };
   });
-  // + one addition per element of dy, which counts as read once, and the bias's gradient
+  // Also sums the columns of dy, one addition per element, and writes the bias's gradient. dy counts as read
+  // once.
   add("linear_backward_weight_and_bias", {flops + wide, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w}),
                dbias = pool.zeros<T>({w});
@@ -89,7 +91,8 @@ void add_all(Size const& z) {
   });
   if (v == 0) return;
 
-  // The head: x (m,c), the table (v,c), y (m,v), counted the same way. The table's gradient has type S.
+  // The output head: x (m,c), the table (v,c), y (m,v), counted in the same way. The table's gradient has
+  // type S.
   double const head_flops = 2 * real(m) * real(c) * real(v), table = real(v * c);
   double const ends = (narrow + real(m) * real(v)) * t;
   add("head_forward", {head_flops, ends + table * t}, [=](Pool& pool) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares ranks as threads of one process with ranks as processes: one GPT-2 124M step in bfloat16, timed
-// the same way.
+// Compares ranks as threads of one process with ranks as separate processes. Both run the same training step
+// of GPT-2 124M in bfloat16 and are timed in the same way.
 //
 //   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
 //   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes
 //
 // With torchrun, the launcher sets the number of ranks, and RANKS is ignored.
 //
-// Prints the median and spread of the tokens/s of all ranks over windows of steps, the seconds from main to
-// the end of the first step, and the final loss.
+// Prints the median, lowest and highest tokens/s of all ranks together over windows of steps, the seconds
+// from main to the end of the first step, and the final loss.
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures an optimizer step of a GPT-2 with 35 million parameters on 1, 2 and 4 GPUs, if present, for every
-// registered recipe. Names read step/<sharding>/<precision>/<offload>/gpus:<n>. Where fp32 is registered,
-// tf32 and the split formats are measured too. Time is the first GPU's, by its events, from batch to report.
-// tok/s is over all GPUs. device_bytes, host_bytes and comm_bytes are the plan of one GPU.
+// Measures a training step of a GPT-2 with 35 million parameters on 1, 2 and 4 GPUs, if present, for every
+// registered recipe (combination of policies). Benchmark names:
+// step/<sharding>/<precision>/<offload>/gpus:<n>. Recipes with fp32 are also measured in tf32 and in the
+// formats that split fp32 into bf16 parts. Time is the first GPU's, by CUDA events, from its batch to its
+// report. tok/s is over all GPUs. device_bytes, host_bytes and comm_bytes are the planned bytes of one GPU.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,7 +22,7 @@ namespace {
 
 namespace ts = tessera;
 
-/// 2048 tokens per GPU and as many channels as GPT-2 124M, so that kernels take the time, not their launches.
+/// 2048 tokens per GPU and the channels of GPT-2 124M, so that kernels dominate the time, not their launches.
 constexpr steps::Load load{
     4, 512, {.layers = 4, .heads = 12, .channels = 768, .positions = 1024, .vocabulary = 8192}};
 
@@ -40,7 +41,7 @@ void register_all() {
     for (ts::RecipeTable const& registered : ts::registered_recipes()) {
       ts::SlotNames const& names = registered.names;
       std::vector<std::string_view> precisions = {names.precision};
-      if (names.precision == "fp32")  // a GPU also has these formats for fp32 products
+      if (names.precision == "fp32")  // fp32 training may use these formats in matrix products
         precisions.insert(precisions.end(), {"tf32", "bf16x6", "bf16x3"});
       for (std::string_view const precision : precisions) {
         ts::RecipeTable const recipe = ts::parse_recipe({.device = ts::Cuda::name,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what every GPU program pays before its first product: the lower bound of the time from start to
-// first step. A process can measure it only once, so this does not use Google Benchmark. Run it several
-// times.
+// Measures the startup time that every GPU program has before its first matrix product: the lower bound of
+// the time from process start to first training step. A process can measure it only once, so this program
+// does not use Google Benchmark. Run it several times.
 //
-// Usage: cuda_start_floor [GIBIBYTES], the memory to allocate and zero, 8 by default.
+// Usage: cuda_start_floor [GIBIBYTES]. GIBIBYTES is the memory to allocate and zero, 8 by default.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures copies between the GPU and pinned host memory, each way and both at once, and on the GPU itself.
-// bytes/s counts what crosses the link in both directions. On the GPU it counts reads and writes, and so does
-// of_copy.
+// Measures copies between the GPU and pinned host memory, in each direction and in both at once, and copies
+// within the GPU. For host copies, bytes/s counts the bytes that cross the link in both directions. For
+// copies within the GPU, bytes/s and of_copy count reads and writes.
 #include <cstdint>
 #include <string>
 
@@ -14,7 +14,8 @@ using gpu::require;
 
 enum class Way { up, down, both };
 
-/// Time is the GPU's, from the start of the first copy to the end of the last.
+/// Measures host copies of `bytes` bytes in one or both directions. Time is the GPU's, from the start of the
+/// first copy to the end of the last.
 void link(benchmark::State& state, Way way, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();
@@ -46,7 +47,7 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
       });
     };
     copies(1);
-    // Windows of 64 MiB or more take 1 ms or more on current links.
+    // Each timed window copies at least 64 MiB, which lasts 1 ms or more on current links.
     std::int64_t const count = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / bytes);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(copies(count));
     using benchmark::Counter;
@@ -56,7 +57,6 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
   });
 }
 
-/// Copies half of `bytes`, which counts reads and writes.
 void on_device(benchmark::State& state, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();
@@ -91,7 +91,7 @@ void register_all() {
     one("device_to_host" + size, [=](benchmark::State& state) { link(state, Way::down, bytes); });
     one("both_ways" + size, [=](benchmark::State& state) { link(state, Way::both, bytes); });
   }
-  for (std::int64_t const mib : {256, 1024})  // more than a cache holds
+  for (std::int64_t const mib : {256, 1024})  // larger than the L2 cache
     one("device_to_device/" + std::to_string(mib) + "MiB",
         [=](benchmark::State& state) { on_device(state, mib << 20); });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares NvmeFile with its disk. Pieces of state are read and written through NvmeFile and, in alternating
-// turns, by a plain loop of pread and pwrite with O_DIRECT on a separate file. Time is NvmeFile's.
-// bytes_per_second and raw_bytes_per_second are from the median turn, since disks of virtual machines pause
-// for a second when their credit is spent. of_raw is their quotient. The folder is TMPDIR, or /tmp.
+// Compares the library's NvmeFile with a plain loop of pread and pwrite with O_DIRECT on a second file. The
+// two alternate, so that both see the same disk. Time is NvmeFile's. bytes_per_second (NvmeFile) and
+// raw_bytes_per_second (plain loop) use the median time, since disks of virtual machines pause for a second
+// when their I/O credit is spent. of_raw is their quotient. The files are in TMPDIR, or in /tmp.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -63,7 +63,7 @@ void piece(benchmark::State& state, bool write, ts::OpenIoEngine open) {
       done += moved;
     }
   };
-  for (std::int64_t at = 0; at < file_bytes; at += bytes) {  // unwritten blocks behave differently
+  for (std::int64_t at = 0; at < file_bytes; at += bytes) {  // unwritten blocks have other speeds
     file.write(at, buffer.get(), bytes);
     plain(true, at);
   }

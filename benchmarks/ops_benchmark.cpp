@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures each operation in each format and model width on all cores. Counters are flop/s and bytes/s as
-// declared by the operation, and both as fractions of what this machine reaches without the library.
-// of_product 1 is the rate of Eigen's float product, 512 x 3072 by 3072 x 768 on each core at once, whatever
-// the operation's format. Better kernels exceed it. of_copy 1 is the rate of a memcpy of 128 MiB, divided
-// among the cores, read and written bytes together. Operations whose data stays in a cache exceed it. Both
-// rates are the best of 8 rounds at program start, and the row machine/rates reports them. Names read
+// Measures each CPU operation in each format and model width on all cores. flop/s and bytes/s use the counts
+// that the operation declares. of_product and of_copy are the same rates as fractions of two references that
+// this program measures at its start, each the best of 8 rounds. of_product's reference is Eigen's float
+// matrix product, 512 x 3072 by 3072 x 768 on each core at once, for every format. Better kernels exceed 1.
+// of_copy's reference is a memcpy of 128 MiB, divided among the cores, whose reads and writes both count.
+// Operations on cached data exceed 1. The benchmark machine/rates reports both references. Benchmark names:
 // operation/format/rows x channels.
 #include <algorithm>
 #include <array>
@@ -81,7 +81,7 @@ struct Array {
   std::vector<T> values;
 };
 
-/// Sums the costs that operations declare.
+/// Adds up the flops and bytes that operations declare, without running them.
 struct Declared : ts::Recorder {
   void operation(ts::Operation const& operation) override {
     flops += operation.flops;
@@ -91,8 +91,8 @@ struct Declared : ts::Recorder {
   double flops = 0, bytes = 0;
 };
 
-/// Returns the seconds of `work(thread)` on all threads at once, from when all are ready to the end of the
-/// last: the best of 8 rounds after a warm-up round.
+/// Runs `work(thread)` on all threads at once. Returns the seconds from when all threads are ready to when
+/// the last one ends: the best of 8 rounds after a warm-up round.
 double seconds_on_all(int threads, auto const& work) {
   constexpr int rounds = 9;
   std::vector<std::chrono::steady_clock::time_point> marks;
@@ -116,8 +116,8 @@ double seconds_on_all(int threads, auto const& work) {
   return best;
 }
 
-/// Returns the flop/s of Eigen's product. Each thread has its own operands and runs Eigen's single-threaded
-/// kernel.
+/// Returns the flop/s of Eigen's matrix product. Each thread multiplies its own matrices with Eigen's
+/// single-threaded kernel.
 double product_rate(int threads) {
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   static constexpr int rows = 512, depth = 3072, columns = 768;
@@ -146,12 +146,12 @@ double copy_rate(int threads) {
   return 2.0 * static_cast<double>(from.size()) / seconds;
 }
 
-/// The rates of this machine without the library.
+/// The reference rates of this machine: flop/s of a matrix product, bytes/s of a copy.
 struct Rates {
   double product, copy;
 };
 
-/// Returns the rates. The first call measures them.
+/// Returns the reference rates. The first call measures them.
 Rates const& rates() {
   static Rates const measured{product_rate(core_count()), copy_rate(core_count())};
   return measured;
@@ -185,7 +185,8 @@ void measure(benchmark::State& state, F const& call) {
   state.counters["of_copy"] = Counter(declared.bytes * count / limit.copy, Counter::kIsRate);
 }
 
-/// Holds the data for the operations of one block, the two ends of a model and the optimizer's passes.
+/// Holds the data for the operations of one transformer block, of the embedding and loss, and of the
+/// optimizer.
 template <class T>
 class Suite {
   using S = ts::compute_t<T>;
@@ -236,7 +237,7 @@ class Suite {
     one("convert", &convert);
     one("fill", &fill);
     one("copy", &copy);
-    if constexpr (std::is_same_v<T, float>) {  // these have no format
+    if constexpr (std::is_same_v<T, float>) {  // these operations have no format
       one("begin_step", &begin_step);
       one("finish_step", &finish_step);
     }
@@ -402,7 +403,7 @@ class Suite {
                                       &unmasked);
     });
   }
-  /// The number of weights in one block.
+  /// Returns the number of weights in one transformer block of GPT-2.
   static std::int64_t block_of(Size z) { return 12 * z.channels * z.channels; }
   static std::int64_t partials_of(std::int64_t n) { return (n + 4095) / 4096; }
   static void fold(benchmark::State& state, Size z) {
@@ -424,7 +425,8 @@ class Suite {
     std::int64_t index = 0;
     measure(state, [&](C& c) { ts::ops::first_non_finite<T, ts::Cpu>(c, values, &index); });
   }
-  /// The gradient has the format; the master and both moments are float. 16-bit weights are stored too.
+  /// Only the gradient has the benchmark's format. The master weights and both moments are float. 16-bit
+  /// formats also store the weights.
   static void adamw(benchmark::State& state, Size z) {
     std::int64_t const n = block_of(z);
     Values gradient({n}), weights({std::is_same_v<T, S> ? 1 : n});
@@ -438,7 +440,7 @@ class Suite {
                      first.values.data(), second.values.data(), stored, &factors, &skip);
     });
   }
-  /// Returns a rule with clipping, so that the norm is computed and used.
+  /// Returns a step rule with gradient clipping, so that the gradient norm is computed and used.
   static ts::StepRule rule_of(Size z) {
     ts::StepRule rule;
     rule.clip = 1.0;
@@ -451,7 +453,7 @@ class Suite {
     ts::RankNotes notes;
     measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &notes, rule, 1e-4); });
   }
-  /// Finishes the step from the results of 4 ranks in 12 blocks.
+  /// Combines the partial norms and losses of 4 ranks and 12 blocks at the end of a step.
   static void finish_step(benchmark::State& state, Size z) {
     constexpr int ranks = 4, units = 12;
     std::int64_t const blocks = partials_of(block_of(z) / ranks), bytes = ts::share_bytes(units * blocks, 1);
@@ -494,7 +496,7 @@ class Suite {
   Size z_;
 };
 
-/// The three model widths of the CPU targets. The widest has GPT-2's vocabulary.
+/// The three model widths for which the CPU kernels have speed targets. The widest has GPT-2's vocabulary.
 [[maybe_unused]] bool const registered = [] {
   for (Size size : {Size{8, 128, 128, 4, 256}, Size{4, 256, 384, 6, 256}, Size{4, 128, 768, 12, 50257}}) {
     Suite<float>(size).add("float");

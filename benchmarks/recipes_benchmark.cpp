@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures one optimizer step of the tiny GPT-2 on 1 and 4 ranks for every registered recipe. Names read
-// step/<sharding>/<precision>/<offload>/ranks:<n>. Time is the root's, from batch to report.
+// Measures one training step of a tiny GPT-2 on 1 and 4 ranks for every registered recipe (combination of
+// policies). Benchmark names: step/<sharding>/<precision>/<offload>/ranks:<n>. Time is rank 0's, from its
+// batch to its report.
 #include <string>
 
 #include <benchmark/benchmark.h>

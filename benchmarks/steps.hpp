@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times optimizer steps of any trainer, shared by the benchmarks of recipes.
+// Times training steps of any trainer, for the benchmarks of recipes (combinations of policies).
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace steps {
 
 namespace ts = tessera;
 
-/// The model and batch of a step.
+/// The model and batch size of a measured step.
 struct Load {
   std::int64_t batch, sequence;
   ts::Gpt2Options model;
@@ -28,7 +28,7 @@ struct Load {
 inline constexpr Load tiny{
     4, 128, {.layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = 256}};
 
-/// Makes tokens by a fixed linear congruence. The time of a step does not depend on the text.
+/// Returns a batch of tokens from a fixed linear congruence. The time of a step does not depend on the text.
 inline ts::Batch make_batch(Load const& load, int rank) {
   ts::Batch batch;
   batch.batch = load.batch;
@@ -44,8 +44,9 @@ inline ts::Batch make_batch(Load const& load, int rank) {
   return batch;
 }
 
-/// Times steps of ranks that `run(ranks, fn)` starts. Time is the root's, from its batch to its report, or by
-/// the GPU's events on a GPU. `make(comm, options)` returns a pointer to a trainer on each rank.
+/// Times training steps of the ranks that `run(ranks, fn)` starts. `make(comm, options)` returns a pointer to
+/// a trainer on each rank. Time is rank 0's, from its batch to its report. On a GPU it is measured with CUDA
+/// events.
 template <class Run, class Make>
 void measure(benchmark::State& state, Load const& load, int ranks, Run const& run, Make const& make) {
   double comm_bytes = 0.0, device_bytes = 0.0, host_bytes = 0.0;
@@ -59,8 +60,8 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
     auto const trainer = make(comm, options);
     ts::Batch const batch = make_batch(load, comm.rank());
     trainer->step(batch).get();
-    // The root asks Google Benchmark whether to continue. Barriers before and after let the other ranks read
-    // the answer.
+    // Only rank 0 may call Google Benchmark. The barriers before and after let the other ranks read its
+    // answer.
     while (true) {
       if (comm.is_root()) go_on = state.KeepRunning();
       comm.transport().barrier();
@@ -73,7 +74,7 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
       comm_bytes = static_cast<double>(report.comm_bytes);
     }
     if (!comm.is_root()) return;
-    auto const planned = [&](ts::Tier tier) {  // equals the used bytes exactly
+    auto const planned = [&](ts::Tier tier) {  // the peak memory equals the plan exactly
       return static_cast<double>(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
     };
     device_bytes = planned(ts::Tier::device);

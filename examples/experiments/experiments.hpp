@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recipes of the .flags files of this folder as types. CMake writes the flags of each file into
-// experiment_flags.hpp (cmake/TesseraExperiments.cmake), as a struct with its name and its flags:
-//   experiments::recipes<tessera::Cpu, experiments::zero2_two_h100>
+// Defines the recipes of this folder's .flags files as types, to compile a trainer for each. CMake writes the
+// flags of each file to experiment_flags.hpp (cmake/TesseraExperiments.cmake), as a struct with a name and
+// flags. Example: experiments::recipes<tessera::Cpu, experiments::zero2_two_h100>
 #pragma once
 
 #include <algorithm>
@@ -20,14 +20,14 @@ using namespace tessera;
 
 template <class... Trainers>
 struct RecipeList {
-  /// Calls visit(std::type_identity<Trainer>{}) for each, in order.
+  /// Calls visit(std::type_identity<Trainer>{}) for each trainer type, in order.
   template <class Visit>
   static void for_each(Visit&& visit) {
     (visit(std::type_identity<Trainers>{}), ...);
   }
 };
 
-/// The value of a flag, or `otherwise` if the flag is not among `flags`.
+/// Returns the value of `flag` in a text of flags; `otherwise` if the flag is not there.
 constexpr std::string_view value_of(std::string_view flags, std::string_view flag,
                                     std::string_view otherwise) {
   std::size_t const at = flags.find(flag);
@@ -36,7 +36,7 @@ constexpr std::string_view value_of(std::string_view flags, std::string_view fla
   return rest.substr(0, rest.find(' '));
 }
 
-/// The values of an experiment's flag, separated by commas, as policies of a slot.
+/// The values of an experiment's flag, separated by commas, each of which names a policy of a slot.
 template <class Slot>
 struct Values {
   std::string_view text;
@@ -44,7 +44,7 @@ struct Values {
   constexpr std::size_t count() const {
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
   }
-  /// The index of a value among the choices of the slot.
+  /// Returns the position of the value number `index` in the list of the slot's choices.
   constexpr std::size_t choice(std::size_t index) const {
     std::string_view rest = text;
     for (; index > 0; --index) rest = rest.substr(rest.find(',') + 1);
@@ -64,7 +64,7 @@ inline constexpr Values<slot::recompute> recomputes_of{value_of(Experiment::flag
 
 namespace detail {
 
-/// The trainer of one row: precisions change slowest, shardings fastest.
+/// The trainer type of one row. Precisions change slowest over rows, shardings fastest.
 template <class Device, class Experiment, std::size_t row>
 struct TrainerOf {
   static constexpr std::size_t shardings = shardings_of<Experiment>.count(),
@@ -81,14 +81,15 @@ RecipeList<typename TrainerOf<Device, Experiment, rows>::type...> list_of(std::i
 
 }  // namespace detail
 
-/// The trainers of an experiment on a device, in the order of its rows. Models and shapes are values, so they
-/// repeat no recipe.
+/// The list of trainer types of an experiment on a device, in the order of its rows. Models and shapes are
+/// run-time values, so they add no types.
 template <class Device, class Experiment>
 using recipes = decltype(detail::list_of<Device, Experiment>(
     std::make_index_sequence<shardings_of<Experiment>.count() * precisions_of<Experiment>.count() *
                              offloads_of<Experiment>.count()>()));
 
-/// Calls visit("zero-medium", RecipeList) with the name and the recipes of each experiment, on a device.
+/// Calls visit("zero-medium", RecipeList) for each experiment, with its name and its list of trainer types on
+/// a device.
 template <class Device, class Visit>
 void for_each_experiment(Visit&& visit) {
   all::for_each([&]<class Experiment>(std::type_identity<Experiment>) {

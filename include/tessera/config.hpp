@@ -30,7 +30,8 @@
 #define TESSERA_AVX512_BF16
 #endif
 
-// They use tdpbf16ps instead if the target has AMX tiles and the kernel grants them (backend/cpu/tiles.hpp).
+// Matrix products of bfloat16 use tdpbf16ps instead if the target has AMX tiles and the operating system
+// permits their use (backend/cpu/tiles.hpp).
 #if defined(TESSERA_AVX512_BF16) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
 #define TESSERA_AMX_BF16
 #endif
@@ -90,12 +91,13 @@
 #endif
 #define TESSERA_ISA TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_BF16 TESSERA_ISA_EIGEN
 #define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA
-// Never 0, because g++'s assembler would drop the symbol.
+// The number is never 0, because g++'s assembler would drop a symbol of value 0.
 #define TESSERA_ISA_DIGITS                                                                    \
   TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_BF16_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT \
       TESSERA_ISA_SIMD_DIGIT
 #define TESSERA_ISA_NUMBER "0x" TESSERA_ISA_DIGITS "00000000"
-// Clang's assembler would compute the difference itself; this relocation leaves it to the linker.
+// Clang's assembler would compute the difference itself. The relocation @ABS8 leaves the computation to the
+// linker.
 #if defined(__clang__)
 #define TESSERA_ISA_FIELD ".byte tessera_isa@ABS8"
 #else

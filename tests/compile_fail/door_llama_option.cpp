@@ -3,7 +3,7 @@
 // the field. See docs/models.md.
 #include <tessera/tessera.hpp>
 
-// Uses the name of a size from Hugging Face and the command line.
+// Names a size as Hugging Face and the command line do, not as LlamaOptions does.
 namespace ts = tessera;
 
 void make() {

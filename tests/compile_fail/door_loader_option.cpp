@@ -3,7 +3,7 @@
 // the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Misspells an option of a loader.
+// Misspells a field of LoaderOptions.
 namespace ts = tessera;
 
 void read(ts::TokenSource const& text) {

@@ -4,7 +4,7 @@
 // backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
 #include <tessera/tessera.hpp>
 
-// The real trainer, and the model of a user who misspelt one member.
+// Uses the real trainer with a user's model that misspells one member function.
 namespace ts = tessera;
 
 struct Mine {

@@ -3,7 +3,7 @@
 // the field. See docs/models.md.
 #include <tessera/tessera.hpp>
 
-// Misspells a size.
+// Misspells a field of Gpt2Options.
 namespace ts = tessera;
 
 ts::Gpt2 model() {

@@ -2,7 +2,7 @@
 // names: layers batch layers
 #include <tessera/tessera.hpp>
 
-// Fields of trainers and models that the compiler names itself.
+// Each case uses a field that the struct does not have. The compiler's own error names the field.
 namespace ts = tessera;
 using Run = ts::Trainer<ts::Gpt2, ts::ZeroStage<2>>;
 

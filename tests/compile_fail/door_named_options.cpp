@@ -4,8 +4,7 @@
 #include <tessera/nn/gpt2_options.hpp>
 #include <tessera/train/options.hpp>
 
-// Fields that the compiler names itself: in braces with a type, and in bare braces if only the order is
-// wrong.
+// Each case misspells a field or gives fields in the wrong order. The compiler's own error names the field.
 namespace ts = tessera;
 
 #if defined(TESSERA_TWIN)

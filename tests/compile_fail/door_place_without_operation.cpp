@@ -3,7 +3,7 @@
 // include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.
 #include <tessera/ops/layer_norm.hpp>
 
-// A place of one's own that has a context and no operations yet.
+// A user's device that has a context and no operations yet.
 namespace ts = tessera;
 
 struct Abacus {};

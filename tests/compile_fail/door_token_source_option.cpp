@@ -3,7 +3,7 @@
 // the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Gives an option of tokens a text.
+// Sets a field of TokenOptions to a string, which is not its type.
 namespace ts = tessera;
 
 void read() {

@@ -6,7 +6,7 @@
 
 namespace ts = tessera;
 
-// A segment stands between the unit and the pass.
+// The segment must come before the pass.
 struct Mine : ts::WholeModel {
 #if defined(TESSERA_TWIN)
   template <class Place, class T>

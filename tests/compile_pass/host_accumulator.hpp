@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot offload: parameters stay on the device, and optimizer and accumulator
-// live in host memory. The policy consists of this header only.
+// Defines a policy as a user would: parameters stay on the device; the optimizer state and the accumulated
+// gradients are in host memory. It replaces the built-in policies for offloading. The policy consists of this
+// header only.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot offload: master weights live in host memory and are copied to the
-// moments on the device for each update.
+// Defines a policy as a user would: master weights are in host memory and are copied to the device for each
+// update. The moments stay on the device. It replaces the built-in policies for offloading.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the rules over all combinations of the slots that they read: a recipe is refused exactly when the
-// manual says so, and every legal recipe makes a trainer. unit/policy_test.cpp sweeps the other slots at run
-// time.
+// Tests which recipes (combinations of policies) compile, over all combinations of the policies that the
+// rules depend on. A recipe must be refused exactly when the manual says so, and every legal recipe must make
+// a trainer. unit/policy_test.cpp covers the other policies at run time.
 #include "support.hpp"
 
 namespace ts = tessera;
 
 namespace {
 
-/// The manual's list of illegal recipes, written with policies instead of tables.
+/// Returns whether the manual allows a combination. Repeats the manual's rules independently of the
+/// library's.
 template <class Device, class Type, class Scale, class Reduction, class Capture, class Attention>
 constexpr bool manual_allows() {
   using std::is_same_v;
@@ -75,9 +76,10 @@ constexpr Count sweep() {
 constexpr Count swept = sweep();
 static_assert(swept.all == 2 * 7 * 3 * 2 * 2 * 4);
 static_assert(swept.wrong == 0);
-// CPU: fp32, bf16, fp64 with 1 loss scale and fp16 with 2, times 2 reductions and 3 attentions. CUDA: fp32,
-// tf32 and the two formats of pieces with 3 attentions and 2 reductions; fp16 twice and bf16 once with 3
-// ordered and 4 fast attentions; fp64 with 1; all with 2 captures.
+// CPU, eager only: fp32, bf16 and fp64 without loss scaling and fp16 with two kinds of it, times 2 reductions
+// and 3 attentions. CUDA, times 2 captures: fp32, tf32, bf16x6 and bf16x3 with 2 reductions and 3 attentions;
+// fp16 with two kinds of loss scaling and bf16, with 3 attentions if ordered and 4 if fast; fp64 with 2
+// reductions and 1 attention.
 static_assert(swept.legal == 5 * 2 * 3 + 2 * (4 * 2 * 3 + 3 * (3 + 4) + 2));
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the code that refusals of models compile against: the smallest trainer that checks its model, and
-// a correct model. A test case derives from it and hides one member.
+// Provides the code that tests of faulty models compile against: a minimal trainer that checks its model, and
+// a correct model, WholeModel. A test derives its model from WholeModel and hides one member.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct BasicTrainer : rules<Recipe> {
   explicit BasicTrainer(int) {}
 };
 
-/// A wrong model is reported like any other mistake. The refused trainer then acts as one of WholeModel.
+/// Reports a faulty model with a static_assert, as for any other mistake. To avoid further errors, the
+/// trainer then uses WholeModel in place of the faulty model.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, WholeModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;

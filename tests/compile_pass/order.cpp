@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that equal sets of policies give one type. The order of policies, spelled-out defaults and equivalent
-// spellings make no difference.
+// Tests that the same set of policies always gives the same type. The order of policies, explicit defaults
+// and equivalent spellings make no difference.
 #include "support.hpp"
 
 namespace ts = tessera;
 using ts::Gpt2;
 using ts::Trainer;
 
-// Order.
+// The order of policies makes no difference.
 using Cuda2 =
     Trainer<Gpt2, ts::On<ts::Cuda>, ts::ZeroStage<2>, ts::Precision<ts::half>, ts::Offload<ts::Cpu>>;
 static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::Offload<ts::Cpu>, ts::Precision<ts::half>,
@@ -15,7 +15,7 @@ static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::Offload<ts::Cpu>, ts::Precis
 static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::ZeroStage<2>, ts::On<ts::Cuda>, ts::Offload<ts::Cpu>,
                                           ts::Precision<ts::half>>>);
 
-// Every default spelled out, in reverse.
+// All defaults, written explicitly in reverse order, make no difference.
 static_assert(
     std::same_as<Trainer<Gpt2>,
                  Trainer<Gpt2, ts::Parallel<ts::axis::Data>, ts::Attention<ts::Auto>, ts::Capture<ts::Eager>,
@@ -24,7 +24,8 @@ static_assert(
                          ts::ZeroStage<0>, ts::On<ts::Cpu>>>);
 static_assert(std::same_as<ts::DefaultConfig, ts::Resolved<ts::On<ts::Cpu>>::config>);
 
-// Defaults that follow from slots named before.
+// Some defaults depend on other policies: CUDA implies fast reductions and graph capture; half implies
+// dynamic loss scaling.
 static_assert(std::same_as<Trainer<Gpt2, ts::On<ts::Cuda>>,
                            Trainer<Gpt2, ts::On<ts::Cuda>, ts::Reduction<ts::Fast>, ts::Capture<ts::Graph>>>);
 static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
@@ -32,7 +33,7 @@ static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
 static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::bfloat16>>,
                            Trainer<Gpt2, ts::LossScale<ts::None>, ts::Precision<ts::bfloat16>>>);
 
-// Equivalent spellings.
+// Equivalent spellings give the same type.
 static_assert(
     std::same_as<Trainer<Gpt2, ts::Offload<ts::Cpu>>, Trainer<Gpt2, ts::Offload<ts::Optimizer<ts::Cpu>>>>);
 static_assert(
@@ -46,14 +47,14 @@ static_assert(
     std::same_as<Trainer<Gpt2, ts::Parallel<ts::axis::Pipeline, ts::axis::Tensor>>,
                  Trainer<Gpt2, ts::Parallel<ts::axis::Data, ts::axis::Tensor, ts::axis::Pipeline>>>);
 
-// Recipes with a different meaning are different types.
+// Recipes (combinations of policies) that train differently are different types.
 static_assert(!std::same_as<Trainer<Gpt2>, Trainer<Gpt2, ts::RootOptimizer>>);
 static_assert(
     !std::same_as<Trainer<Gpt2, ts::Offload<ts::Cpu>>, Trainer<Gpt2, ts::Offload<ts::Cpu, ts::AllState>>>);
 static_assert(!std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
                             Trainer<Gpt2, ts::LossScale<ts::Static>, ts::Precision<ts::half>>>);
 
-// Each policy belongs to its own slot only.
+// Each policy satisfies only the concept of its own kind.
 static_assert(ts::DevicePolicy<ts::On<ts::Cpu>> && !ts::DevicePolicy<ts::ZeroStage<0>>);
 static_assert(ts::ShardingPolicy<ts::RootOptimizer> && ts::ShardingPolicy<ts::ZeroStage<3>>);
 static_assert(ts::PrecisionPolicy<ts::Precision<float>> && ts::LossScalePolicy<ts::LossScale<ts::None>>);
@@ -63,15 +64,16 @@ static_assert(ts::CommunicationPolicy<ts::Communication<ts::Tuned>>);
 static_assert(ts::AttentionPolicy<ts::Attention<ts::Auto>> && ts::ParallelPolicy<ts::Parallel<>>);
 static_assert(!ts::Policy<int> && !ts::Policy<ts::Cpu> && !ts::Policy<ts::half> && !ts::Policy<ts::tf32>);
 
-// A wrong pack resolves to Refused without an error and acts as the default recipe.
+// An invalid set of policies resolves to Refused without a compile error here. Its type then acts as the
+// default recipe.
 using Wrong = ts::Resolved<ts::ZeroStage<7>, ts::Precision<ts::half>>::config;
 static_assert(!ts::is_legal<Wrong> && std::same_as<ts::effective_t<Wrong>, ts::DefaultConfig>);
 static_assert(ts::recipe_table<Wrong> == ts::recipe_table<ts::DefaultConfig>);
 
-// Engines are instantiated for these types.
+// The device and the type with which the engine is instantiated.
 using Half = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>>::config;
 static_assert(std::same_as<ts::device_t<Half>, ts::Cuda> && std::same_as<ts::precision_t<Half>, ts::half>);
 static_assert(std::same_as<ts::device_t<Wrong>, ts::Cpu> && std::same_as<ts::precision_t<Wrong>, float>);
 
-// The rules cost a trainer no memory.
+// The rules are an empty base class, so they add no bytes to a trainer.
 static_assert(sizeof(Cuda2) == sizeof(float));

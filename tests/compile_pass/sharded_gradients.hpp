@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot sharding: each rank sums one shard of the gradients. Every rank
-// updates all parameters, so gradients are gathered unit by unit.
+// Defines a sharding policy as a user would: each rank accumulates one shard of the gradients. Every rank
+// updates all parameters, so the gradients are gathered unit by unit (layer by layer).
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot sharding that shards only the moments. Each rank updates one part of
-// its full master weights and parameters, and receives the other parts from the other ranks.
+// Defines a sharding policy as a user would, in which only the optimizer's moments are sharded. Every rank
+// has full master weights and parameters, updates its part of them, and receives the other parts from the
+// other ranks.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot sharding: each flat group has one owner, which holds the group's full
-// gradient and optimizer state. Optimizers of whole matrices need this. Ownership rotates over all ranks.
+// Defines a sharding policy as a user would: each flat group (parameters of one layer in one buffer) has one
+// owner rank with its full gradient and optimizer state. Optimizers that need whole matrices require this.
+// The owners are all ranks in turn.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

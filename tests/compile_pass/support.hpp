@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the code that the refusal tests and the type tests compile against: the policy layer and a minimal
-// trainer over it.
+// Provides the code that the tests of errors and of types compile against: the policies and a minimal trainer
+// that checks them.
 #pragma once
 
 #include <concepts>

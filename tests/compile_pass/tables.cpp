@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the placement table of every stage and offload, written out here, with the policies.
+// Compares the placement of training state that each sharding and offload policy defines with expected
+// values.
 #include "support.hpp"
 
 namespace ts = tessera;
@@ -12,7 +13,7 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// Sharding of parameters, gradients, master weights and moments.
+// Sharding of parameters, gradients, master weights and moments, in this order.
 static_assert(placement<ts::ZeroStage<0>> ==
               ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
@@ -25,7 +26,8 @@ static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.s
 static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
               recipe<ts::RootOptimizer>.names.sharding == "dp");
 
-// Offload: the tiers of parameters, gradients and optimizer, and the name.
+// Whether an offload policy places parameters, gradients and optimizer state on these memory tiers and has
+// this name.
 template <class... Parts>
 constexpr bool lies(ts::Tier parameters, ts::Tier gradients, ts::Tier optimizer, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::Offload<Parts...>>;
@@ -42,11 +44,11 @@ static_assert(lies<ts::Cpu>(device, device, host, "cpu_optimizer"));
 static_assert(lies<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
 static_assert(lies<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
 static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
-// The accumulated gradient is never on a disk.
+// The accumulated gradient is never on an NVMe disk.
 static_assert(lies<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
 static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 
-// A single rank shards nothing: every stage equals stage 0, with the tiers of its offload.
+// With one rank, nothing is sharded: every sharding policy equals ZeRO stage 0 with the same offload.
 template <class Offload>
 constexpr bool alone_all_stages_agree() {
   constexpr ts::PlacementTable plain = placement<ts::ZeroStage<0>, Offload>;
@@ -60,7 +62,8 @@ static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
 static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
 static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
 static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
-// The policy's number of owners of flat groups, at most the number of ranks.
+// Returns the number of ranks that own flat groups. The policy gives this number. It is limited to `world`,
+// and 0 means all ranks.
 constexpr int owners_at(int world, int owners) {
   ts::PlacementTable rows = placement<ts::RootOptimizer>;
   rows.owners = owners;
@@ -69,7 +72,8 @@ constexpr int owners_at(int world, int owners) {
 static_assert(placement<ts::RootOptimizer>.owners == 1 && owners_at(4, 1) == 1 && owners_at(4, 3) == 3);
 static_assert(owners_at(4, 0) == 4 && owners_at(4, 9) == 4 && owners_at(1, 3) == 1);
 
-// Precision: types of parameters, activations, micro-batch gradients and wire; of accumulator and master.
+// Whether a precision has these types: `stored` for parameters, activations, micro-batch gradients and sent
+// gradients; `summed` for accumulated gradients and master weights.
 template <class T>
 constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::On<ts::Cuda>, ts::Attention<ts::Reference>, ts::Precision<T>>;
@@ -84,8 +88,8 @@ static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
 static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
 static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));
 
-// There is a separate master copy if its format or placement differs from the parameters', or if a rank holds
-// more of it.
+// Master weights are a separate copy if their format or memory tier differs from the parameters', or if a
+// rank has a larger part of them.
 static_assert(!ts::has_separate_master(recipe<>) && !ts::has_separate_master(recipe<ts::Precision<double>>));
 static_assert(!ts::has_separate_master(recipe<ts::Offload<ts::Cpu, ts::AllState>>));
 static_assert(ts::has_separate_master(recipe<ts::Precision<ts::bfloat16>>));
@@ -93,7 +97,7 @@ static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
 static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
               !ts::has_separate_master(recipe<ts::ZeroStage<3>>));
 
-// The other slots, with their defaults and names.
+// The policies of all other kinds: their defaults and names.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
                                               "tuned", "eager", "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a user's policy for the slot reduction: ordered sums whose micro-batch gradients are sent in a
-// separate format. Its argument is that format. The policy states which arguments are legal and refuses the
-// others with a sentence.
+// Defines a reduction policy as a user would: sums in a fixed order, with micro-batch gradients sent in the
+// format T. The policy declares which T are valid and the error message for the others.
 #pragma once
 
 #include "tessera/policy/reduction.hpp"

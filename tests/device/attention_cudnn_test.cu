@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests cuDNN's attention on a GPU against the definition, if the build has cuDNN.
+// Tests cuDNN's attention on a GPU against a scalar implementation, if the build has cuDNN.
 #include <cstddef>
 #include <cstdint>
 
@@ -24,8 +24,8 @@ namespace {
 
 constexpr Math by_cudnn{.attention = AttentionKind::cudnn};
 
-/// Checks results for inputs within `range`, relative to values of size `floor`. cuDNN's bits may differ from
-/// run to run.
+/// Checks results for inputs within `range`. Errors are relative to values of size `floor`. Does not compare
+/// two runs, since cuDNN's results may differ in bits from run to run.
 template <class T>
 void check_cudnn(Context<Cuda>& cudnn, AttentionSize const& size, double range = 1.5, double floor = 1.0) {
   CAPTURE(text(size));
@@ -62,8 +62,8 @@ TEST_CASE_TEMPLATE("on a GPU, heads of cuDNN's queries may share heads of keys",
 TEST_CASE("on a GPU, cuDNN takes samples and heads in pieces that a small workspace holds") {
   TESSERA_NEEDS_CUDNN();
   Gpu gpu;
-  // cuDNN needs 129 * 65 numbers per head for its sums. The first workspace takes the five samples of seven
-  // heads in batches of 2, 2 and 1. The second takes the heads in batches of 4 and 3.
+  // cuDNN's sums need 129 * 65 floats per head. The first workspace is so small that the five samples of
+  // seven heads run in batches of 2, 2 and 1 samples. In the second, the heads run in batches of 4 and 3.
   for (std::size_t const heads : {15, 4}) {
     CAPTURE(heads);
     Context<Cuda> small(1, gpu.workspace.span().first(heads * 129 * 65 * sizeof(float)), nullptr, by_cudnn);

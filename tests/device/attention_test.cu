@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests attention on a GPU by warps, for GPUs without warpgroups, and in small workspaces.
+// Tests attention kernels on a GPU: the warp-level ones, for GPUs without warpgroup instructions, and those
+// that run in several batches because the workspace is small.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +45,7 @@ void check_warps(std::int64_t sequence) {
                       test::attention_definition(in));
 }
 
-/// Checks that attention has the same bits in a workspace for the rows of so many heads.
+/// Checks that attention gives the same bits in a workspace with space for only `heads` heads at a time.
 template <class T>
 void check_small_workspace(AttentionSize const& size, DType product, std::size_t heads) {
   CAPTURE(text(size));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the GPU tests: a context with its workspace, device copies of arrays, and
-// skipping.
+// Provides shared parts of the GPU tests: a context with its workspace, and device copies of arrays.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +44,7 @@ struct Gpu {
   explicit Gpu(std::int64_t tokens = 1 << 16, Math const& math = {})
       : workspace(Context<Cuda>::workspace_bytes(1, tokens, math.product)),
         context(1, workspace.span(), nullptr, math) {}
-  /// Waits for everything enqueued; throws the first failure.
+  /// Waits for all enqueued work. Throws the first failure.
   void finish() {
     context.synchronize();
     context.raise();
@@ -71,7 +70,7 @@ class OnGpu {
   Tensor<T const, Cuda> cview() const {
     return {reinterpret_cast<T const*>(memory_.data()) + offset_, shape_};
   }
-  /// The current values. Wait for pending work first.
+  /// Returns the current values. Call only after pending work has completed.
   reference::Array<T> back() const {
     reference::Array<T> result(shape_);
     cuda::require(cudaMemcpy(result.values.data(), cview().data(), result.values.size() * sizeof(T),
@@ -86,7 +85,7 @@ class OnGpu {
   DeviceBytes memory_;
 };
 
-/// The largest |got - want| / (floor + |want|); infinite if a result is not finite.
+/// Returns the largest |got - want| / (floor + |want|), or infinity if a result is not finite.
 template <class T, class U>
 double distance(reference::Array<T> const& got, std::vector<U> const& want, double floor) {
   double worst = got.values.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();

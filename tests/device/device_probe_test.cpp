@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the measurements of the GPU itself: the rate of a product, and the bytes that arenas hold.
+// Tests the library's measurements of the GPU itself: the speed of a matrix product, and the bytes that
+// memory arenas occupy.
 #include "tessera/train/device_probe.hpp"
 
 #include <cstdint>
@@ -51,7 +52,7 @@ TEST_CASE("what arenas hold of a GPU is there as long as their trainer") {
     std::int64_t const planned = trainer->plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const held = allocated_bytes(Device::cuda, 0).value() - before;
     CHECK(held >= planned);
-    CHECK(held < planned + (std::int64_t{16} << 20));  // each arena is rounded up to granules
+    CHECK(held < planned + (std::int64_t{16} << 20));  // CUDA rounds up the size of each arena
   }
   CHECK(allocated_bytes(Device::cuda, 0) == before);
   CHECK(allocated_bytes(Device::cuda, 999) == 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests entry times on a GPU, in streams and graphs: every entry is timed, in order, and no bit changes.
+// Tests the times of schedule entries (operations of a step) on a GPU, with streams and with graphs: every
+// entry is timed, in order, and timing does not change any bit of the weights.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -49,7 +50,7 @@ RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
   return parse_recipe(names);
 }
 
-/// Events recorded on different streams may disagree by this many nanoseconds.
+/// Events that are recorded on different streams may disagree by this many nanoseconds.
 constexpr std::int64_t resolution = 1000;
 
 void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {
@@ -57,8 +58,8 @@ void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, st
   REQUIRE(all.size() == instances.size() + 1);
   Times::Ran const& step = all.back();
   CHECK(step.entry == -1);
-  CHECK(step.begin >= before);                 // recorded again in each step, also in a graph
-  std::array<std::int64_t, lane_count> end{};  // end of the last entry of each lane
+  CHECK(step.begin >= before);                 // recorded in each step, even in a graph
+  std::array<std::int64_t, lane_count> end{};  // end of the last entry in each lane (stream)
   end.fill(step.begin - resolution);
   std::vector<std::int64_t> done(schedule.entries.size());  // when an entry last ended
   std::int64_t longest = 0;
@@ -94,14 +95,14 @@ TEST_CASE("a timer hears when every entry ran on a GPU and the weights stay the 
           auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
           Times times;
           std::vector<Ticket> tickets;
-          for (int step = 0; step < 6; ++step) {  // 2, 3 and 5 are timed
+          for (int step = 0; step < 6; ++step) {  // of these, steps 2, 3 and 5 are timed
             bool const this_one = timed && step != 4 && step > 1;
             trainer->time_entries(this_one ? &times : nullptr);
             times.all.clear();
             std::int64_t const before = times.now();
             tickets.push_back(
                 trainer->step(make_batch(step, 0, run.split, run.batch, run.sequence, run.vocabulary)));
-            if (!this_one) continue;  // is read later
+            if (!this_one) continue;  // its report is read after the loop
             (void)tickets.back().get();
             check_step(times.all, trainer->plan().train.schedule, before);
             std::size_t const heard = times.all.size();

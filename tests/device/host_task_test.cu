@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests host code in the lanes of a GPU: order between copies in both directions, with and without graphs,
-// any number of steps ahead, several lanes at once, and failures of the task and of the GPU.
+// Tests host functions that run between the operations of a GPU stream: their order between copies in both
+// directions, with and without graphs, with any number of steps in flight, on several streams at once, and
+// failures of the function and of the GPU.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -23,8 +24,8 @@ namespace {
 
 using namespace test;
 
-/// A step that copies values to the host, changes them in a task and copies them back. For each chunk c:
-/// download (entry 3c), task (3c + 1), upload (3c + 2).
+/// A step that downloads values, changes them in a host function and uploads them. For each chunk c: download
+/// (entry 3c), host function (3c + 1), upload (3c + 2).
 struct RoundTrip {
   static constexpr int chunks = 3;
   static constexpr std::int64_t elements = 200'000;  // per chunk
@@ -70,7 +71,7 @@ struct RoundTrip {
       context.end(3 * chunk + 2, false);
     }
   }
-  /// Counts the values that differ from the result of `steps` steps that start from 0.
+  /// Returns the number of values that differ from the result of `steps` steps that start from 0.
   std::int64_t wrong_after(int steps) const {
     std::uint32_t want = 0;
     for (int step = 0; step < steps; ++step) want = want * factor + summand;
@@ -88,7 +89,7 @@ struct RoundTrip {
   std::array<Chunk, chunks> tasks;
 };
 
-template <class Int>  // a template, as kernels in headers must be
+template <class Int>  // templates may be defined in a header
 __global__ void trap_kernel(Int) {
   __trap();
 }
@@ -207,7 +208,7 @@ TEST_CASE("GPU child: a failed kernel before a host task" * doctest::skip()) {
 
 TEST_CASE("GPU: a failed kernel before a host task leaves nothing waiting") {
   TESSERA_NEEDS_GPU();
-  std::array<char, PATH_MAX> self{};  // a separate process: the failure makes its GPU unusable
+  std::array<char, PATH_MAX> self{};  // a child process, since the failure makes its GPU unusable
   REQUIRE(::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0);
   std::string const command = "timeout 60 '" + std::string(self.data()) +
                               "' --no-skip --test-case='GPU child: a failed kernel*' > /dev/null 2>&1";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the plain product kernel, the column sums and the batches of bias gradients on a GPU, and identical
-// bits in a second run.
+// Tests linear layers on a GPU: the fallback kernel for matrix products, the column sums, and batched bias
+// gradients. Results must have identical bits in a second run.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,8 @@ struct Size {
   std::int64_t m, k, n;
 };
 
-/// The result of `run(output)` in an output filled with NaN. A second run must give the same bits.
+/// Runs `run(output)` twice, into outputs filled with NaN. Checks that both results have the same bits and
+/// returns one.
 template <class T, class F>
 Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   OnGpu<T> first(poison<T>(shape)), second(poison<T>(shape));
@@ -42,7 +43,8 @@ Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   return result;
 }
 
-/// Tests the plain kernel with all its fusions, in all four storage orders.
+/// Tests the fallback kernel for matrix products with all fused operations, for both matrices transposed or
+/// not.
 template <class T>
 void plain_product_matches(Gpu& gpu, Size size) {
   auto const [m, k, n] = size;
@@ -120,8 +122,8 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
 
 namespace {
 
-/// Bias gradients of many sizes from partial sums, batched or one by one. One of another type comes in
-/// between.
+/// Returns bias gradients of many sizes, computed from partial sums in one batch or one by one. One has
+/// another type than the rest of the batch.
 std::vector<float> bias_gradients(bool in_batch) {
   Gpu gpu;
   std::deque<OnGpu<bfloat16>> results, dy;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests measured plans of products: results keep the bits of the heuristic's first choice, and plans are kept
-// in a file.
+// Tests measured cuBLASLt plans (algorithms for matrix products): results have the same bits as the
+// heuristic's first choice, and plans are saved to a file.
 #include <algorithm>
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ std::size_t lines_of(std::filesystem::path const& path) {
       std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
 }
 
-/// y = x w + bias under the current plans.
+/// Returns x w + bias, computed with the installed plans.
 template <class T>
 Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
   Gpu gpu(1 << 16, {.product = format});
@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   plans.install();
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
-  // A product that no file lists keeps the heuristic's first choice, and nothing is written.
+  // A product that is not in the file uses the heuristic's first choice, and nothing is written.
   product<T>(40, 24, 72);
   CHECK(plans.take_used() == 0);
   CHECK(plans.size() == known);
@@ -139,8 +139,8 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::tf32}) {
     Folder const folder;
-    // Few enough rows that cuBLASLt computes the products on Hopper too. The second product splits its
-    // columns into two blocks, so its results have gaps.
+    // With so few rows, cuBLASLt computes the products on Hopper too, instead of the library's kernels. The
+    // second product splits its columns into two blocks, so each block's result has gaps between rows.
     Array<float> const want = product<float>(40, 768, 2304, format),
                        wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);

@@ -27,7 +27,7 @@ using test::OnGpu;
 
 namespace {
 
-/// Tells whether the GPU has so many free bytes; says so if not.
+/// Returns whether the GPU has this many free bytes. Prints a message if not.
 bool has_free(std::size_t bytes) {
   std::size_t unused = 0, total = 0;
   cuda::require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");

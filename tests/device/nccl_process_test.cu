@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between processes: how they connect, what they see of each other, and how a lost rank is named.
+// Tests NCCL between processes: how they connect, what a process knows of the others, and how the error names
+// a lost rank.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -10,7 +11,7 @@
 
 #include "device/nccl_support.cuh"
 
-/// Runs one rank of the cases below. They start it as a child process.
+/// Runs one rank for the test cases below, which start it as a child process.
 TEST_CASE("a rank that is a process" * doctest::skip()) {
   char const* const mode = std::getenv("TESSERA_NCCL_TEST");
   REQUIRE(mode);
@@ -28,7 +29,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     sum.enqueue(transport, "h.1");
     finish(transport, sum.stream.get());
     transport.barrier({"test"});
-    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 4);  // two of them for connecting
+    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 4);  // two of the calls connect the ranks
     if (dies && comm.rank() == 1) raise(SIGKILL);
 
     auto const cases = all_cases(comm.world());
@@ -52,7 +53,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
         CHECK(host == mine[index]);
       }
     }
-    // Larger than the staging buffer.
+    // The buffers are larger than the staging buffer.
     Case const large{Move::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
     Buffers host(large, comm.rank(), comm.world(), 9);
     perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());
@@ -147,7 +148,7 @@ TEST_CASE("processes of one host see each other's words, faults, leaving and dea
     peers.lose(1, "it threw: boom");
     char byte = met ? 'y' : 'n';
     if (write(next[1], &byte, 1) != 1) _exit(1);
-    pause();  // until it is killed
+    pause();  // the parent kills this process
     _exit(0);
   }
   ProcessPeers peers(0, 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the NCCL tests: data, every collective, and the outcome of a world with a lost
-// rank.
+// Provides shared parts of the NCCL tests: data, every collective, and the errors of the ranks when one rank
+// is lost.
 #pragma once
 
 #include <algorithm>
@@ -74,11 +74,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One collective and its buffers.
+/// One collective call: its operation, type and size.
 struct Case {
   Move move;
   ts::DType dtype;
-  std::int64_t count;  ///< elements of one piece
+  std::int64_t count;  ///< elements per rank's part
   int root;
   bool in_place;
 
@@ -112,8 +112,8 @@ std::vector<Case> all_cases(int world) {
   return cases;
 }
 
-/// A rank's data before a collective: small integers, whose sums are exact in every type and order, and
-/// poison where results go.
+/// A rank's buffers before a collective. Data are small integers, whose sums are exact in every type and
+/// order. Memory for results is filled with a marker value.
 struct Buffers {
   Bytes send, recv;
 
@@ -145,7 +145,7 @@ struct Buffers {
         put(float{});
     }
     if (!of.in_place) return;
-    // In place, `recv` holds all data; for a reduce_scatter, `send` does.
+    // In place: `recv` has space for all data. For a reduce_scatter, `send` has it.
     if (of.move == Move::all_gather || of.move == Move::gather) {
       auto const at = static_cast<std::size_t>(rank * of.piece());
       std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
@@ -178,10 +178,11 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
   }
 }
 
-/// Returns the group of a rank.
+/// A function that returns the group of ranks in which a rank communicates.
 using GroupOf = std::function<Peers(int rank)>;
 
-/// The expected data of every rank after each case, computed by the exchange between threads; [rank][case].
+/// The expected data of every rank after each case, indexed [rank][case], and the traffic. Computed with the
+/// collectives between threads of the CPU.
 struct Expected {
   std::vector<std::vector<Buffers>> buffers;
   std::vector<ts::comm::Traffic> traffic;
@@ -209,7 +210,7 @@ Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
   return expected_of(world, world, cases, seed, [](int) { return Peers{}; });
 }
 
-/// A rank's buffers of all cases on its GPU, in one allocation.
+/// A rank's buffers for all cases on its GPU, in one allocation.
 class OnDevice {
  public:
   OnDevice(std::vector<Case> const& cases, int rank, int world, unsigned seed) {
@@ -249,7 +250,7 @@ class OnDevice {
   std::optional<DeviceBytes> memory_;
 };
 
-/// Collects descriptions of differences from all ranks.
+/// Collects descriptions of differences. All ranks may call it at once.
 class Differences {
  public:
   void add(int rank, std::string const& what) {
@@ -267,7 +268,7 @@ class Differences {
   std::vector<std::string> texts_;
 };
 
-/// Waits as a ticket does.
+/// Waits for the stream in the same way as reading a step's result does, so that a lost rank throws.
 void finish(Transport& transport, cudaStream_t stream) {
   ts::cuda::Event const event = ts::cuda::make_event();
   ts::cuda::require(cudaEventRecord(event.get(), stream), "cudaEventRecord");
@@ -280,7 +281,7 @@ void finish(Transport& transport, cudaStream_t stream) {
       "the test");
 }
 
-/// Captures the work that body() enqueues on the stream.
+/// Returns a CUDA graph of the work that body() enqueues on the stream.
 ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) {
   ts::cuda::require(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
                     "cudaStreamBeginCapture");
@@ -300,8 +301,8 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-/// Runs all cases among the ranks that `group_of` returns, which are groups of `count`, and compares the
-/// results with the exchange between threads.
+/// Runs all cases in groups of `count` ranks and compares the results with the CPU's collectives between
+/// threads. `group_of` returns a rank's group.
 void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
   CAPTURE(channel);
@@ -326,14 +327,14 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       differences.add(rank, "the transport is " + std::string(transport.name()));
     if (transport.local_rank() != rank) differences.add(rank, "it has another GPU");
 
-    // In host memory.
+    // Buffers in host memory.
     for (std::size_t index = 0; index < cases.size(); ++index) {
       Buffers own(cases[index], index_in_group, count, seed + static_cast<unsigned>(index));
       perform(transport, cases[index], own.send.data(), own.recv.data(), peers);
       if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
     }
 
-    // On a stream, without a graph.
+    // Buffers in device memory, enqueued on a stream, without a graph.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
     OnDevice const device(cases, index_in_group, count, seed);
     device.reset();
@@ -351,26 +352,26 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
     if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
 
-    // All of them as one call.
+    // All cases as one grouped NCCL call.
     auto const enqueue_group = [&] {
       transport.begin_group();
       enqueue();
       transport.end_group();
     };
     device.reset();
-    transport.barrier();  // GPUs write into each other's buffers
+    transport.barrier();  // other GPUs write into this rank's buffers
     transport.reset_traffic();
     enqueue_group();
     finish(transport, stream.get());
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
-    // In a graph, replayed three times; also with all cases as one call.
+    // In a CUDA graph that is launched three times, with separate calls and with one grouped call.
     for (bool const grouped : {false, true}) {
       auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
         device.reset();
-        transport.barrier();  // GPUs write into each other's buffers
+        transport.barrier();  // other GPUs write into this rank's buffers
         ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
         finish(transport, stream.get());
         check((grouped ? "group's replay " : "replay ") + std::to_string(replay) + ": ",
@@ -390,14 +391,14 @@ void compare_with_threads(int world, int channel = 0) {
       world, world, [](int) { return Peers{}; }, channel);
 }
 
-/// A failed run as the ranks and the caller saw it.
+/// A failed run: the errors that each rank caught, and the error that the caller got.
 struct Outcome {
   struct Lost {
     int rank;
     std::string text;
-    double seconds;  ///< from the call to the throw
+    double seconds;  ///< from the call to the exception
   };
-  std::map<int, Lost> lost;  ///< PeerLost, by the rank that caught it
+  std::map<int, Lost> lost;  ///< PeerLost errors, by the rank that caught them
   std::string text;
   ts::ErrorKind kind = ts::ErrorKind::usage;
 };
@@ -447,7 +448,8 @@ struct Sum {
   ts::cuda::Stream stream;
 };
 
-/// Starts a child process of this program that runs one case, as a launcher would.
+/// Starts a child process of this program that runs one test case as one rank, with the environment of
+/// torchrun.
 pid_t start_child(int rank, int world, int port, std::string const& mode) {
   std::map<std::string, std::string> const set = {
       {"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
@@ -472,7 +474,8 @@ pid_t start_child(int rank, int world, int port, std::string const& mode) {
   return child;
 }
 
-/// The exit code, 128 + the signal, or -1 if the child had to be killed after a minute.
+/// Returns the child's exit code, or 128 + the signal that ended it. Kills it after one minute and returns
+/// -1.
 int end_of(pid_t child) {
   auto const start = Clock::now();
   int status = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between GPUs against the exchange between threads, in streams and in graphs, and lost ranks.
+// Tests NCCL between GPUs against the CPU's collectives between threads, in streams and in graphs. Tests the
+// errors when a rank is lost.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -171,7 +172,7 @@ TEST_CASE("a rank that throws ends the others' waits and their kernels") {
         2,
         [&](Transport& transport) {
           Sum const sum;
-          sum.enqueue(transport, "h.1");  // connects
+          sum.enqueue(transport, "h.1");  // connects the ranks
           finish(transport, sum.stream.get());
           transport.barrier();
           auto const start = Clock::now();
@@ -243,7 +244,7 @@ TEST_CASE("a rank whose graph skips a collective is named within the timeout, wi
         for (int replay = 0; replay < 2; ++replay)
           ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
         finish(transport, sum.stream.get());
-        // Reached, if at all, only by the rank that skips the collective.
+        // Only the rank that skips the collective can reach this line.
         transport.await([] { return false; }, "the others");
       },
       2);
@@ -267,7 +268,7 @@ TEST_CASE("a call that connects can be given up") {
           throw std::runtime_error("never connects");
         }
         Sum const sum;
-        sum.enqueue(transport, "h.1");  // the first call: NCCL may wait for the other rank inside it
+        sum.enqueue(transport, "h.1");  // connects: NCCL may wait for the other rank here
         finish(transport, sum.stream.get());
       },
       60);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests warpgroup products on a GPU: every epilogue in both storage orders against three loops, and against
-// the bits of cuBLASLt.
+// Tests the matrix product kernels for Hopper's warpgroup instructions: every fused epilogue in both storage
+// orders of the weight, against a product in double, and for equal bits against cuBLASLt.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -30,7 +30,7 @@ struct Size {
   std::int64_t rows, columns, depth;
 };
 
-/// Tests y and the additional outputs. `guard` rows after the last one must not change.
+/// Checks y and the additional outputs of one product. The `guard` rows after the last one must not change.
 template <class T, bool Rows, ProductEnd End>
 void product_matches(Gpu& gpu, Size size) {
   auto const [m, n, k] = size;
@@ -82,7 +82,7 @@ void product_matches(Gpu& gpu, Size size) {
   if (sums) {
     std::vector<double> of_blocks(static_cast<std::size_t>(blocks * n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i)
-      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // the rounded values
+      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // sums use y after rounding to T
     partials.values.resize(of_blocks.size());
     CHECK(distance(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
@@ -101,8 +101,9 @@ void product_matches(Gpu& gpu, Size size) {
 
 template <class T, ProductEnd End>
 void products_match(Gpu& gpu) {
-  // Sizes of less than a tile, more than one tile and more tiles than processors, all with partial tiles. The
-  // depths are a partial copy, and fewer and more copies than can be in flight.
+  // Sizes smaller than one tile, larger than one tile, and with more tiles than multiprocessors, all with
+  // partial tiles. The depths need one partial copy to shared memory, and fewer and more copies than can be
+  // in flight.
   for (Size size :
        {Size{1, 8, 8}, {77, 192, 72}, {129, 200, 64}, {300, 392, 328}, {3000, 1032, 136}, {40000, 200, 16}}) {
     product_matches<T, false, End>(gpu, size);
@@ -149,7 +150,7 @@ TEST_CASE_TEMPLATE("on a GPU, products by warpgroups have the library's bits", T
   }
 }
 
-// Calls the operations at sizes at which a layer uses warpgroups.
+// Calls the operations at sizes at which linear layers use the warpgroup kernels.
 TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products are by warpgroups", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
@@ -194,7 +195,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::same_bits(pre.back().values, library(none, bias.cview().data(), false).values));
   CHECK(reference::same_bits(y.back().values, again.back().values));
 
-  // w as (n, k): dx = dy w^T, with x in the place of dy.
+  // w is stored as (n,k). dx = dy w^T, with x in the place of dy.
   OnGpu<T> const turned(reference::random<T>({n, k}, 2));
   ops::linear_backward_input(gpu.context, x.cview(), turned.cview(), y.view(),
                              {.activation = Activation::gelu, .pre = before.cview()});
@@ -203,10 +204,11 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   Array<T> const at = before.back();
   for (std::size_t i = 0; i < want.size(); ++i)
     want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
-  CHECK(distance(y.back(), want, wide) < 2 * limit);  // the library's product was rounded
+  CHECK(distance(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
 }
 
-// The same for fp32 in pieces, against cuBLASLt's products of copies of the pieces.
+// The same for fp32 products on the library's kernel, which splits each value into bf16 parts. Compares with
+// cuBLASLt's products of the same parts.
 TEST_CASE("on a GPU, layers end as their operations say where products are by planes") {
   TESSERA_NEEDS_GPU();
   if (!cuda::has_warpgroups()) return;
@@ -224,7 +226,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     int const terms = piece_terms(product);
     bool const ours = cuda::processors() != 132 || (cuda::suits_planes(m, n, k, terms, 0) &&
                                                     cuda::suits_planes(k, n, m, terms, cuda::blas_bytes));
-    CHECK(ours);  // on an H200
+    CHECK(ours);  // holds on an H200
     auto const library = [&](cuda::Product<float> p) {
       OnGpu<float> y(poison<float>({p.rows, p.columns}));
       p.y = y.view().data();
@@ -291,7 +293,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   }
 }
 
-// dx of one layer is dy of the layer before. The bias gradient of that layer uses the product's column sums.
+// dx of one layer is dy of the layer before. That layer's bias gradient uses the column sums that the product
+// of dx computes.
 TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests products of fp32 values in every format and in all forms that layers use. Errors are the largest
-// ones, in units of the sum of the terms' magnitudes, against sums in double.
+// Tests matrix products of fp32 values in every format and in all forms that layers use. The error of an
+// element is its distance from a sum in double, divided by the sum of its terms' magnitudes.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -29,13 +29,13 @@ namespace {
 struct Size {
   std::int64_t m, k, n;
 };
-// Odd sizes, thin sizes, and one of whole 16-byte vectors.
+// Odd sizes, thin sizes, and one whose rows have a multiple of 16 bytes.
 constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
                           {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {66, 1031, 50}};
 
-/// A format, and the least and largest error of a product in it. fp32 has its own rounding. tf32 keeps 10
-/// bits of each factor, in the worst case by truncation. Pieces leave out terms and are summed on tensor
-/// cores.
+/// A format, and bounds of a product's largest error. fp32 has only its own rounding. tf32 keeps 10 bits of
+/// each factor, in the worst case by truncation. bf16x6 and bf16x3 split each factor into bf16 parts, leave
+/// out the smallest products of parts and sum on tensor cores.
 struct Format {
   DType product;
   double least, most;
@@ -45,7 +45,7 @@ constexpr Format formats[] = {{DType::f32, 0.0, 1e-6},
                               {DType::bf16x6, 0.0, 1e-6},
                               {DType::bf16x3, 1e-7, 3 * 0x1p-16 + 1e-6}};
 
-/// The additional terms of a product.
+/// The operations fused into a product: what is added, multiplied or scaled.
 struct Extras {
   bool bias = false, residual = false, pre = false;
   double scale = 1.0;
@@ -57,7 +57,8 @@ constexpr Extras extras[] = {{},
                              {.pre = true},
                              {.residual = true, .pre = true, .scale = 1.75}};
 
-/// A product computed on the host: its values, and the sums of the magnitudes of their terms.
+/// A product computed on the host in double: the value of each element, and the sum of the magnitudes of its
+/// terms.
 struct Exact {
   std::vector<double> value, magnitude;
 };
@@ -69,7 +70,7 @@ Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, boo
           reference::product(a_size, a_transposed, b_size, b_transposed, size.m, size.n, size.k)};
 }
 
-/// The largest error of all elements, in units of their magnitude.
+/// Returns the largest error of all elements, each divided by its magnitude.
 double largest_error(Array<float> const& got, Exact const& want) {
   double worst = 0;
   for (std::size_t i = 0; i < want.value.size(); ++i) {
@@ -91,15 +92,17 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
           .y = y.view().data()};
 }
 
-/// The implementation that a product uses.
+/// The implementation to test: the one that the library chooses, or the library's kernel for split fp32
+/// values.
 enum class Way { any, planes };
 bool takes_planes(cuda::Product<float> const& p) {
   return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
          !(p.pre && (p.bias || p.residual));
 }
 
-/// The largest error of a product with one set of extras, negative if the product cannot use this
-/// implementation. A second run must give the same bits. Rows after the last one must not change.
+/// Returns the largest error of a product with these fused operations, or a negative number if the product
+/// cannot use this implementation. Checks that a second run gives the same bits, and that rows after the last
+/// one do not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
                 Way way = Way::any) {
   auto const [m, k, n] = size;
@@ -116,7 +119,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     magnitude *= with.scale;
     if (with.bias) value += bias[i % n], magnitude += std::fabs(bias[i % n]);
     if (with.residual) value += residual[i], magnitude += std::fabs(residual[i]);
-    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // gelu' is at most 1.13, so magnitudes stay
+    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // |gelu'| <= 1.13, so magnitudes stay
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
   OnGpu<float> first(poison<float>({m + guard, n})), second(residual);
@@ -134,7 +137,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     cuda::run_product(context, p);
   }
   p.y = second.view().data();
-  if (with.residual) p.residual = p.y;  // in place
+  if (with.residual) p.residual = p.y;  // writes the result over the residual
   if (way == Way::planes)
     CHECK(cuda::run_by_planes(context, p, terms));
   else
@@ -149,12 +152,12 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     REQUIRE(std::isnan(got[i]));
     REQUIRE(again[i] == residual[i]);
   }
-  return std::max(largest_error(got, want), largest_error(again, want));  // the plan may differ
+  return std::max(largest_error(got, want), largest_error(again, want));  // the runs may use different plans
 }
 
-/// The largest allowed error of a product with this number of terms.
+/// Returns the largest allowed error of a product in this format. `pre` adds the error of GELU's derivative.
 double limit_of(DType product, Extras const& with = {}) {
-  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // error of gelu'
+  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // of gelu'
 }
 
 }  // namespace
@@ -169,7 +172,7 @@ TEST_CASE("on a GPU, products of fp32 values are as exact as their format says")
         for (Extras const& with : extras) {
           INFO(std::string(name_of(format.product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
                b_transposed, " ", with.bias, with.residual, with.pre);
-          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // error of gelu'
+          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // of gelu'
           CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with) < limit);
         }
     CHECK(error_of(gpu.context, {96, 128, 256}, false, false, {}) >= format.least);
@@ -215,8 +218,9 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
     }
 }
 
-// Tests both implementations, as far as this GPU supports them: few tiles of a large depth, which clusters
-// share, and more tiles than clusters.
+// Tests both implementations of split fp32 products, if this GPU supports them: on the library's kernel (by
+// planes), and on cuBLASLt with copies of the parts. Sizes: few tiles of a large depth, which several
+// clusters share, and more tiles than clusters.
 TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::bf16x3}) {
@@ -248,8 +252,8 @@ TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles a
   }
 }
 
-// Tensor cores truncate each addend. Without a remedy, a sum of positive terms over this depth would be
-// 1.4e-5 too small.
+// Tensor cores truncate each addend. If the kernels did not correct for this, a sum of positive terms over
+// this depth would be 1.4e-5 too small.
 TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a large depth") {
   TESSERA_NEEDS_GPU();
   Gpu gpu(1 << 16, {.product = DType::bf16x6});
@@ -270,8 +274,8 @@ TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a la
   CHECK(largest_error(y.back(), want) < 2e-6);
 }
 
-// Sizes of less than a tile, more than one tile and more tiles than clusters, all with partial tiles. Depths
-// of partial copies, and few tiles of a large depth.
+// Sizes smaller than one tile, larger than one tile, and with more tiles than clusters, all with partial
+// tiles. Depths that need partial copies, and few tiles of a large depth.
 TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
@@ -288,7 +292,8 @@ TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   }
 }
 
-// An H200 has 66 clusters for the 48 tiles here. The spare clusters compute the last quarter of each tile.
+// An H200 has 66 clusters for the 48 tiles here. The 18 other clusters compute the last quarter of each
+// tile's depth.
 TEST_CASE("on a GPU, products by planes whose tiles have clusters of their own and others for the rest") {
   TESSERA_NEEDS_GPU();
   Size const size{5, 3000, 47 * 192 + 4};
@@ -371,9 +376,9 @@ TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
   TESSERA_NEEDS_GPU();
   float const most = std::numeric_limits<float>::max(), endless = std::numeric_limits<float>::infinity();
   Array<float> a({8, 8}, 0.0f), b({8, 8}, 0.0f);
-  a.at(0) = most;          // times 1
-  a.at(8 + 1) = 0x1p-60f;  // times 2^-50
-  a.at(16 + 2) = endless;  // times 1
+  a.at(0) = most;          // multiplied by 1
+  a.at(8 + 1) = 0x1p-60f;  // multiplied by 2^-50
+  a.at(16 + 2) = endless;  // multiplied by 1
   a.at(24 + 3) = std::nanf("");
   for (int k = 0; k < 8; ++k) b.at(k * 8) = 1.0f;
   b.at(8) = 0x1p-50f;

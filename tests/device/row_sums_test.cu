@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that sums over rows in a batch have the bits of separate ones.
+// Tests that sums over rows, computed for several tensors in one kernel launch, have the same bits as
+// separate sums.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,7 +23,8 @@ using test::OnGpu;
 
 namespace {
 
-/// Gradients that sums over rows complete, for the layers of a block, batched or not, one after another.
+/// Returns the bias and norm gradients of some layers, which are completed by sums over rows. Computes these
+/// sums in one batch or one after another.
 std::vector<bfloat16> summed(bool in_batch, int layers) {
   constexpr std::int64_t rows = 3000, columns = 200;
   Gpu gpu;
@@ -41,7 +43,7 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
     for (int i = 0; i < layers; ++i) {
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns}), .partials = bias_sums.cview()});
-      // This one forms partial sums in the workspace and adds them up at once.
+      // This call has its partial sums in the workspace, so it adds them up at once instead of in the batch.
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns})});
       Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});
@@ -63,7 +65,7 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
 
 TEST_CASE("GPU: sums over rows in a batch have the bits of sums without one") {
   TESSERA_NEEDS_GPU();
-  for (int const layers : {1, 4})  // 3 sums, and more than one launch takes
+  for (int const layers : {1, 4})  // 1 layer has 3 sums; 4 layers need several launches
     CHECK(reference::same_bits(summed(true, layers), summed(false, layers)));
 }
 

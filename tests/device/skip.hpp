@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a way for GPU tests to skip machines without a GPU.
+// Lets GPU tests skip machines with too few GPUs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,7 @@ inline int gpu_count() {
 
 }  // namespace test
 
-/// The first line of every case. Skips the case, with a message, on a machine with fewer GPUs.
+/// Must be the first line of each test case. Skips the case, with a message, on a machine with fewer GPUs.
 #define TESSERA_NEEDS_GPUS(number)                                                                 \
   if (::test::gpu_count() < (number)) {                                                            \
     MESSAGE("skipped: this needs ", (number), " CUDA devices and here are ", ::test::gpu_count()); \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests whole training runs on a GPU, against the CPU and for identical bits among themselves.
+// Tests whole training runs on a GPU: against the CPU, and for identical bits between GPU runs.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,7 +41,7 @@ Run some_run(int accumulation = 1) {
   return run;
 }
 
-/// Batch `index` of a run.
+/// Returns batch `index` of a run.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
 }
@@ -89,7 +89,7 @@ TEST_CASE("a graph has the bits of eager steps and runs repeat") {
     }
 }
 
-/// Compares the same global batch on one GPU and on several, in every split.
+/// Checks that the same global batch gives the same results on one GPU and split over several GPUs.
 void compare_splits(int ranks) {
   for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
     Run run = some_run(4);
@@ -260,7 +260,7 @@ TEST_CASE("padding on the GPU counts as on the CPU, and a batch of nothing else 
         auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
         for (std::int64_t step = 0; step < 6; ++step) {
           Batch batch = batch_of(run, step);
-          for (std::size_t row = 0; row < 4; ++row)  // one has no target at all
+          for (std::size_t row = 0; row < 4; ++row)  // row 2 has no target at all
             for (std::size_t t = row == 2 || step == 3 ? 0 : 2 + 3 * row; t < 13; ++t) {
               batch.tokens[row * 13 + t] = 0;
               batch.targets[row * 13 + t] = -1;
@@ -363,12 +363,12 @@ TEST_CASE("intervals lie between the ends of steps however late reports are read
         make_trainer(any_model(tiny), on_gpu("fp32", capture), comm::Comm(), options_of(run));
     StepReport const first = trainer->step(batch_of(run, 0));
     CHECK(first.interval == first.seconds);
-    CHECK_FALSE(first.comm_seconds.has_value());  // the host only enqueues collectives
+    CHECK_FALSE(first.comm_seconds.has_value());  // not measured: the host only enqueues collectives
     auto const began = Clock::now();
     std::vector<Ticket> tickets;
     for (int step = 1; step < 12; ++step) tickets.push_back(trainer->step(batch_of(run, step)));
     double sum = 0.0;
-    for (std::size_t at = tickets.size(); at-- > 0;) {  // read in reverse order while the last ones still run
+    for (std::size_t at = tickets.size(); at-- > 0;) {  // reads backwards while the last steps run
       StepReport const& report = tickets[at].get();
       CHECK(report.interval >= report.seconds * 0.999);
       sum += report.interval;
@@ -426,7 +426,7 @@ TEST_CASE("steps that were enqueued behind a gradient that is not finite change 
     trainer->fill([&](int unit, int parameter, std::int64_t offset, std::span<float> out) {
       bool const huge =
           units[static_cast<std::size_t>(unit)].parameters[static_cast<std::size_t>(parameter)].name ==
-          "ln_f.weight";  // the squares of the head's gradient overflow
+          "ln_f.weight";  // makes the squares of the output head's gradient overflow
       for (std::size_t i = 0; i < out.size(); ++i)
         out[i] = huge ? 1e22f : 0.01f * static_cast<float>((offset + static_cast<std::int64_t>(i)) % 7 - 3);
     });
@@ -480,7 +480,7 @@ TEST_CASE("the arenas hold what was planned and a plan that is too big is refuse
   Run const run = some_run();
   RecipeTable const table = on_gpu("bf16", "graph", "cpu_optimizer");
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // for a plan made without a GPU
+  StepShape const shape = step_shape(table, options_of(run), 0, 1);  // a plan needs no GPU
   CHECK(make_plan(any_model(tiny).units({shape.batch, shape.sequence}), table, shape).arena_bytes ==
         trainer->plan().arena_bytes);
   for (Tier const tier : {Tier::device, Tier::host})
@@ -509,7 +509,7 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
     for (std::string_view const part : {"wte", "wpe", "h.0.", "ln_", ".weight", ".bias", "c_fc.weight"}) {
       INFO(std::string(precision), ", ", std::string(part));
       Run run = some_run(2);
-      run.options.clip = 0.0;  // the norm covers only trained parameters
+      run.options.clip = 0.0;  // without clipping, since the norm covers only the trained parameters
       Weights const want = after_a_step(on_gpu(precision), run);
       auto const frozen = [part](std::string_view name) { return name.find(part) != name.npos; };
       run.options.freeze = frozen;

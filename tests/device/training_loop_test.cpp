@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests stop requests of ranks on GPUs: the vote travels with a step's statistics, also in a captured graph.
+// Tests how ranks on GPUs stop training together: a rank's stop request is sent with the step's statistics,
+// even in a captured graph.
 #include "tessera/loop/training_loop.hpp"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ Run run_of(int ranks) {
   return run;
 }
 
-/// Batch `index` of a run.
+/// Returns batch `index` of a run.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests saving while steps run: the file is that of the step at which saving began, the cost is as planned,
-// and a failure is reported once.
+// Tests saving a checkpoint while steps run: the file has the state from before these steps, the memory is as
+// planned, and a failure is reported once.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ using namespace support;
 using file_support::TemporaryFolder;
 namespace fs = std::filesystem;
 
-/// The message of the error that a call throws; empty if there is none.
+/// Returns the message of the error that a call throws, or an empty string if it throws none.
 template <class Call>
 std::string thrown(Call&& call) {
   try {
@@ -34,7 +34,7 @@ std::string thrown(Call&& call) {
   return {};
 }
 
-/// Sets all weights to 0.5, except for one parameter of the first block.
+/// Sets all weights to 0.5, except for one parameter of the first block, which becomes infinite.
 void fill(AnyTrainer& trainer, int infinite = -1) {
   trainer.fill([infinite](int unit, int parameter, std::int64_t, std::span<float> out) {
     bool const here = unit == 1 && parameter == infinite;
@@ -102,7 +102,7 @@ TEST_CASE("what saving takes is planned") {
       CHECK(report.categories[6].name == "staging");
       CHECK(report.categories[6].bytes[host] == SaveStaging::bytes);
       CHECK(report.categories[7].name == "snapshot");
-      std::int64_t share = 0;  // weights and two moments, in fp32
+      std::int64_t share = 0;  // the bytes of fp32 weights and two moments
       for (Flat const of : snapshot.flats())
         share += 12 * round_up((snapshot.flat(of).padded + split.ranks - 1) / split.ranks, shard_alignment);
       CHECK(report.categories[7].bytes[host] == share);

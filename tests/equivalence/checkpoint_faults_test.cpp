@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints when formats change, files are damaged, disks fail and ranks die. Each case gives one
-// error that names the file. No run continues from wrong state.
+// Tests checkpoints when formats change, files are damaged, disks fail and ranks die. Each case must give one
+// error that names the file. No run may continue from a wrong state.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -38,8 +38,8 @@ std::map<std::string, std::vector<double>> as_floats(std::map<std::string, std::
   return state;
 }
 
-/// The error that both ranks report when they resume from a folder; empty if there is none. The trainer must
-/// be unchanged.
+/// Returns the error that both ranks report when they resume from a folder, or an empty string if there is
+/// none. Checks that a failed resume leaves the trainer unchanged.
 std::string said_by_resume(fs::path const& folder, Gpt2Options const& model = tiny,
                            TrainerOptions options = {}) {
   std::array<std::string, 2> said;
@@ -119,7 +119,7 @@ TEST_CASE(
       }
     CHECK(hashes[0] == hashes[1]);
     CHECK(fs::exists(folder / "saved/model/model.safetensors.index.json"));
-    // Other programs see a complete model.
+    // The saved folder is a complete model for other programs.
     ModelWeights::open(folder / "saved/model", Gpt2(tiny).units({1, 1}), gpt2_weight_names());
   }
 }
@@ -160,7 +160,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   file_support::write(saved / "trainer.json", text);
   holds(said_by_resume(saved), "trainer.json: does not match its checksum");
   restore();
-  // Another version of the library may write complete files with different contents.
+  // Simulates another version of the library, which writes complete files with different content.
   auto const rewrite = [&](auto const& change) {
     auto json = nlohmann::ordered_json::parse(file_support::read(saved / "trainer.json"));
     change(json);
@@ -207,7 +207,7 @@ TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being
 
 TEST_CASE(
     "saving streams: no rank asks for more than a chunk at a time and all of them for each element once") {
-  /// Records the largest part that is requested.
+  /// Passes on a trainer's state and records the largest part that is requested at once.
   struct Watched final : StateAccess {
     explicit Watched(StateAccess& inner) : state(inner) {}
     StepPlan const& plan() const override { return state.plan(); }

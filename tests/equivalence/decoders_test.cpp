@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests OPT and LLaMA: their exact sizes, every gradient against central differences, and equal bits under
-// every sharding, world, offload and recomputation. golden_losses_test.cpp compares losses with other
-// programs.
+// Tests OPT and LLaMA: their exact parameter counts, every gradient against numerical derivatives, and equal
+// bits with every sharding, number of ranks, offload and recomputation. golden_losses_test.cpp compares
+// losses with other programs.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -51,7 +51,7 @@ void expect_right(testing::GradientReport const& report, std::size_t parameters)
   CHECK(report.differences.size() == parameters);
 }
 
-/// Smaller than `opt` and `llama`, since each parameter is differentiated.
+/// Returns smaller sizes than `opt` and `llama`, since every parameter is differentiated numerically.
 OptOptions smallest(OptOptions sizes) {
   sizes.layers = 1;
   return sizes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests training with state on a disk: reads and writes match the plan to the byte, weights can be refilled,
-// and a failing disk ends the run on every rank.
+// Tests training with state on a disk: bytes read and written equal the plan, weights can be set again, and a
+// failing disk ends the run on every rank.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -74,7 +74,7 @@ TEST_CASE("what killed runs have left in the folder is gone before its room is c
   file_support::write(folder / "tessera-scratch-999999999-0-0.bin", "left");
   Run run;
   run.options.nvme_directory = folder.path().string();
-  run.options.memory_limit = 1;  // too small for the run's own file, which is never created
+  run.options.memory_limit = 1;  // less than the size of the state file, which must not be created
   CHECK_ERROR(out_of_memory,
               make_trainer(any_model(tiny), recipe("zs0", "fp32", "nvme"), comm::Comm(), options_of(run)),
               "1 B are available");
@@ -117,7 +117,7 @@ TEST_CASE("everything that changes no bit changes none with state in files") {
     Run alone;
     alone.split = {1, 4};
     alone.options.clip = 0.5;
-    alone.options.loss_scale.initial = 0x1p22;  // fp16 skips the first steps
+    alone.options.loss_scale.initial = 0x1p22;  // so large that fp16 skips the first steps
     auto const outcome = [&](RecipeTable const& table, Run const& run) {
       return train(run, [&](comm::Comm const& comm, TrainerOptions const& options) {
         return make_trainer(any_model(tiny), table, comm, options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a model family that one source file (support/mlp_family.cpp) registers and the library does not know:
-// it is in the list, and its models train as their types do.
+// Tests a model family that one source file (support/mlp_family.cpp) registers and that the library does not
+// contain: it is in the list of models, and its models train as their C++ types do.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -37,7 +37,7 @@ AnyModel small() {
 }
 MlpModel const typed({.layers = 2, .channels = 24, .hidden = 40, .positions = 16, .vocabulary = 61});
 
-/// Trains through make_trainer and through the type, under one recipe.
+/// Checks that make_trainer and the typed trainer give the same results with these policies.
 template <class... Policies>
 void expect_the_same(int ranks) {
   using Typed = Trainer<MlpModel, Policies...>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests frozen parameters: under every sharding, precision, offload and world the run equals that of one rank
-// of stage 0 with the same names frozen. Frozen values do not change. Trained values are the same as when the
-// gradients of frozen ones are computed and thrown away.
+// Tests frozen parameters. With every sharding, precision, offload and number of ranks, the run equals that
+// of one rank without sharding and with the same names frozen. Frozen values do not change. Trained values
+// are the same as if the gradients of frozen parameters were computed and discarded.
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -46,7 +46,7 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// The final parameters of a one-rank trainer, trained and frozen.
+/// The final parameters of a trainer with one rank, and its loss.
 struct Ended {
   Weights trained, frozen;
   double loss = 0.0;
@@ -61,12 +61,12 @@ Ended weights_of(AnyTrainer& trainer, std::function<bool(std::string_view)> cons
   return ended;
 }
 
-/// Trains one rank of stage 0 without freezing, but restores the matching weights after each update.
+/// Trains one rank without freezing, and restores the parameters to be frozen after each update.
 Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  std::map<std::pair<int, int>, std::vector<std::byte>> kept;  // by buffer and parameter
+  std::map<std::pair<int, int>, std::vector<std::byte>> kept;  // by buffer and parameter index
   bool first = true;
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
     bool const begins = first && entry.verb == Verb::forward;
@@ -174,7 +174,7 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
           "c_attn.weight|c_proj.bias", "c_fc", "^(?!ln_f)", "^(?!wte)", "^(?!wpe)",
           "^(?!h\\.1\\.ln_2.bias)"}) {
       Run run = run_of(pattern);
-      run.options.clip = 0.0;  // the norm covers only trained parameters
+      run.options.clip = 0.0;  // without clipping, since the norm covers only the trained parameters
       run.batch = 2;
       INFO(std::string(precision), ", ", pattern);
       Weights before;

@@ -37,7 +37,7 @@ struct Golden {
   int batch;  ///< a sixth of the global batch
   std::array<double, steps> losses;
   std::array<double, steps> norms;
-  bool records = false;  ///< samples are records of several lengths
+  bool records = false;  ///< samples are records (separate texts) of several lengths
 };
 
 std::vector<Golden> const golden = {
@@ -106,7 +106,7 @@ std::vector<Golden> const golden = {
      .norms = {0.631072, 0.609611, 0.617091, 0.613986, 0.639081, 0.596048, 0.602932,
                0.573096, 0.600629, 0.618702, 0.617582, 0.592266, 0.603708, 0.597712,
                0.624835, 0.608452, 0.630337, 0.621606, 0.615882, 0.643616}},
-    // With --records.
+    // Computed with --records, which makes each record (a separate text) one sample.
     {.model =
          any_model(Gpt2Options{.layers = 3, .heads = 5, .channels = 35, .positions = 64, .vocabulary = 97}),
      .sequence = 19,
@@ -120,7 +120,7 @@ std::vector<Golden> const golden = {
      .records = true},
 };
 
-/// The token formulas of golden_losses.py.
+/// Returns the tokens of golden_losses.py, by the same formulas.
 TokenSource tokens_of(Golden const& from) {
   std::vector<std::uint32_t> tokens;
   for (std::uint32_t i = 0; i < 2000; ++i)
@@ -143,7 +143,7 @@ struct Worst {
   double norm = 0.0;  ///< the largest relative difference of a norm
 };
 
-/// Trains 20 steps and compares them with PyTorch's.
+/// Trains 20 steps and returns the largest differences from PyTorch's numbers.
 Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accumulation) {
   TokenSource const source = tokens_of(wanted);
   Worst worst;

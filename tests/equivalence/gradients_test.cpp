@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests gradients of whole models in double: against central differences, with faults planted in a model that
-// must be named, and the engine's mean over micro-batches, read from the step's buffers.
+// Tests gradients of whole models in double: against numerical derivatives, with a report that must name
+// faults planted in a model, and the mean over micro-batches, read from the step's buffers.
 #include "tessera/testing/gradients.hpp"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace {
 
 using namespace support;
 
-/// The gradient of the mean loss over unmasked tokens, as one flat buffer per unit. For a world of one.
+/// The gradient of the mean loss over unmasked tokens, as one flat buffer per unit (layer). Works with one
+/// rank.
 using Gradients = std::vector<std::vector<double>>;
 
 template <class T>
@@ -49,14 +50,14 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
   return all;
 }
 
-TrainerOptions still(Run const& run) {  // a step that does not change the weights
+TrainerOptions still(Run const& run) {  // the steps do not change the weights
   TrainerOptions options = options_of(run);
   options.learning_rate = 0.0;
   options.weight_decay = 0.0;
   return options;
 }
 
-/// Checks the report of a model that should be right.
+/// Checks the gradient report of a correct model.
 void expect_right(testing::GradientReport const& report, std::size_t parameters) {
   INFO(report);
   CHECK(report.right());
@@ -68,7 +69,7 @@ std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
   return make_trainer(any_model(tiny), recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
-/// A correct model with one planted mistake that a model's author could make.
+/// A correct model with one planted mistake of a kind that a user could make.
 struct Faulty : TiedModel {
   enum Fault {
     none,
@@ -139,14 +140,14 @@ struct Faulty : TiedModel {
   }
 
  private:
-  /// Runs with another view in this place.
+  /// Replaces `place` by another view while `run` is called.
   template <class View, class Run>
   static void with(View& place, View const& other, Run const& run) {
     View const kept = std::exchange(place, other);
     run();
     place = kept;
   }
-  /// Runs with a view whose contents are thrown away.
+  /// Replaces `place` by a temporary buffer while `run` is called, so that its results are lost.
   template <class View, class Run>
   static void lost(View& place, Run const& run) {
     std::vector<typename View::value_type> elsewhere(static_cast<std::size_t>(place.elements()));
@@ -272,7 +273,7 @@ TEST_CASE("unequal masks in micro-batches give the gradient of one big batch") {
   StepReport of_many, of_one;
   Batch batch = make_batch(0, 0, small.split, 1, 13, tiny.vocabulary, 3);
   for (int t = 0; t < 13; ++t)
-    batch.targets[static_cast<std::size_t>(13 + t)] = -1;  // one without any target
+    batch.targets[static_cast<std::size_t>(13 + t)] = -1;  // no target in the second sample
   Gradients const a = gradients_of(*many, batch, &of_many);
   batch.accumulation = 1;
   batch.batch = 4;

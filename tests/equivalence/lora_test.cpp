@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA: adapters train equally under every sharding, precision, offload and split. Their gradients are
-// those of the loss, training starts from the unchanged model, and the merged weights give the trained model.
+// Tests LoRA. Adapters train to the same results with every sharding, precision, offload and split. Their
+// gradients are those of the loss, training starts from the unchanged model, and merged weights equal the
+// trained model.
 #include "tessera/lora.hpp"
 
 #include <cstdint>
@@ -81,7 +82,7 @@ void same_everywhere(AnyModel const& model, Targets const& targets, std::string_
       }
 }
 
-/// A model that lists its adapters in its own units, for code that does not know the options.
+/// A model whose own units list its adapters, for code that does not know TrainerOptions::lora.
 template <class M>
 struct WithAdapters {
   M model;
@@ -185,7 +186,7 @@ TEST_CASE("the gradients of adapters are those of the loss") {
   check_gradients_of(Gpt2(sizes), "all-linear", 16);
   check_gradients_of(
       Opt({.layers = 1, .heads = 2, .channels = 6, .hidden = 9, .positions = 8, .vocabulary = 11}),
-      "all-linear", 12, {1, 4});  // away from the kinks of ReLU
+      "all-linear", 12, {1, 4});  // for this shape, no value is near the kink of ReLU
   check_gradients_of(Llama({.layers = 1,
                             .heads = 4,
                             .key_heads = 2,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the bitwise contract: under Reduction<Ordered>, weights, losses, norms and loss scales depend only on
-// the global batch. Every recipe is compared with one rank of stage 0 without offload.
+// Tests that with Reduction<Ordered>, weights, losses, gradient norms and loss scales depend only on the
+// global batch, bit for bit. Every recipe (combination of policies) is compared with one rank without
+// sharding and offload.
 #include <string>
 #include <utility>
 
@@ -21,7 +22,7 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
   });
 }
 
-/// Runs both again, with a trace each, and returns where they first differ.
+/// Runs both recipes again and traces them. Returns where their values first differ.
 std::string culprit(RecipeTable const& a, Run run_a, RecipeTable const& b, Run run_b) {
   StepTrace trace_a, trace_b;
   run_a.trace = &trace_a;
@@ -71,7 +72,7 @@ void all_shardings_and_splits(std::string_view precision) {
         run.split = split;
         check_same(want, reference, alone, recipe(sharding, precision, offload), run);
       }
-  for (int const ranks : {5, 7}) {  // worlds that divide no size
+  for (int const ranks : {5, 7}) {  // numbers of ranks that divide no size of the model
     Run odd = alone;
     odd.split = {1, ranks};
     Outcome const of_one = run_with(reference, odd);
@@ -158,9 +159,9 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       PlacementTable& rows = table.placement;
       for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
         row->over = static_cast<Sharding>(roll(3));                           // replicated, sharded, owned
-        row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // sums are never on a disk
+        row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // gradients: never disk
       }
-      rows.owners = static_cast<int>(roll(3));  // 0: all
+      rows.owners = static_cast<int>(roll(3));  // 0: all ranks
       Run run = alone;
       run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
       run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
@@ -310,7 +311,7 @@ TEST_CASE("an overflow is skipped alike under every sharding and named") {
       run.split = split;
       check_same(want, reference, alone, recipe(sharding, "fp16", offload), run);
     }
-  // A fixed scale skips steps and does not change.
+  // A fixed loss scale skips steps on overflow and does not change.
   Run fixed = alone;
   fixed.steps = 3;
   fixed.options.loss_scale.initial = 0x1p24;
@@ -356,13 +357,13 @@ TEST_CASE("the trace names the first tensor that differs") {
   traced(split, four, recipe("dp", "fp32", "cpu_optimizer"));
   CHECK_FALSE(first_divergence(alone, split));
 
-  Run faster = run;  // first differs at the first update: embedding, not later
+  Run faster = run;  // the first difference must be the embedding's first update
   faster.options.learning_rate *= 2;
   traced(other_rate, faster, recipe("zs0"));
   std::string const rate = first_divergence(alone, other_rate).value_or("");
   CHECK(rate.find("step 1, weights after the update, wte.weight, element 0: ") == 0);
 
-  Run masked = run;  // first differs in the first micro-batch gradient of backward
+  Run masked = run;  // the first difference must be backward's first gradient
   masked.mask_every = 0;
   traced(other_data, masked, recipe("zs0"));
   std::string const data = first_divergence(alone, other_data).value_or("");

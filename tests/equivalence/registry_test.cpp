@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every registered recipe through AnyTrainer: planned bytes equal used bytes, refusals come before
-// memory is allocated, and divergence ends a run.
+// Tests every registered recipe (combination of policies) through AnyTrainer: used bytes equal planned bytes,
+// unsupported settings are refused before memory is allocated, and divergence ends a run.
 #include <array>
 #include <set>
 #include <string>
@@ -51,7 +51,8 @@ TEST_CASE("a plan for a GPU counts the room for pieces of products, and other fo
   CHECK(device_bytes("tf32") == plain);
   CHECK(device_bytes("bf16x6") == plain + static_cast<std::int64_t>(cuda::piece_bytes));
   CHECK(device_bytes("bf16x3") == device_bytes("bf16x6"));
-  // Ranks whose plans differ only in this would train different models.
+  // The formats must have different hashes: ranks that differ only in the format would train different
+  // models.
   CHECK(detail::hash_of_numbers(options, plan_of("bf16x3")) !=
         detail::hash_of_numbers(options, plan_of("bf16x6")));
 }
@@ -78,7 +79,7 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
       }
     });
   }
-  CHECK(names.size() >= 8);  // 30, or the reduced set of a sanitizer build
+  CHECK(names.size() >= 8);  // 30 recipes, or fewer in a sanitizer build
 }
 
 TEST_CASE("the recipe's attention reaches the operations, and a trainer says what ran") {
@@ -135,7 +136,7 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   CHECK(says(text, "8 ranks plan "));
   CHECK(says(text, "no batch fits at this sequence"));
 
-  // If a model's batch is too big, the batch that the message suggests trains within the same limit.
+  // If the batch is too big for the memory limit, the batch size that the error suggests fits the same limit.
   options.batch = 64;
   options.sequence = 40;
   options.memory_limit = std::int64_t{12} << 20;

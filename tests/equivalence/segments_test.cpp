@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a unit in segments trains to the same bits as the unit in one piece, under every sharding and
-// world.
+// Tests that a unit (layer) that is split into segments trains to the same bits as the whole unit, with every
+// sharding and number of ranks.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,7 +20,7 @@ namespace {
 
 using namespace support;
 
-/// Trains a model under a recipe given by its names, and compares planned with used bytes.
+/// Trains a model with a recipe. Also checks that its peak memory equals the plan.
 template <class T, class M>
 Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   struct Checked : Engine<Cpu, T> {
@@ -36,7 +36,7 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   });
 }
 
-/// A model with one function that takes no segment.
+/// A segmented model whose backward_input has no parameter for the segment.
 struct Forgetful : SegmentedGpt2 {
   using SegmentedGpt2::SegmentedGpt2;
   template <class Place, class T>

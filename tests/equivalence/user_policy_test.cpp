@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that policies unknown to the library train like built-in ones. Only their headers define their
-// decisions.
+// Tests that policies that the library does not know train like built-in ones. The policies consist only of
+// the headers in compile_pass/.
 #include <string>
 
 #include <doctest/doctest.h>
@@ -17,8 +17,8 @@ namespace {
 
 using namespace support;
 
-/// Trains four micro-batches on 1, 2 and 4 ranks and three on 3. All must have the bits of one rank of stage
-/// 0.
+/// Trains one micro-batch per rank on 3 ranks, and 4 micro-batches in total on 1, 2 and 4 ranks. The bits
+/// must equal those of one rank without sharding.
 template <class Format, class... Policies>
 void same_at_every_world() {
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {

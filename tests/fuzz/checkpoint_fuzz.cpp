@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: a checkpoint in which one file holds arbitrary bytes either throws Error(data) of one
-// line or is resumed. Bytes that begin with { replace trainer.json, others the weights or the optimizer's
-// state. Checksums are corrected, since hardly any input would pass them otherwise.
+// libFuzzer target: replaces one file of a checkpoint by arbitrary bytes. Resuming must succeed or throw
+// Error(data) with one line of text. Bytes that begin with { replace trainer.json, others the weights or the
+// optimizer's state. Checksums are corrected, since otherwise hardly any input would pass them.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as the trace of monitor --marks either throw an Error of one line or give marks
-// in order.
+// libFuzzer target: any bytes as the trace of monitor --marks must throw an Error with one line of text, or
+// give marks in order of time.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

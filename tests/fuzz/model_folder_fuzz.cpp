@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a config.json, or as the index of a model's weights, either throw
-// Error(data) of one line or give values that can be read and written again.
+// libFuzzer target: any bytes as a config.json, or as the index of a model's weights, must throw Error(data)
+// with one line of text, or give values that can be read and written again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
     if (again.values.at("n_layer") != ts::HubValue(2)) std::abort();
   });
 
-  // One sound part next to the index, and weights that are read through it.
+  // Writes one valid weight file to which the index may refer.
   static bool const once = [] {
     ts::WeightsWriter writer(folder.path() / "part.safetensors", units());
     float const values[4] = {1, 2, 3, 4};

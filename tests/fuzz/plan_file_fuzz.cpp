@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a plan file give plans that are written back as lines of that file.
+// libFuzzer target: any bytes as a file of cuBLASLt plans (algorithms for matrix products) must give plans
+// that are written back as lines of that file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any line as a record either throws Error(data) of one line or gives valid UTF-8.
+// libFuzzer target: any line as a JSON Lines record must throw Error(data) with one line of text, or give
+// valid UTF-8.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a file of results either throw an Error of one line or give rows that name
-// their source, with numbers that figures can draw.
+// libFuzzer target: any bytes as a file of results must throw an Error with one line of text, or give rows
+// that name their source and have only numbers that figures can draw.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

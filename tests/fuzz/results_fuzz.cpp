@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as the result file of --from either throw an Error of one line or give flags.
+// libFuzzer target: any bytes as the result file for --from must throw an Error with one line of text, or
+// give command-line flags.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

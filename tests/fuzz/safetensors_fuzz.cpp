@@ -14,7 +14,7 @@
 #include "tessera/io/safetensors_header.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // The first eight bytes are usually corrected, since hardly any input would pass otherwise.
+  // Most inputs get a correct length in the first eight bytes, since otherwise hardly any would be accepted.
   std::vector<std::byte> bytes(size);
   if (size > 0) std::memcpy(bytes.data(), input, size);
   if (size > 8 && bytes[7] == std::byte{0}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a tokenizer.model either throw Error(data) of one line or give a tokenizer
-// whose ids are within its vocabulary.
+// libFuzzer target: any bytes as a tokenizer.model must throw Error(data) with one line of text, or give a
+// tokenizer whose ids are within its vocabulary.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

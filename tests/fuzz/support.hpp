@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the fuzzers: the check of an error's form, and files in memory.
+// Provides shared parts of the fuzzers: a check of an error's kind and text, and files in memory.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ inline std::string_view text_of(std::uint8_t const* input, std::size_t size) {
   return {reinterpret_cast<char const*>(input), size};
 }
 
-/// Ends the program unless the error is one line and has one of these kinds.
+/// Aborts the program unless the error's text is one line and its kind is one of `kinds`.
 inline void check(tessera::Error const& error,
                   std::initializer_list<tessera::ErrorKind> kinds = {tessera::ErrorKind::data}) {
   for (tessera::ErrorKind const kind : kinds)
@@ -31,7 +31,8 @@ inline void check(tessera::Error const& error,
   std::abort();
 }
 
-/// The path of the process's in-memory file, which holds these bytes until the next call.
+/// Writes these bytes to the process's only in-memory file, in place of its earlier content. Returns its
+/// path.
 inline std::string const& file_of(std::string_view bytes) {
   static int const file = ::memfd_create("input", 0);
   static std::string const path = "/proc/self/fd/" + std::to_string(file);
@@ -41,7 +42,7 @@ inline std::string const& file_of(std::string_view bytes) {
   return path;
 }
 
-/// A folder in memory that is removed with the process.
+/// A folder in memory with the process's id in its name. It is removed when the process ends.
 class Folder {
  public:
   Folder() : path_("/dev/shm/tessera-fuzz-" + std::to_string(::getpid())) {

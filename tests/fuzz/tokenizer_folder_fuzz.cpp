@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target: any bytes as the vocab.json, tokenizer_config.json or special_tokens_map.json of a folder
-// either throw Error(data) of one line or give a tokenizer that encodes a text.
+// must throw Error(data) with one line of text, or give a tokenizer that can encode a text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

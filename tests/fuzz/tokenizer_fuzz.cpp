@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a tokenizer.json, or as a merges.txt, either throw Error(data) of one line
-// or give a tokenizer that encodes a text equally in pieces and as a whole.
+// libFuzzer target: any bytes as a tokenizer.json, or as a merges.txt, must throw Error(data) with one line
+// of text, or give a tokenizer that encodes a text to the same tokens in parts and as a whole.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

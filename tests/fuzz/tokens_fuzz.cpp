@@ -27,7 +27,7 @@ void check_scan(std::byte const* data, std::int64_t tokens, std::int64_t vocabul
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  std::vector<std::byte> bytes(size);  // aligned, and of exactly that size
+  std::vector<std::byte> bytes(size);  // aligned, and without spare bytes after the end
   if (size > 0) std::memcpy(bytes.data(), input, size);
   try {
     auto const layout = tessera::token_layout(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits code from each third-party header with intrinsics: Eigen's packets and the compiler's own through the
-// parts of a product of the CPU backend, xxHash through each call that the library makes. Some faults of such
-// headers show only in a function that is compiled to an object. Everything else is left out: this source is
-// compiled for many instruction sets.
+// Compiles functions of each third-party header with SIMD intrinsics to an object file, since some faults of
+// such headers appear only there: Eigen's and the compiler's, through the CPU's matrix product, and xxHash,
+// through each call that the library makes. Includes nothing else, since this file is compiled for many
+// instruction sets.
 #include <string_view>
 
 #include "tessera/backend/cpu/tiles.hpp"

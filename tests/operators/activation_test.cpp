@@ -18,7 +18,7 @@ using test::part;
 
 namespace {
 
-/// Works on arrays with other elements around the values, which must not change.
+/// Applies an activation to an array that has other elements before and after it. These must not change.
 template <class T>
 Array<T> activated(Machine& machine, Activation activation, Array<T> const& pre, std::int64_t offset = 0,
                    bool in_place = false) {

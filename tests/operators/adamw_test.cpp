@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests AdamW to the bit, and against PyTorch's order in double.
+// Tests AdamW for equal bits against the scalar formula, and against PyTorch's order of operations in double.
 #include "tessera/optim/adamw.hpp"
 
 #include <cmath>
@@ -20,7 +20,7 @@ using test::OnPlace;
 
 namespace {
 
-/// The buffers that an update changes.
+/// The buffers that an update may change.
 template <class S, class T = S>
 struct AdamWState {
   Array<S> master, first, second;
@@ -32,7 +32,8 @@ struct AdamWState {
   }
 };
 
-/// The memory for weights that the update gets: none, separate memory, or the master itself.
+/// The memory for weights that is passed to the update: none, separate memory, or the master weights
+/// themselves.
 enum class AdamWWeights { none, apart, master };
 
 struct AdamWWay {
@@ -59,7 +60,7 @@ AdamWState<S, T> adamw(Machine& machine, AdamWState<S, T> const& before, Array<G
   return {master.back(), first.back(), second.back(), separate.back()};
 }
 
-/// The same update by the scalar formula.
+/// Computes the same update with the scalar formula.
 template <class G, class S, class T>
 void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFactors<S> const& by,
                        AdamWWay const& way) {
@@ -70,7 +71,7 @@ void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFact
   }
 }
 
-/// Checks four updates, of which the first and the third are skipped.
+/// Checks four updates. The first and the third are skipped and must change nothing.
 template <class G, class S, class T>
 void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWeights weights) {
   CAPTURE(n);
@@ -97,7 +98,7 @@ void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWei
   }
 }
 
-/// One weight and its moments.
+/// One weight and its moments, to test single steps.
 template <class S>
 struct OneWeight {
   S weight, first = 0, second = 0;
@@ -118,7 +119,7 @@ struct OneWeight {
   }
 };
 
-/// torch.optim.AdamW, _single_tensor_adamw, in double: decay, moments, bias corrections, step.
+/// Computes torch.optim.AdamW (_single_tensor_adamw) in double: decay, moments, bias corrections, step.
 struct TorchAdamW {
   double rate, beta1, beta2, epsilon, decay;
   double weight, first = 0, second = 0;
@@ -183,9 +184,9 @@ TEST_CASE("AdamW follows PyTorch over many steps") {
 
 TEST_CASE("the first AdamW steps have the values that were computed by hand") {
   TESSERA_NEEDS_PLACE();
-  // torch.optim.AdamW([1.0], lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.5), gradients 0.25 then
-  // -0.5: step 1: 1 * 0.95 - 0.1 * 1 = 0.85; step 2: m = -0.0275, m^ = -0.0275 / 0.19, v = 3.124375e-4, v^ =
-  // v / 0.001999: 0.85 * 0.95 + 0.1 * 0.1447368... / 0.3953406...
+  // Computed by hand for torch.optim.AdamW([1.0], lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.5) and
+  // gradients 0.25, -0.5. Step 1: 1 * 0.95 - 0.1 * 1 = 0.85. Step 2: m = -0.0275, m^ = -0.0275 / 0.19, v =
+  // 3.124375e-4, v^ = v / 0.001999: 0.85 * 0.95 + 0.1 * 0.1447368... / 0.3953406...
   Machine machine;
   OneWeight<double> at{1.0};
   AdamWOptions const options{.weight_decay = 0.5};
@@ -216,7 +217,7 @@ TEST_CASE("AdamW makes tiny moments zero and never denormal") {
   Machine machine;
   OneWeight<float> at{1.0f};
   at.step(machine, 1e-15, {}, 1e-3, 1, false);
-  CHECK(at.second == 0.0f);  // (1e-15)^2 / 1000 is below 2^-100
+  CHECK(at.second == 0.0f);  // (1e-15)^2 / 1000 is below 2^-100, which is stored as 0
   CHECK(at.first != 0.0f);
   for (int step = 2; step < 400; ++step) {
     at.step(machine, 0.0, {}, 1e-3, step, false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the attention tests: inputs, the operation in many layouts, and its definition in
-// scalar code.
+// Provides shared parts of the attention tests: inputs, the operation in many memory layouts, and a scalar
+// implementation as reference.
 #pragma once
 
 #include <algorithm>
@@ -28,9 +28,9 @@ struct AttentionSize {
   std::int64_t samples, queries;
   int heads;
   std::int64_t head;
-  std::int64_t group = 1;  // heads that share a head of keys
-  std::int64_t first = 0;  // position of query 0
-  std::int64_t keys = 0;   // 0: one for each query
+  std::int64_t group = 1;  // query heads per key head
+  std::int64_t first = 0;  // position of the first query
+  std::int64_t keys = 0;   // number of keys; 0: as many as queries
 
   std::int64_t channels() const { return heads * head; }
   std::int64_t key_channels() const { return channels() / group; }
@@ -72,20 +72,20 @@ struct AttentionOutput {
 };
 
 struct AttentionWay {
-  bool packed = false;      // queries, keys and values are one tensor; otherwise queries have their own
-  bool sums = false;        // of blocks of rows of the packed gradient
-  std::int64_t gap = 0;     // columns before queries and before values, which then come before keys
+  bool packed = false;      // q, k and v are one tensor; otherwise q has its own
+  bool sums = false;        // also compute sums over blocks of rows of the packed gradient
+  std::int64_t gap = 0;     // unused columns before q and before v; if not 0, v comes before k
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
 };
 
-/// Runs forward and backward, into outputs filled with NaN.
+/// Runs forward and backward into outputs that are filled with NaN. Returns the outputs.
 template <class T, class P>
 AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in, AttentionWay const& way = {}) {
   using S = compute_t<T>;
   using Columns = ops::Columns<T, Place>;
   AttentionSize const& size = in.size;
   std::int64_t const c = size.channels(), kc = size.key_channels(), gap = way.gap, offset = way.offset;
-  // The columns at which queries, keys and values begin.
+  // The first columns of queries, keys and values.
   std::int64_t const q_at = gap,
                      k_at = way.packed ? c
                             : gap      ? gap + kc
@@ -150,7 +150,7 @@ struct AttentionDefinition {
   std::vector<double> out, dq, dk, dv, logsumexp;
 };
 
-/// Forward and backward by the definition, one query of one head at a time.
+/// Computes forward and backward by the definition, one query of one head at a time, in double.
 template <class T>
 AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   auto const wide = [](Array<T> const& from) {
@@ -198,7 +198,7 @@ AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   return result;
 }
 
-/// Checks results against the definition, relative to values of size `floor`.
+/// Checks results against the definition. Errors are relative to values of size `floor`.
 template <class T>
 void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
                 double limit = reference::tolerance<T>(), double floor = 1.0) {
@@ -206,7 +206,7 @@ void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
   CHECK(reference::error(got.out, want.out, floor) < limit);
   CHECK(reference::error(got.logsumexp, want.logsumexp, floor) <
         (std::is_same_v<S, T> ? limit : reference::tolerance<S>()));
-  // The backward pass starts from the rounded `out`, whose error is summed over keys.
+  // The backward pass starts from the rounded output. Its rounding errors add up over the keys.
   CHECK(reference::error(got.dq, want.dq, 2 * floor) < 2 * limit);
   CHECK(reference::error(got.dk, want.dk, 2 * floor * want.group) < 2 * limit);
   CHECK(reference::error(got.dv, want.dv, 2 * floor * want.group) < 2 * limit);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests causal attention against its definition in double and against central differences.
+// Tests causal attention against its definition in double and against numerical derivatives.
 #include "tessera/ops/attention.hpp"
 
 #include <cmath>
@@ -27,7 +27,7 @@ using test::Place;
 
 namespace {
 
-/// A machine for each format in which values of T are multiplied.
+/// Returns one context for each format in which the attention of T can multiply.
 template <class T>
 std::deque<Machine> attention_machines() {
   std::deque<Machine> machines(1);
@@ -39,9 +39,9 @@ std::deque<Machine> attention_machines() {
   return machines;
 }
 
-/// The tolerance of T, plus the effect of rounded terms on scores, probabilities and their products. tf32
-/// rounds both factors of a term, by 2^-11 each. The terms that six pieces leave out are smaller than fp32's
-/// own rounding.
+/// Returns the allowed error: the tolerance of T, plus the effect of rounded factors on scores, probabilities
+/// and outputs. tf32 rounds both factors of a term by up to 2^-11 each. bf16x6 leaves out terms that are
+/// smaller than fp32's own rounding.
 template <class T>
 double attention_limit(DType product, bool whole) {
   if (product == DType::bf16x6 && whole) return 1e-6;
@@ -49,7 +49,8 @@ double attention_limit(DType product, bool whole) {
   return reference::tolerance<T>() + 2 * of_term;
 }
 
-/// Checks results in many layouts, for inputs within `range`, relative to values of size `floor`.
+/// Checks results in many memory layouts, for inputs within `range`. Errors are relative to values of size
+/// `floor`.
 template <class T>
 void check_attention(std::deque<Machine>& machines, AttentionSize const& size, double range = 1.5,
                      double floor = 1.0) {
@@ -64,7 +65,7 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
     test::check_near(got, want, limit, floor);
     CHECK(got ==
           attention(machine.context, in, {.packed = size.whole(), .sums = test::on_gpu && size.whole()}));
-    // For packed operands and no tensor cores, a GPU has a kernel of its own.
+    // Without tensor cores, a GPU has a separate kernel for packed operands. Its bits may differ.
     bool const one_kernel =
         !test::on_gpu || !size.whole() ||
         (sizeof(T) < 8 && size.head == 64 && machine.context.math().attention != AttentionKind::reference);
@@ -75,7 +76,7 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
       else
         test::check_near(other, want, limit, floor);
     }
-    // Tensor cores do not take operands that are not aligned, so their format does not matter.
+    // Operands that are not aligned do not use tensor cores, so the format of products does not matter.
     AttentionOutput<T> const unaligned = attention(machine.context, in, {.gap = 5, .offset = 1});
     if (test::on_gpu)
       test::check_near(unaligned, want, reference::tolerance<T>(), floor);
@@ -105,7 +106,8 @@ TEST_CASE_TEMPLATE("attention of wide heads and of long sequences matches its de
   check_attention<T>(machines, {1, 70, 2, 300});
   for (std::int64_t const sequence : {1, 7, 64, 65, 129, 300})
     check_attention<T>(machines, {1, sequence, 2, 256});
-  // On the CPU, wide heads shrink the tiles. In 16 bits, their query sums do not fit the scratch.
+  // On the CPU, wide heads reduce the tile size. In 16 bits, the sums of the queries' gradients exceed the
+  // scratch memory.
   check_attention<T>(machines, {1, 140, 1, 1900});
 }
 
@@ -122,7 +124,7 @@ TEST_CASE_TEMPLATE("heads of queries may share heads of keys", T, TESSERA_DTYPES
   check_attention<T>(machines, {2, 7, 4, 8, 2});
   check_attention<T>(machines, {1, 65, 3, 33, 3});
   check_attention<T>(machines, {2, 130, 8, 20, 4});
-  // On the CPU, query sums in 16 bits fit the scratch in the first case and not in the second.
+  // On the CPU in 16 bits, the sums of the queries' gradients fit the scratch memory in the first case only.
   check_attention<T>(machines, {1, 300, 6, 80, 2});
   check_attention<T>(machines, {1, 140, 4, 600, 4});
 }
@@ -136,7 +138,7 @@ TEST_CASE_TEMPLATE("queries may be a span of the positions", T, TESSERA_DTYPES) 
     check_attention<T>(machines,
                        {1, 66, 2, head, 1, 1001, 1070});  // the last keys are masked for all queries
     if (test::on_gpu) check_attention<T>(machines, {1, 200, 2, head, 1, 999, 1210});
-    check_attention<T>(machines, {2, 40, 4, head, 4, 0, 300});  // as are whole blocks of keys
+    check_attention<T>(machines, {2, 40, 4, head, 4, 0, 300});  // whole blocks of keys are masked
     check_attention<T>(machines, {2, 40, 4, head, 2, 20, 128});
   }
 }

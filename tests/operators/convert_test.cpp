@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests conversion, filling and copying, to the bit.
+// Tests conversion, filling and copying for exact bits.
 #include "tessera/ops/convert.hpp"
 
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the classifier, its head and the sum of losses against their definitions in double.
+// Tests cross-entropy, the output head and the sum of losses against their definitions in double.
 #include "tessera/ops/cross_entropy.hpp"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using test::OnPlace;
 
 namespace {
 
-/// Targets over the whole range, including the first and last class and masked rows.
+/// Returns targets over all classes, including the first and last class and masked rows.
 Array<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes, std::uint32_t seed) {
   Array<std::int32_t> targets({rows}, 0);
   std::uint32_t state = seed;
@@ -42,7 +42,7 @@ struct EntropyWant {
   std::vector<double> losses, gradient;
 };
 
-/// The definition, for values (M,V).
+/// Computes losses and gradients by the definition, for logits (M,V).
 template <class Values>
 EntropyWant entropy_definition(Values const& logits, std::int64_t n, Array<std::int32_t> const& targets,
                                double scale) {
@@ -72,7 +72,7 @@ struct EntropyOutput {
   }
 };
 
-/// The logits are `offset` elements from an aligned address.
+/// Runs the operation on logits that start `offset` elements after an aligned address.
 template <class T>
 EntropyOutput<T> cross_entropy(Machine& machine, Array<T> const& logits, Array<std::int32_t> const& targets,
                                double scale, std::int64_t offset = 0) {
@@ -98,7 +98,7 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   EntropyOutput<T> const got = cross_entropy(machine, logits, targets, scale);
   CHECK(reference::error(got.losses, want.losses) < reference::tolerance<S>());
   CHECK(reference::error(got.logits, want.gradient, scale) < reference::tolerance<T>());
-  int wrong = 0;  // masked rows have exact zeros
+  int wrong = 0;  // gradients of masked rows must be exactly 0
   for (std::int64_t row = 2; row < rows; row += 9) {
     wrong += got.losses[row] != 0.0;
     for (std::int64_t i = row * n; i < (row + 1) * n; ++i) wrong += got.logits[i] != 0.0;
@@ -106,7 +106,7 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   CHECK(wrong == 0);
   for (std::int64_t const offset : {0, 1})
     CHECK(got == cross_entropy(machine, logits, targets, scale, offset));
-  // Without a gradient, the logits stay.
+  // Without a gradient, the logits do not change.
   OnPlace<T> kept(logits);
   OnPlace<std::int32_t> classes(targets);
   OnPlace<S> losses(poison<S>({rows}));
@@ -122,8 +122,8 @@ struct HeadOutput {
   Array<compute_t<T>> losses, sums;
 };
 
-/// The head of a model with weights (P,K), of which the first `n` rows count: the classifier's linear layer
-/// with its loss and its gradients, of which one has the type of sums.
+/// Runs the output head of a model: the linear layer with weights (P,K), of which the first `n` rows are
+/// classes, its loss and its gradients. Computes the weight gradient in T and in the type of sums.
 template <class T>
 HeadOutput<T> head(Machine& machine, Array<T> const& inputs, Array<T> const& weights, std::int64_t n,
                    Array<std::int32_t> const& targets, double scale) {
@@ -153,7 +153,7 @@ TEST_CASE_TEMPLATE("cross entropy matches its definition", T, TESSERA_DTYPES) {
     for (std::int64_t const n : {1, 7, 8, 9, 15, 129, 256, 2049, 5003})
       check_cross_entropy<T>(machine, rows, n);
   check_cross_entropy<T>(machine, 40, 3001, 9.0, 1.0 / 40);
-  if (test::on_gpu)  // row lengths that stay on chip, and one that does not fit
+  if (test::on_gpu)  // row lengths that fit into on-chip memory, and one that does not
     for (std::int64_t const n : {50257, 50304, 131075}) check_cross_entropy<T>(machine, 12, n);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE_TEMPLATE("cross entropy has the same bits every time", T, TESSERA_DTYP
 TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  std::int64_t const n = 3000;  // more than the CPU reads at once
+  std::int64_t const n = 3000;  // more classes than the CPU reads at once
   Array<float> logits = reference::random<float>({6, n}, 1, 3e4);
   Array<std::int32_t> targets = some_targets(6, n, 7);
   targets.at(2) = 5;
@@ -209,8 +209,8 @@ TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
   logits.at(1 * n + 50) = std::numeric_limits<float>::quiet_NaN();
   logits.at(2 * n + 60) = infinity;
   for (std::int64_t i = 0; i < n; ++i) {
-    logits.at(3 * n + i) = i == n - 1 ? 1.0f : -infinity;  // only the target is possible
-    logits.at(4 * n + i) = i < 2500 ? -infinity : 2.0f;    // the target, 7, is impossible
+    logits.at(3 * n + i) = i == n - 1 ? 1.0f : -infinity;  // all classes but the target have probability 0
+    logits.at(4 * n + i) = i < 2500 ? -infinity : 2.0f;    // the target, 7, has probability 0
   }
   EntropyOutput<float> const got = cross_entropy(machine, logits, targets, 1.0);
   for (std::int64_t const row : {0, 5}) CHECK(std::isfinite(got.losses[row]));
@@ -223,7 +223,7 @@ TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
     std::int64_t const row = i / n;
     if (row == 1) wrong += !std::isnan(got.logits[i]);
     if (row == 0 || row >= 3) wrong += !std::isfinite(got.logits[i]);
-    // e^-infinity is a denormal number on CPUs without AVX-512.
+    // On CPUs without AVX-512, exp(-infinity) is a denormal number instead of 0.
     if (row == 3) wrong += !(std::fabs(got.logits[i]) <= (test::on_gpu ? 0.0 : 0x1p-126));
     if (row == 4 && i % n != 7) wrong += std::fabs(got.logits[i] - (i % n < 2500 ? 0.0 : 0.002)) > 1e-8;
   }
@@ -243,7 +243,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     CAPTURE(padded);
     double const scale = 0.25, limit = 4 * reference::tolerance<T>();
     Array<T> const x = reference::random<T>({m, k}, 1), unpadded = reference::random<T>({n, k}, 2);
-    Array<T> w = reference::random<T>({padded, k}, 3);  // the padding rows have no effect
+    Array<T> w = reference::random<T>({padded, k}, 3);  // the padding rows must have no effect
     std::copy(unpadded.values.begin(), unpadded.values.end(), w.values.begin());
     Array<std::int32_t> const targets = some_targets(m, n, 3);
     HeadOutput<T> const got = head(machine, x, w, n, targets, scale);
@@ -258,7 +258,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     CHECK(reference::error(got.dx, reference::product(gradient, false, w, false, m, k, padded)) < limit);
     CHECK(reference::error(got.dw, dw) < limit);
     CHECK(reference::error(got.sums, dw) < limit);
-    int wrong = 0;  // the padding has exact zeros
+    int wrong = 0;  // the padding must be exactly 0
     for (std::int64_t i = 0; i < m * padded; ++i) wrong += i % padded >= n && got.logits[i] != 0.0;
     for (std::int64_t i = n * k; i < padded * k; ++i) wrong += got.dw[i] != 0.0 || got.sums[i] != 0.0;
     CHECK(wrong == 0);
@@ -280,7 +280,7 @@ TEST_CASE_TEMPLATE("the sum of losses counts unmasked targets, and the CPU adds 
   Machine machine;
   for (std::int64_t const rows : {0, 1, 31, 33, 1023, 1024, 1025, 8192, 70001}) {
     CAPTURE(rows);
-    Array<T> const losses = reference::random<T>({rows}, 1, 12.3);  // the sum of doubles depends on the order
+    Array<T> const losses = reference::random<T>({rows}, 1, 12.3);  // the order changes the sum
     Array<std::int32_t> const targets = some_targets(rows, 100, 5);
     double want = 0, size = 0;
     std::int64_t unmasked = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests embeddings against scalar code that adds in the documented order. All results have its bits.
+// Tests embeddings against scalar code that adds in the documented order. All results must have the same
+// bits.
 #include "tessera/ops/embedding.hpp"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ namespace {
 
 struct EmbeddingSize {
   std::int64_t samples, sequence, channels, vocabulary, positions;
-  std::uint32_t percent;  // share of tokens that are equal
+  std::uint32_t percent;  // percentage of the tokens that have the same id
 };
 
 template <class T>
@@ -48,7 +49,7 @@ struct EmbeddingInput {
   }
   Array<std::int32_t> tokens;
   Array<T> wte, wpe, dy;
-  Array<compute_t<T>> borrowed;  // the gradient that another use of wte left
+  Array<compute_t<T>> borrowed;  // wte's gradient from the output head, which also uses wte
 };
 
 template <class T>
@@ -66,7 +67,7 @@ struct EmbeddingWay {
   bool positions = true, fresh = true;
   ops::EmbeddingOptions options = {};
   std::int64_t offset = 0;  // of wte and dy, in elements from an aligned address
-  bool in_place = false;    // sum in dwte; only if T is the type of sums
+  bool in_place = false;    // sums in dwte itself; only if T is the type of sums
 };
 
 template <class T>
@@ -90,7 +91,8 @@ EmbeddingOutput<T> embedding(Machine& machine, EmbeddingInput<T> const& in, Embe
   return result;
 }
 
-/// The same by scalar code: the sums are in compute_t<T>, in the order of the tokens, and rounded once.
+/// Computes the same with scalar code. Sums are in compute_t<T>, in the order of the tokens, and are rounded
+/// to T once.
 template <class T>
 EmbeddingOutput<T> embedding_definition(EmbeddingInput<T> const& in, EmbeddingWay const& way) {
   using S = compute_t<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests layer normalization against scalar code in double and against central differences.
+// Tests layer normalization against scalar code in double and against numerical derivatives.
 #include "tessera/ops/layer_norm.hpp"
 
 #include <cmath>
@@ -47,11 +47,11 @@ struct LayerNormOutput {
 };
 
 struct LayerNormWay {
-  enum Result { apart, in_dy, in_residual };  // the memory that dx is written to
+  enum Result { apart, in_dy, in_residual };  // the memory for dx: separate, dy's or the residual's
   bool residual = false;
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
   Result dx = apart;
-  bool sums = false;  // also ask for the sums over blocks of rows that a GPU can compute in the same pass
+  bool sums = false;  // also computes sums over blocks of rows, which a GPU can do in the same pass
 };
 
 template <class T>
@@ -81,7 +81,7 @@ LayerNormOutput<T> layer_norm(Machine& machine, LayerNormInput<T> const& in, Lay
   return {y.back(), dx.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }
 
-/// Checks the results, without a residual's gradient in dx and with one, against scalar code.
+/// Checks the results against scalar code, with and without a residual's gradient that is added to dx.
 template <class T>
 void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
   CAPTURE(rows);
@@ -123,7 +123,8 @@ void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns)
     CHECK(reference::error(got.dx, dx, dx_floor) < limit);
     CHECK(reference::error(got.dgamma, dgamma, tall) < limit);
     CHECK(reference::error(got.dbeta, dbeta, tall) < limit);
-    // A second run, unaligned operands, results in place and sums beside them have the same bits.
+    // Results must have the same bits in a second run, with unaligned operands, in place, and with additional
+    // sums.
     for (std::int64_t const offset : {0, 1})
       for (int sums = 0; sums <= int(test::on_gpu); ++sums)
         for (auto const result : {LayerNormWay::apart, LayerNormWay::in_dy, LayerNormWay::in_residual})
@@ -146,11 +147,12 @@ TEST_CASE_TEMPLATE("layer norm matches scalar code", T, TESSERA_DTYPES) {
 TEST_CASE_TEMPLATE("layer norm of many rows and of long rows matches scalar code", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  check_layer_norm<T>(machine, 5003, 40);  // several rows a block
+  check_layer_norm<T>(machine, 5003, 40);  // one thread block handles several rows
   check_layer_norm<T>(machine, 2117, 264);
-  check_layer_norm<T>(machine, 2117, 600);  // one warp a row; some lanes have fewer values
+  check_layer_norm<T>(machine, 2117, 600);  // one warp per row; some lanes have fewer values
   check_layer_norm<T>(machine, 601, 1600);
-  // The longest rows that fit into registers, the first that do not, and one that is read in three pieces.
+  // The longest rows that fit into registers, the shortest ones that do not, and one that is read in three
+  // parts.
   for (std::int64_t const columns : {2048, 2050, 4096, 4104, 8192, 8193, 16384, 16400, 33001})
     check_layer_norm<T>(machine, 5, columns);
   check_layer_norm<T>(machine, 1100, 2050);  // too long for registers in fp64

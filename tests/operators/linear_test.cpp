@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests linear layers and activations against scalar code in double and against central differences.
+// Tests linear layers and activations against scalar code in double and against numerical derivatives.
 #include "tessera/ops/linear.hpp"
 
 #include <cmath>
@@ -44,13 +44,13 @@ struct LinearInput {
     if (before.values.size() > 3) before.at(3) = T(0.0f);
   }
   Array<T> x, w, bias, residual, dy;
-  Array<T> before, dx_residual;  // the input of the activation that made x, and what is added to dx
+  Array<T> before, dx_residual;  // the input of the activation that made x, and the summand of dx
 };
 
 template <class T>
 struct LinearOutput {
   Array<T> y, pre, dx, dw, dbias;
-  Array<T> dbias_alone, dbias_before;  // without dw; of the layer that takes dx as its dy
+  Array<T> dbias_alone, dbias_before;  // computed without dw; of the layer before (its dy is dx)
   Array<compute_t<T>> dw_sums;
 
   bool operator==(LinearOutput const& b) const {
@@ -62,16 +62,16 @@ struct LinearOutput {
   }
 };
 
-/// `residual`, `activation` and `scale` apply to y and to dx.
+/// The options of a call. `residual`, `activation` and `scale` apply to y and to dx.
 struct LinearWay {
   bool transposed = false, bias = false, residual = false;
   Activation activation = Activation::none;
   double scale = 1.0;
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
-  bool in_place = false;    // write the sums of products and residuals to the residuals
+  bool in_place = false;    // writes results over the residuals
 };
 
-/// Also checks that results have the same bits whatever else is computed with them.
+/// Runs forward and backward. Also checks that results have the same bits if other outputs are left out.
 template <class T>
 LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearWay const& way = {}) {
   using S = compute_t<T>;
@@ -144,7 +144,8 @@ std::vector<double> column_sums(Array<T> const& of) {
   return sums;
 }
 
-/// Checks both orientations of w in many ways against scalar code. `limit` is the largest error of products.
+/// Checks a weight that is transposed or not, with many options, against scalar code. `limit` is the largest
+/// error of matrix products.
 template <class T>
 void check_linear(Machine& machine, LinearSize const& size, double limit = reference::tolerance<T>()) {
   using S = compute_t<T>;
@@ -240,7 +241,7 @@ TEST_CASE("products of fp32 values are in tf32 where the context asks for it") {
   TESSERA_NEEDS_PLACE();
   Machine plain, fast(1 << 16, {.product = DType::tf32});
   LinearSize const size{256, 512, 128};
-  check_linear<float>(fast, size, reference::tolerance<tessera::half>());  // both have 10 mantissa bits
+  check_linear<float>(fast, size, reference::tolerance<tessera::half>());  // like tf32: 10 mantissa bits
   LinearInput<float> const in(size, false);
   CHECK_FALSE(same_bits(linear(fast, in).y.values, linear(plain, in).y.values));
 }
@@ -303,7 +304,7 @@ TEST_CASE_TEMPLATE("a linear layer takes no rows at all, and its gradients are z
   CHECK(reference::error(dbias_of_partials.back(), std::vector<double>(9, 0.0)) == 0);
 }
 
-// A product with 1 leaves the value of an activation in y, and its derivative in dx.
+// The product multiplies by 1, so y is the activation's value and dx is its derivative.
 TEST_CASE_TEMPLATE("activations and their derivatives keep NaN and have their limits", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
@@ -359,7 +360,7 @@ TEST_CASE("linear layers refuse a number that is no activation, and shapes and w
   CHECK(thrown);
 
   ops::Operand<float, Place> weights = w.view();
-  weights.twin = x.view();  // products may use it
+  weights.twin = x.view();  // a second copy of w with its transposed layout, which products may use
   ops::linear(machine.context, x.view(), weights, y.view());
   machine.finish();
   weights.scales = scale.view();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests sums of squares by block, to the bit, and the search for a value that is not finite.
+// Tests sums of squares per block for exact bits, and the search for the first value that is not finite.
 #include "tessera/ops/norm.hpp"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace {
 constexpr float not_finite[] = {std::numeric_limits<float>::quiet_NaN(),
                                 std::numeric_limits<float>::infinity()};
 
-/// The sum of squares of values [begin, end) in the documented order: 16 running sums by index, then halves
-/// added.
+/// Returns the sum of squares of values [begin, end) in the documented order: 16 sums by index modulo 16, of
+/// which halves are added.
 template <class T>
 compute_t<T> sum_of_squares(Array<T> const& values, std::int64_t begin, std::int64_t end) {
   using S = compute_t<T>;
@@ -92,7 +92,7 @@ TEST_CASE_TEMPLATE(
   std::int64_t const n = 40 * 4096 + 17, begin = 1000;
   double const infinity = std::numeric_limits<double>::infinity();
   Array<T> const finite = reference::random<T>({n}, 5, 3.0);
-  using Noted = std::pair<std::int64_t, std::int64_t>;  // unit and element
+  using Noted = std::pair<std::int64_t, std::int64_t>;  // unit (layer) and element
   auto const noted = [&](std::vector<std::int64_t> const& where, double value, BadElement before) {
     Array<T> values = finite;
     for (std::int64_t const i : where) values.at(i) = static_cast<T>(value);
@@ -107,12 +107,12 @@ TEST_CASE_TEMPLATE(
   CHECK(noted({}, 0, {}) == Noted(-1, -1));
   CHECK(noted({n - 1}, infinity, {}) == Noted(3, begin + n - 1));
   CHECK(noted({8191, 4096, 4100, 100000, n - 1}, infinity, {}) == Noted(3, begin + 4096));
-  CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));  // unit 3 comes first in backward
+  CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));  // backward reaches unit 3 before 2
   CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
   std::vector<std::int64_t> all;
   for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
   CHECK(noted(all, infinity, {}) == Noted(3, begin + 5));
-  // Squares that overflow, in the type of the sums or only when stored: the first value of the block.
+  // Squares that overflow count as not finite. The position is the first value of the block.
   if constexpr (!std::is_same_v<T, tessera::half>) CHECK(noted({4100}, 1e25, {}) == Noted(3, begin + 4096));
 }
 

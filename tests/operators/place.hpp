@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the place that this build tests operators on: a GPU under nvcc, the CPU otherwise. The tests of
+// Provides the device on which this build tests operators: a GPU under nvcc, the CPU otherwise. The tests of
 // this folder are compiled for both.
 #pragma once
 
@@ -35,7 +35,7 @@ using Machine = Gpu;
 template <class T>
 using OnPlace = OnGpu<T>;
 
-/// Runs `work(machine)` three times and tells whether each result has the bits of the first.
+/// Runs `work(machine)` three times. Returns whether all results have the same bits.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine machine;
@@ -48,10 +48,10 @@ using Place = Cpu;
 /// A CPU context with its workspace.
 struct Machine : reference::Machine {
   explicit Machine(int threads = 2) : reference::Machine(threads) {}
-  void finish() {}  // operations on the CPU have finished when they return
+  void finish() {}  // operations on the CPU have completed when they return
 };
 
-/// A copy of an array that starts `offset` elements after an aligned address.
+/// A copy of an array on the tested device that starts `offset` elements after an aligned address.
 template <class T>
 class OnPlace {
  public:
@@ -73,7 +73,7 @@ class OnPlace {
   std::vector<T> memory_;
 };
 
-/// Runs `work(machine)` with 1, 2 and 3 threads and tells whether each result has the bits of the first.
+/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results have the same bits.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine one(1), two(2), three(3);
@@ -83,13 +83,14 @@ bool same_bits_every_time(F const& work) {
 }
 #endif
 
-/// Tells whether this build tests a GPU, for sizes that only a GPU's kernels distinguish.
+/// Whether this build tests a GPU. Tests use it for sizes that only GPU kernels treat differently.
 inline constexpr bool on_gpu = std::is_same_v<Place, Cuda>;
 
-/// Lengths of flat arrays: around packs of values, around blocks of 4096, and over several thread blocks.
+/// Lengths of flat arrays: near the size of a SIMD vector, near blocks of 4096, and over several thread
+/// blocks.
 inline constexpr std::int64_t lengths[] = {0, 1, 3, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003};
 
-/// The elements [begin, begin + count) of a tensor. Begins that are odd are not aligned for vector accesses.
+/// Returns elements [begin, begin + count) of a tensor. An odd begin is not aligned for vector accesses.
 template <class T>
 Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t count) {
   return {of.data() + begin, {count}};
@@ -97,12 +98,12 @@ Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t coun
 
 }  // namespace test
 
-/// The first line of every case: skips it on a machine without the place.
+/// Must be the first line of each test case. Skips the case on a machine without the tested device.
 #ifdef __CUDACC__
 #define TESSERA_NEEDS_PLACE() TESSERA_NEEDS_GPU()
 #else
 #define TESSERA_NEEDS_PLACE() static_cast<void>(0)
 #endif
 
-/// The dtypes of TEST_CASE_TEMPLATE. `half` needs its namespace: CUDA has one of its own.
+/// The dtypes for TEST_CASE_TEMPLATE. `half` is qualified, because CUDA defines a type of the same name.
 #define TESSERA_DTYPES float, double, tessera::half, tessera::bfloat16

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides plain scalar implementations of the operations, in double, as references, and the tests' only
-// table of tolerances.
+// Provides scalar implementations of the operations in double as references, and the only table of tolerances
+// of the tests.
 #pragma once
 
 #include <cmath>
@@ -21,8 +21,8 @@ namespace reference {
 
 using namespace tessera;
 
-/// The largest allowed error of a result, relative to its scale, by dtype: a few roundings of storage plus
-/// those of the sums.
+/// Returns the largest allowed error of a result, relative to its scale, by dtype. It covers a few roundings
+/// of stored values and the rounding of the sums.
 template <class T>
 constexpr double tolerance() {
   if (std::is_same_v<T, double>) return 1e-13;
@@ -39,7 +39,7 @@ struct Machine {
   Context<Cpu> context;
 };
 
-/// Values with a shape. `view()` is the argument for operations.
+/// An array of values with a shape. `view()` is the argument for operations.
 template <class T>
 struct Array {
   Array(Shape const& array_shape, T value = T(0.0f))
@@ -52,7 +52,7 @@ struct Array {
   std::vector<T> values;
 };
 
-/// Pseudo-random values in (-range, range), exact in T.
+/// Returns pseudo-random values in (-range, range), rounded to T.
 template <class T>
 Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   Array<T> result(shape);
@@ -64,8 +64,8 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   return result;
 }
 
-/// The largest |got - want| / (floor + |want|) with one floor for all values or one for each; NaN if a result
-/// is NaN and should not be, infinite if the numbers of values differ.
+/// Returns the largest |got - want| / (floor + |want|), with one floor for all values or one for each.
+/// Returns NaN if a result is NaN, and infinity if the numbers of values differ.
 template <class T>
 double error(Array<T> const& got, std::vector<double> const& want, std::vector<double> const& floors) {
   if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
@@ -74,7 +74,7 @@ double error(Array<T> const& got, std::vector<double> const& want, std::vector<d
     double const difference =
         std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floors[i] + std::fabs(want[i]));
     if (!(difference <= worst)) worst = difference;
-    if (std::isnan(worst)) return worst;  // all comparisons with it fail
+    if (std::isnan(worst)) return worst;  // NaN fails every comparison of the caller
   }
   return worst;
 }
@@ -83,7 +83,7 @@ double error(Array<T> const& got, std::vector<double> const& want, double floor 
   return error(got, want, std::vector<double>(want.size(), floor));
 }
 
-/// A value for results that an operation must overwrite.
+/// Returns an array of NaN for results that an operation must overwrite.
 template <class T>
 Array<T> poison(Shape const& shape) {
   return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
@@ -95,7 +95,7 @@ bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// op(a) op(b) by three loops.
+/// Returns the matrix product of a and b, each transposed or not, by three loops.
 template <class A, class B>
 std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed,
                             std::int64_t m, std::int64_t n, std::int64_t depth) {
@@ -109,8 +109,9 @@ std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const
   return c;
 }
 
-/// How far the rows of `partials` (blocks, N) are from adding up to the column sums of `of` (..., N): the
-/// largest error of a column, in units of the epsilon of S times 1 + the sum of its absolute values.
+/// Returns how much the sum of the rows of `partials` (blocks, N) differs from the column sums of `of` (...,
+/// N): the largest error of a column, in units of the epsilon of S times 1 + the sum of the column's absolute
+/// values.
 template <class S, class T>
 double sum_error(Array<S> const& partials, Array<T> const& of) {
   auto const columns = static_cast<std::size_t>(of.shape.columns());
@@ -126,7 +127,7 @@ double sum_error(Array<S> const& partials, Array<T> const& of) {
   for (std::size_t i = 0; i < columns; ++i) {
     double const error = static_cast<double>(std::fabs(sums[i]) / sizes[i]);
     if (!(error <= worst)) worst = error;
-    if (std::isnan(worst)) return worst;  // all comparisons with it fail
+    if (std::isnan(worst)) return worst;  // NaN fails every comparison of the caller
   }
   return worst / static_cast<double>(std::numeric_limits<S>::epsilon());
 }
@@ -140,7 +141,7 @@ inline double gelu_derivative(double x) {
   return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-/// The derivative of `loss()` by every value of `parameter`, by central differences.
+/// Returns the derivative of `loss()` by each value of `parameter`, by central differences.
 template <class F>
 std::vector<double> central_differences(Array<double>& parameter, F const& loss, double step = 1e-5) {
   std::vector<double> slopes;
@@ -156,14 +157,15 @@ std::vector<double> central_differences(Array<double>& parameter, F const& loss,
   return slopes;
 }
 
-/// The sum of weights * values, a scalar loss for any operation. Its gradient by the values is the weights.
+/// Returns the sum of weights * values, a scalar loss for any operation. Its gradient by `values` is
+/// `weights`.
 inline double weighted(Array<double> const& weights, Array<double> const& values) {
   double sum = 0;
   for (std::size_t i = 0; i < values.values.size(); ++i) sum += weights.values[i] * values.values[i];
   return sum;
 }
 
-/// Runs `work(machine)` with 1, 2 and 3 threads and tells whether each result has the bits of the first.
+/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results have the same bits.
 template <class F>
 bool same_for_all_threads(F const& work) {
   Machine one(1), two(2), three(3);

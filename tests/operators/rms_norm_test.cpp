@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests RMS normalization against scalar code in double and against central differences.
+// Tests RMS normalization against scalar code in double and against numerical derivatives.
 #include "tessera/ops/rms_norm.hpp"
 
 #include <cmath>
@@ -47,10 +47,10 @@ struct RmsNormOutput {
 struct RmsNormWay {
   bool residual = false;
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
-  bool in_place = false;    // write dx to the residual's gradient if there is one, to dy otherwise
+  bool in_place = false;    // writes dx over the residual's gradient if there is one, otherwise over dy
 };
 
-/// Also checks that dx has the same bits without partial sums.
+/// Runs forward and backward. Also checks that dx has the same bits if partial sums are left out.
 template <class T>
 RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormWay const& way = {}) {
   using S = compute_t<T>;
@@ -73,7 +73,7 @@ RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormWa
   return {y.back(), dx.back(), dgamma.back(), rstd.back()};
 }
 
-/// Checks the results, without a residual's gradient in dx and with one, against scalar code.
+/// Checks the results against scalar code, with and without a residual's gradient that is added to dx.
 template <class T>
 void check_rms_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
   CAPTURE(rows);
@@ -106,7 +106,7 @@ void check_rms_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
     CHECK(reference::error(got.rstd, rstd, 3.0) < reference::tolerance<compute_t<T>>());
     CHECK(reference::error(got.dx, dx, dx_floor) < limit);
     CHECK(reference::error(got.dgamma, dgamma, std::sqrt(double(rows))) < limit);
-    // A second run, unaligned operands and a result in place have the same bits.
+    // Results must have the same bits in a second run, with unaligned operands, and in place.
     for (std::int64_t const offset : {0, 1})
       for (bool const in_place : {false, true})
         CHECK(got == rms_norm(machine, in, {with_residual, offset, in_place}));
@@ -128,10 +128,11 @@ TEST_CASE_TEMPLATE("rms norm matches scalar code", T, TESSERA_DTYPES) {
 TEST_CASE_TEMPLATE("rms norm of many rows and of long rows matches scalar code", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  check_rms_norm<T>(machine, 5003, 40);  // several rows a block
+  check_rms_norm<T>(machine, 5003, 40);  // one thread block handles several rows
   check_rms_norm<T>(machine, 601, 1600);
   check_rms_norm<T>(machine, 33, 4096);
-  // The longest rows that fit into registers, the first that do not, and one that is read in three pieces.
+  // The longest rows that fit into registers, the shortest ones that do not, and one that is read in three
+  // parts.
   for (std::int64_t const columns : {8192, 8193, 33001}) check_rms_norm<T>(machine, 5, columns);
   check_rms_norm<T>(machine, 1100, 2050);  // too long for registers in fp64
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests rotary positions against their definition in double, central differences, and at offsets.
+// Tests rotary position embeddings (RoPE) against their definition in double, against numerical derivatives,
+// and at position offsets.
 #include "tessera/ops/rotary.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ using test::Place;
 
 namespace {
 
-/// x (B,T,C) with every pair rotated, using angles with the rounding of T's sums.
+/// Returns x (B,T,C) with every pair rotated. Angles are rounded to the type of T's sums.
 template <class T>
 std::vector<double> rotary_definition(Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                                       ops::RotaryOptions const& with) {
@@ -50,8 +51,8 @@ Array<T> rotated(Machine& machine, Array<T> const& x, ops::RotaryFrequencies con
   return to.back();
 }
 
-/// Rotates x in place as columns of rows with `before` more columns at their begin and `after` at their end,
-/// and checks that these do not change.
+/// Rotates x in place as part of wider rows, with `before` columns before it and `after` columns after it.
+/// Checks that these columns do not change.
 template <class T>
 Array<T> rotated_in_columns(Machine& machine, Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                             ops::RotaryOptions const& with, std::int64_t before, std::int64_t after) {
@@ -131,7 +132,7 @@ TEST_CASE_TEMPLATE("rotary matches its definition", T, TESSERA_DTYPES) {
         CHECK(reference::error(rotated(machine, y, frequencies, {first, !transposed}),
                                {x.values.begin(), x.values.end()}) < 2 * reference::tolerance<T>());
         CHECK(same_bits(rotated(machine, x, frequencies, with, true).values, y.values));
-        // The second pair of widths keeps rows aligned for the vector loads of a GPU.
+        // With 8 and 16 columns, rows stay aligned for a GPU's vector loads.
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 4, 3).values, y.values));
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 8, 16).values, y.values));
 

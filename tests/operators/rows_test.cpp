@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that updates and norms of rows have the bits of calls one by one.
+// Tests that updates and norms of many arrays in one call (rows of a table) have the same bits as one call
+// per array.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -40,9 +41,9 @@ struct RowsOutput {
   }
 };
 
-/// Updates rows of many lengths with gradients of G and state of S, and computes the norms of the gradients.
-/// Every fifth row is not aligned, every ninth is empty, and the gradients of rows 3 and 16 end with a value
-/// that is not finite. With T void, the master is the weights.
+/// Updates `count` arrays of many lengths (G: gradients, S: optimizer state, T: weights) and computes the
+/// norms of the gradients. Every fifth array is not aligned, every ninth is empty, and the gradients of
+/// arrays 3 and 16 end with a value that is not finite. If T is void, the master weights are the weights.
 template <class G, class S, class T, class W = std::conditional_t<std::is_void_v<T>, S, T>>
 RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   constexpr std::int64_t lengths[] = {1, 7, 4096, 4097, 33000, 65536, 12289};
@@ -126,7 +127,7 @@ void check_rows(int count, bool skipped) {
   auto const want = update_rows<G, S, T>(RowsRun::one_by_one, count, skipped);
   CHECK(want == update_rows<G, S, T>(RowsRun::rows, count, skipped));
   CHECK(want == update_rows<G, S, T>(RowsRun::rows_in_a_graph, count, skipped));
-  CHECK(std::isnan(want.weights[0]) == std::is_void_v<T>);  // not written if the master is the weights
+  CHECK(std::isnan(want.weights[0]) == std::is_void_v<T>);  // NaN: without separate weights, none are written
   CHECK(want.bad.unit == (count > 16 ? 16 : -1));
   CHECK(want.bad.element == (count > 16 ? 1000 * 16 + 4096 - 1 : -1));
 }
@@ -144,7 +145,7 @@ TEST_CASE("updates and norms of rows have the bits of calls one by one") {
     check_rows<double, double, void>(test::on_gpu ? 30 : 20, skipped);
     check_rows<bfloat16, float, bfloat16>(1, skipped);
   }
-  // More rows than one block of threads handles.
+  // More arrays than one thread block handles.
   if (test::on_gpu) check_rows<float, float, bfloat16>(300, false);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests SwiGLU against its definition in double and against central differences.
+// Tests SwiGLU against its definition in double and against numerical derivatives.
 #include "tessera/ops/swiglu.hpp"
 
 #include <cmath>
@@ -38,8 +38,8 @@ struct SwiGluOutput {
   }
 };
 
-/// Every operand is `offset` elements from an aligned address. In place, y overwrites a copy of gate, dgate
-/// overwrites dy, and dup overwrites up.
+/// Runs forward and backward. Every operand starts `offset` elements after an aligned address. In place, y
+/// overwrites a copy of gate, dgate overwrites dy, and dup overwrites up.
 template <class T>
 SwiGluOutput<T> swiglu(Machine& machine, SwiGluInput<T> const& in, std::int64_t offset = 0,
                        bool in_place = false) {
@@ -62,8 +62,8 @@ TEST_CASE_TEMPLATE("swiglu matches its definition", T, TESSERA_DTYPES) {
   for (std::int64_t const n : {1, 7, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003}) {
     CAPTURE(n);
     SwiGluInput<T> in(n);
-    in.gate.at(0) = T(-1000.0f);     // e^-x is infinite
-    in.gate.at(n / 2) = T(1000.0f);  // e^-x is zero
+    in.gate.at(0) = T(-1000.0f);     // exp(-x) is infinite
+    in.gate.at(n / 2) = T(1000.0f);  // exp(-x) is 0
     std::vector<double> y, dgate, dup;
     for (std::int64_t i = 0; i < n; ++i) {
       double const gate = in.gate[i], s = 1 / (1 + std::exp(-gate));

@@ -79,7 +79,7 @@ TEST_CASE("fitness: the class depends on the work of a step") {
       GOOD | none --stages zs3 | "GOOD: a rank gathers the 50% of the weights
       GOOD | none --stages zs3 --ranks 4 | gathers the 75% of the weights
       EXCELLENT | none --stages zs3 --mesh replicate=2
-      GOOD | none --stages dp | "GOOD: rank 0 alone updates
+      GOOD | none --stages dp | "GOOD: only rank 0 updates
       GOOD | none --stages zs0 --recompute block | "GOOD: backward recomputes forward
       EXCELLENT | none --stages zs0 --recompute gelu)");
   for (std::string const stage : {"dp", "zs0", "zs1", "zs2", "zs3"})

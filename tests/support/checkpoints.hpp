@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the checkpoint tests: runs that stop, save and resume elsewhere, and the state in
-// a folder as logical tensors, read without the library's reader.
+// Provides shared parts of the checkpoint tests: training runs that stop, save and resume with other
+// settings, and a reader that returns a checkpoint's state as full tensors without the library's checkpoint
+// reader.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +29,13 @@
 
 namespace support {
 
-/// A recipe, and the split of the global batch of six.
+/// A recipe (combination of policies), and how the global batch of six samples is split over ranks and
+/// micro-batches.
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
   std::string_view device = "cpu", capture = "";
-  bool beside = false;  ///< also saves while a step runs
+  bool beside = false;  ///< also saves a checkpoint while a step runs
 
   RecipeTable table() const {
     SlotNames names;
@@ -54,7 +56,8 @@ inline std::string text_of(Setting const& setting) {
          (setting.beside ? ", saved beside steps" : "");
 }
 
-/// Every full tensor of a checkpoint, by name: weights by their names, states as "wte.weight.exp_avg".
+/// Returns every full tensor of a checkpoint by name. Weights have their own names; optimizer states have
+/// names such as "wte.weight.exp_avg".
 inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
   std::map<std::string, std::vector<double>> all;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -76,7 +79,8 @@ inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path
   return all;
 }
 
-/// The result of a run: losses and scales of its steps, and all tensors and scalars at its end.
+/// The results of a run: losses, gradient norms and loss scales of its steps, and all tensors and scalars of
+/// its final checkpoint.
 struct Trained {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
@@ -90,15 +94,15 @@ inline Run run_of(Setting const& setting) {
   Run run;
   run.split = setting.split;
   run.options.clip = 0.5;
-  run.options.loss_scale.initial = 0x1p22;     // the first steps of fp16 are skipped,
-  run.options.loss_scale.growth_interval = 3;  // and the scale grows again
+  run.options.loss_scale.initial = 0x1p22;  // so large that the first steps of fp16 overflow and are skipped
+  run.options.loss_scale.growth_interval = 3;  // so short that the scale grows again
   run.options.schedule = RateShape::linear;
   run.options.total_steps = 20;
   return run;
 }
 
-/// Trains from step `first` (0: from the seed, otherwise from checkpoint `from`) to `last`, and saves to
-/// `to`.
+/// Trains from step `first` to step `last` and saves a checkpoint to `to`. Starts from the seed if `first` is
+/// 0, otherwise from the checkpoint `from`.
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run run = run_of(setting);
@@ -134,7 +138,7 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
   return trained;
 }
 
-/// The last steps of a run.
+/// Returns the results without the first `steps` steps.
 inline Trained after(Trained trained, std::int64_t steps) {
   auto const cut = [&](auto& list) { list.erase(list.begin(), list.begin() + steps); };
   cut(trained.losses);
@@ -144,7 +148,7 @@ inline Trained after(Trained trained, std::int64_t steps) {
   return trained;
 }
 
-/// The bytes of every file in a folder, by relative path.
+/// Returns the bytes of every file in a folder, by relative path.
 inline std::map<std::string, std::string> files_in(std::filesystem::path const& folder) {
   std::map<std::string, std::string> files;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder))
@@ -167,8 +171,8 @@ double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
       .loss;
 }
 
-/// Checks that saving while steps run writes the same bytes as saving between steps, and does not change the
-/// steps.
+/// Checks that a checkpoint saved while steps run has the same bytes as one saved between steps, and that
+/// saving does not change the losses.
 inline void check_saved_beside(Setting const& setting, Gpt2Options const& model = tiny) {
   INFO(text_of(setting));
   file_support::TemporaryFolder const folder;
@@ -179,7 +183,8 @@ inline void check_saved_beside(Setting const& setting, Gpt2Options const& model 
       auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
       for (int number = 0; number < 3; ++number) (void)step(*trainer, run, number, comm.rank());
       if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = R"({"of": "both"})"});
-      // This writer starts to write only after two more steps, so it must not read the trainer's state.
+      // The writer `late` takes its snapshot now and writes it only after two more steps. The file must equal
+      // the checkpoint saved now.
       detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = R"({"of": "both"})"});
       if (saves) late.begin(true);
       for (int number = 3; number < 5; ++number) (void)step(*trainer, run, number, comm.rank());

@@ -62,7 +62,7 @@ inline std::string read(std::filesystem::path const& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// The bytes of a number or of a vector of numbers.
+/// Returns the bytes of a number or of a vector of numbers.
 template <class T>
 std::string bytes_of(T const& value) {
   if constexpr (std::is_arithmetic_v<T>)
@@ -71,7 +71,7 @@ std::string bytes_of(T const& value) {
     return {reinterpret_cast<char const*>(value.data()), value.size() * sizeof(value[0])};
 }
 
-/// The kind and text of the Error that `work` throws; "nothing was thrown" if it throws none.
+/// The kind and text of the Error that a call throws. The text is "nothing was thrown" if it throws none.
 struct Thrown {
   tessera::ErrorKind kind = tessera::ErrorKind::failed;
   std::string text = "nothing was thrown";
@@ -87,7 +87,7 @@ Thrown thrown_by(Work&& work) {
   return {};
 }
 
-/// The same, run as a user other than root, since root may write anywhere.
+/// Like thrown_by(), but runs `work` as a user other than root, since root may write to any file.
 template <class Work>
 Thrown thrown_as_nobody(Work&& work) {
   bool const root = ::geteuid() == 0;
@@ -103,8 +103,8 @@ inline bool has(std::string_view text, std::string_view part) {
 
 }  // namespace file_support
 
-/// Checks that `expression` throws an Error of this kind. Its text must be one line and contain all given
-/// parts.
+/// Checks that `expression` throws an Error of this kind, and that its text is one line and contains all
+/// given parts.
 #define CHECK_ERROR(error_kind, expression, ...)                                                       \
   do {                                                                                                 \
     auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \

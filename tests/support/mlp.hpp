@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a small model family: blocks without attention, and a head that is not tied. The tests use it
-// through every interface of the registry. It is a template for a family of your own.
+// Provides a small model family as a user would write it: blocks without attention, and an output head that
+// is not tied to the embedding. The tests use it through every interface of the model registry.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct MlpOptions {
   std::int64_t layers = 2, channels = 32, hidden = 128, positions = 64, vocabulary = 256;
 };
 
-/// y = x + MLP(LayerNorm(x)), layer after layer. Each position sees only itself.
+/// Computes y = x + MLP(LayerNorm(x)) in each layer. A position does not depend on the other positions.
 class MlpModel {
  public:
   explicit MlpModel(MlpOptions const& sizes)

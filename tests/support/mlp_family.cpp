@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers the family of models of mlp.hpp: its functions for every engine, and its entry in the list. A
-// program needs to link only this file.
+// Registers the model family of mlp.hpp, so that it can be chosen by name. A program only needs to link this
+// file.
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/model_family.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates the schedule of one pipeline stage: one forward, one backward (1F1B, Narayanan et al., SC 2021).
-// It is planned and checked, not run, since no engine has stages.
+// Generates the schedule of one pipeline-parallel stage: one forward, one backward (1F1B, Narayanan et al.,
+// SC 2021). Tests check the schedule without running it, since no engine supports pipeline stages.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,22 @@ namespace support {
 
 using namespace tessera;
 
-/// The stage's index and the number of stages, and planted mistakes. `sends_first`: it sends the activation
-/// before it receives the gradient, but the next stage sends that gradient before it receives the activation.
-/// `spared_slots`: the number of missing slots.
+/// The stage to generate, and two deliberate faults for tests of the checker. `sends_first`: the stage sends
+/// its output before it receives the gradient, although the next stage sends this gradient first, so both
+/// wait forever. `spared_slots`: the number of activation buffers that are missing.
 struct Stage {
   int stages = 1, stage = 0, micro_batches = 1;
   bool sends_first = false;
   int spared_slots = 0;
 
-  /// The number of micro-batches in flight: forward has run, backward has not.
+  /// Returns the number of micro-batches in flight: their forward has run and their backward has not.
   int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
 };
 
-/// Writes a stage's schedule. Units are divided evenly. Each has its weights only on its stage (no borrows)
-/// and accumulates. Data that a micro-batch keeps until its backward has one slot per micro-batch in flight.
-/// The body has as many forwards and backwards as there are slots, so its entries use the same slots in every
-/// repetition.
+/// Writes a stage's schedule. The model's units (layers) are divided evenly among the stages. Each unit's
+/// weights are on its stage only, and its gradients are accumulated there. Data that a micro-batch keeps
+/// until its backward has one buffer slot per micro-batch in flight. The repeated part of the schedule has
+/// one forward and one backward per slot, so that its entries use the same slots in every repetition.
 class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
@@ -103,7 +103,8 @@ class StageGenerator {
   int output(int unit, int micro) {
     return activation(BufferKind::output, unit, 0, plan_.unit(unit).output, slot(micro));
   }
-  /// Gradients that cross stages have slots. The others live within one backward.
+  /// Returns the buffer of a unit's output gradient. A gradient sent between stages has one slot per
+  /// micro-batch in flight. The others are freed within one backward and have one slot.
   int output_gradient(int unit, int micro) {
     bool const crosses = unit + 1 == begin_ || unit + 1 == end_;
     return activation(BufferKind::output_gradient, unit, 0, plan_.unit(unit).output,
@@ -128,7 +129,7 @@ class StageGenerator {
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro;
-    // No engine runs the schedule, so the roles of operands are not distinguished.
+    // No engine runs the schedule, so all inputs are `source` and all outputs are `target`.
     for (int const buffer : reads) entry.operands.push_back({Role::source, Access::read, buffer});
     for (int const buffer : writes) entry.operands.push_back({Role::target, Access::write, buffer});
     plan_.train.schedule.entries.push_back(std::move(entry));
@@ -184,7 +185,7 @@ class StageGenerator {
 
   Stage by_;
   StepPlan plan_;
-  int begin_ = 0, end_ = 0;  // units
+  int begin_ = 0, end_ = 0;  // the stage's units: [begin_, end_)
 };
 
 }  // namespace support

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the equivalence and engine tests: batches that depend only on the sample, a tiny
-// GPT-2 of awkward sizes, and the parts of a run that must be equal.
+// Provides shared parts of the equivalence and engine tests: batches that do not depend on how they are split
+// over ranks, a tiny GPT-2 with odd sizes, and the results of a run that must be equal.
 #pragma once
 
 #include <cmath>
@@ -29,10 +29,10 @@ namespace support {
 
 using namespace tessera;
 
-/// Odd sizes everywhere: nothing is a multiple of a register, a tile or a shard.
+/// A GPT-2 whose sizes are not multiples of a vector register, a tile or a shard.
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
-/// The entries of a schedule in the order in which they run.
+/// Returns the entries of a schedule in the order in which they run, with its repetitions.
 inline std::vector<Instance> instances_of(Schedule const& schedule) {
   std::vector<Instance> instances;
   for (std::int64_t index = 0; index < schedule.instances(); ++index)
@@ -40,14 +40,14 @@ inline std::vector<Instance> instances_of(Schedule const& schedule) {
   return instances;
 }
 
-/// The split of a global batch.
+/// How a global batch is split: the number of ranks, and of micro-batches per rank.
 struct Spread {
   int ranks = 1;
   int accumulation = 1;
 };
 
-/// Writes the micro-batch `m` of a step to `tokens` and `targets` (B,T). Each sample is the same for every
-/// split. One target in `mask_every` is masked, none for 0; the masks differ between samples.
+/// Writes the global micro-batch `micro` of a step to `tokens` and `targets` (B,T). Each sample is the same
+/// for every split. Masks one target in `mask_every`, or none if it is 0. The masks differ between samples.
 inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence,
                              std::int64_t vocabulary, int mask_every, std::int32_t* tokens,
                              std::int32_t* targets) {
@@ -66,7 +66,7 @@ inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, i
     }
 }
 
-/// One rank's share of a step.
+/// Returns one rank's share of a step's global batch.
 inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence,
                         std::int64_t vocabulary, int mask_every = 0) {
   Batch result;
@@ -84,7 +84,7 @@ inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, in
   return result;
 }
 
-/// A recipe by its names; an empty name is the default.
+/// Returns a recipe from the names of its policies. An empty name is the default.
 inline RecipeTable recipe(std::string_view sharding, std::string_view precision = "fp32",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view reduction = "ordered", std::string_view loss_scale = "") {
@@ -98,7 +98,8 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-/// The choices of a slot that engines run if all other slots have defaults. Tests sweep them.
+/// Returns the names of a slot's policies that engines support when all other slots have defaults. Tests run
+/// all of them.
 template <class Slot>
 std::vector<std::string_view> runnable() {
   std::vector<std::string_view> names;
@@ -125,7 +126,7 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
-/// The settings of a run, without its recipe.
+/// The settings of a run, without its recipe (policies).
 struct Run {
   Spread split{};
   int steps = 3;
@@ -137,9 +138,9 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
-/// Returns the folder for state on NVMe: TMPDIR, or an in-memory folder if the system has one. A sweep makes
-/// hundreds of trainers, which would spend half of the time waiting for a disk. disk_test.cpp trains on a
-/// disk.
+/// Returns the folder for state on NVMe: TMPDIR if it is set, otherwise an in-memory folder if the system has
+/// one. Some tests create hundreds of trainers and would spend half of their time waiting for a disk.
+/// disk_test.cpp trains on a disk.
 inline std::string state_folder() {
   char const* const memory = "/dev/shm";
   if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
@@ -166,8 +167,8 @@ std::string hash_weights(AnyKindOfTrainer& trainer) {
   return hash.digest();
 }
 
-/// Trains `run.steps` steps on every rank, evaluates one batch, and returns what rank 0 saw. `make(comm,
-/// options)` returns a pointer to a trainer, `launch(ranks, fn)` calls fn on every rank.
+/// Trains `run.steps` steps on every rank, evaluates one batch, and returns the results of rank 0.
+/// `make(comm, options)` returns a pointer to a trainer. `launch(ranks, fn)` calls fn on every rank.
 template <class Make, class Launch>
 Outcome train(Run const& run, Make const& make, Launch const& launch) {
   Outcome outcome;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides GPT-2 with its blocks split after attention and its head before the classifier. Segments must not
-// change any bit.
+// Provides GPT-2 with units (layers) that run in two segments: blocks are split after attention, the output
+// head before the classifier. The split must not change any bit of the results.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@ using namespace tessera;
 /// order.
 class SegmentedGpt2 {
  public:
-  /// Takes the two sides of the boundary after attention.
+  /// `before` and `after` are the two sides of the split after attention.
   explicit SegmentedGpt2(Gpt2Options const& sizes, Boundary::Side before = {}, Boundary::Side after = {})
       : sizes_(sizes),
         columns_(round_up(sizes.vocabulary, 8)),
@@ -72,7 +72,7 @@ class SegmentedGpt2 {
     nn::CausalAttention attention;
     nn::Backward d_ln_1;
     nn::Saved middle;
-    nn::Backward d_middle;  // used from here on in the second segment
+    nn::Backward d_middle;  // used from the second segment on
     nn::LayerNorm ln_2;
     nn::Mlp mlp;
     nn::Backward d_ln_2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes plans of a small GPT-2 or of the tied model from the settings that their schedules depend on.
+// Makes the step plans (buffers and schedules) of a small GPT-2 or of the tied model from a few settings.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
   return make_plan(by.tied_model ? TiedModel{}.units(micro) : Gpt2(deep).units(micro), table, shape);
 }
 
-/// An entry as the programs print it.
+/// Returns an entry as the programs print it.
 inline std::string text(StepPlan const& plan, Entry const& entry) {
   return to_string(entry, plan.unit_name(entry));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a model like a user's: not a transformer, with a parameter that two units borrow, frozen
-// parameters, a unit without saved tensors, and odd sizes. It verifies that the engine's promises hold for
-// any model, not only for GPT-2.
+// Provides a model as a user would write it: not a transformer, with a parameter that two other units
+// (layers) borrow, frozen parameters, a unit without saved tensors, and odd sizes. Tests use it to check the
+// engine with a model other than GPT-2.
 #pragma once
 
 #include <array>
@@ -18,8 +18,9 @@ namespace support {
 
 using namespace tessera;
 
-/// Units: embedding (owns the token table), memory (looks up gelu(LN(x) table^T) in its own matrix), two
-/// feed-forward units (the last matrix of the second one is frozen), head (logits by the table).
+/// The units are: embedding (owns the token table), memory (computes gelu(LN(x) table^T) and multiplies it by
+/// its own matrix), two feed-forward units (the second has a frozen norm weight and a frozen last matrix),
+/// head (computes logits with the token table).
 class TiedModel {
  public:
   enum Unit { embedding, memory, plain, frozen, head };
@@ -38,7 +39,7 @@ class TiedModel {
     units_[frozen].freeze(feeds_[2].down.weight);
   }
 
-  /// The first matrix of a feed-forward unit.
+  /// Returns the first matrix of a feed-forward unit.
   nn::Weight up(int unit) const { return feed_of(unit).up.weight; }
   std::int64_t vocabulary() const { return words; }
   std::int64_t positions() const { return length; }
@@ -92,7 +93,7 @@ class TiedModel {
  private:
   static constexpr Init wide = Init::normal(0.3);
 
-  /// Without biases if it uses the table of another unit.
+  /// A feed-forward unit. With `table`, it borrows this table as its first matrix, and has no biases.
   struct Feed {
     nn::LayerNorm norm;
     nn::Linear up, down;
@@ -116,7 +117,7 @@ class TiedModel {
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
 
   std::array<nn::Unit, 5> units_;
-  nn::Weight places_;  // before the table, which thus does not start its flat group
+  nn::Weight places_;  // comes before the table, so that the table is not at offset 0 of its flat buffer
   nn::Embedding embedding_;
   std::array<Feed, 3> feeds_;
   nn::Classifier head_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plants mistakes in schedules.
+// Plants faults in schedules, for tests of the schedule checker.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Changes an entry so that it declares no writes.
+/// Removes every declared write from an entry.
 inline void erase_writes(tessera::Entry& entry) {
   auto const erase = [](std::vector<tessera::Operand>& operands) {
     std::erase_if(operands, [](tessera::Operand const& one) { return one.writes(); });
@@ -19,7 +19,8 @@ inline void erase_writes(tessera::Entry& entry) {
   for (tessera::Item& item : entry.items) erase(item.operands);
 }
 
-/// The number of waits in some schedules, and the number of them whose removal the checker detects.
+/// Removes each wait of some schedules in turn. Counts the waits, and the waits whose removal the checker
+/// detects.
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares pieces with the results of the PyPI package tokenizers 0.23.3, for every behavior of a Split.
+// Compares split texts with the results of the PyPI package tokenizers 0.23.3, for every behavior of its
+// pre-tokenizer Split.
 #include <string_view>
 
 #include <doctest/doctest.h>
@@ -34,11 +35,11 @@ TEST_CASE("text: every behaviour of a split") {
   CHECK(dashes(Delimiter::merged_with_next, false) == Pieces{"-a", "-", "-b", "-c", "-", "-"});
   CHECK(dashes(Delimiter::merged_with_next, true) == Pieces{"-", "a-", "-", "b-", "c-", "-"});
   CHECK(dashes(Delimiter::contiguous, false) == Pieces{"-", "a", "--", "b", "-", "c", "--"});
-  CHECK(split("(?=b)", "abxxcb") == Pieces{"a", "bxxc", "b"});  // an empty match splits
+  CHECK(split("(?=b)", "abxxcb") == Pieces{"a", "bxxc", "b"});  // an empty match splits too
 }
 
 TEST_CASE("text: expressions know Unicode 16 and Oniguruma's white space") {
-  // U+2EBF0 came with Unicode 15.1, U+10D40 with 16. Only PCRE2 treats U+180E as white space.
+  // U+2EBF0 is new in Unicode 15.1 and U+10D40 in 16.0. Only PCRE2 treats U+180E as white space.
   CHECK(split("\\p{L}+", "a\xf0\xae\xaf\xb0") == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("[^\\p{L}]+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("\\P{L}+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});

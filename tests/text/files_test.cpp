@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests limits of tokenizer files, repair of bytes, inputs and their compression, records, and threads.
+// Tests limits of tokenizer files, repair of invalid UTF-8, input files and their compression, records, and
+// threads.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -40,7 +41,7 @@ std::string repaired(std::string const& bytes) {
   return std::string(text::repaired(bytes, storage));
 }
 
-/// A tokenizer.json of two letters, with some members replaced.
+/// Returns a tokenizer.json with two letters. `model` and `members` add or replace members.
 std::string small_json(std::string const& members, std::string const& model = {}) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
          (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
@@ -92,7 +93,7 @@ TEST_CASE("text: invalid bytes are U+FFFD as Python gives it") {
   CHECK(repaired("plain") == "plain");
   CHECK(repaired("\xff") == r);
   CHECK(repaired("a\x80z") == "a" + r + "z");
-  CHECK(repaired("\xe2\x82") == r);  // one for the longest part of a character
+  CHECK(repaired("\xe2\x82") == r);  // one replacement for an incomplete character
   CHECK(repaired("\xe2\x82z") == r + "z");
   CHECK(repaired("\xf0\x9f\x98") == r);
   CHECK(repaired("\xed\xa0\x80") == r + r + r);          // a surrogate
@@ -146,7 +147,7 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
              {"t.json: the file has no model"});
   says(R"("pre_tokenizer":{"type":"ByteLevel"})", R"("byte_fallback":true)",
        {"model.byte_fallback is true under a ByteLevel, without tokens of all bytes"});
-  // With tokens for all bytes it changes nothing.
+  // With tokens for all bytes, byte_fallback changes nothing.
   std::string all_bytes = file_support::read(fixtures + "/gpt2/tokenizer.json");
   std::string const off = "\"byte_fallback\":false";
   REQUIRE(all_bytes.find(off) != std::string::npos);
@@ -156,8 +157,8 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
   CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
   check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
-  // Accepts what the package accepts: an unknown token that does not exist, missing byte tokens of a
-  // fallback, a merge that is a version line, and nested sequences.
+  // The package accepts these files, so this reader does too: an unknown token that is not in the vocabulary,
+  // missing byte tokens for byte_fallback, a version line among the merges, and nested sequences.
   auto const read = [](std::string const& members, std::string const& model_members, std::string_view bytes) {
     return text::encode(
         text::BpeTokenizer(text::parse_tokenizer_json(small_json(members, model_members), "t.json")), bytes);
@@ -231,7 +232,7 @@ TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, r
   check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
              {"config.json: tokenizer_class is BartTokenizer, "});
   check_says(says("tokenizer_config.json", "tokenizer_class", "5"), {"tokenizer_class must be a string"});
-  // tokenizer_config.json takes precedence over config.json. tokenizer.json does not depend on the class.
+  // tokenizer_config.json takes precedence over config.json. A tokenizer.json does not depend on the class.
   file_support::write(folder / "config.json", R"({"model_type": "qwen2"})");
   CHECK(says("tokenizer_config.json", "tokenizer_class", "\"GPT2Tokenizer\"") == "nothing was refused");
   file_support::write(folder / "tokenizer.json", small_json(""));
@@ -338,7 +339,7 @@ TEST_CASE("text: JSON Lines are known by their names in any case, and in .json b
   CHECK(records("packed.json", gzipped(two)));
   CHECK(records("long.json", "{\"text\":\"" + std::string(1'000'000, 'x') + "\"}\n{}"));
 
-  // In a folder, a file of one value is text, as programs write such files.
+  // In a folder, a .json file that is one JSON value counts as text, since programs often write such files.
   file_support::write(folder / "in/a.json", two);
   file_support::write(folder / "in/b.json", object + "\n");
   file_support::write(folder / "in/c.json", "{\n}\n");
@@ -387,7 +388,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
     expected.insert(expected.end(), last.begin(), last.end());
     for (int const threads : {1, 2, 5}) CHECK(ids_of(*tokenizer, inputs, {.threads = threads}) == expected);
 
-    // A run that stops after each block and resumes there.
+    // Simulates a run that stops after each block and resumes there.
     text::Ids parts;
     text::Position at;
     for (bool more = true; more;) {
@@ -405,7 +406,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
   }
   auto const tokenizer = text::Tokenizer::open(fixtures + "/gpt2", "none");
   text::Inputs first{{inputs.files[0]}, 0};
-  std::size_t const within = book.find("\xe6\x97") + 2;  // two of a character's three bytes
+  std::size_t const within = book.find("\xe6\x97") + 2;  // after two of a character's three bytes
   CHECK(ids_of(*tokenizer, first, {.data_bytes = static_cast<std::int64_t>(within)}) ==
         text::encode(*tokenizer, book.substr(0, within - 2)));
   text::Inputs second{{inputs.files[1]}, 0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares tokens with the results of the PyPI packages tokenizers and sentencepiece, which made golden.json.
+// Compares tokens with golden.json, which the PyPI packages tokenizers and sentencepiece produced.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ std::string from_hex(std::string const& hex) {
   return bytes;
 }
 
-/// Encodes in pieces, splitting wherever that is allowed.
+/// Returns the tokens of a text that is encoded in parts. Splits it wherever the tokenizer permits.
 text::Ids encoded_in_pieces(text::Tokenizer const& tokenizer, std::string_view bytes) {
   auto const encoder = tokenizer.encoder();
   text::Ids out = tokenizer.before();
@@ -65,7 +65,7 @@ TEST_CASE("text: tokens equal those of the PyPI packages") {
       CAPTURE(bytes);
       CAPTURE(hex);
       std::string storage;
-      for (int time = 0; time < 2; ++time) {  // the second time from the cache
+      for (int time = 0; time < 2; ++time) {  // the second time, from the cache
         text::Ids ids = tokenizer->before();
         encoder->encode(text::repaired(bytes, storage), true, ids);
         CHECK(ids == expected[i].get<text::Ids>());
@@ -84,7 +84,7 @@ TEST_CASE("text: cuts change no token") {
     text::Ids whole = text::encode(*tokenizer, all);
     whole.insert(whole.begin(), tokenizer->before().begin(), tokenizer->before().end());
     CHECK(encoded_in_pieces(*tokenizer, all) == whole);
-    // digits_nfc has no expression that ends a piece after a letter. All others can be split.
+    // Every tokenizer must find at least one position after the first byte at which it can split the text.
     CHECK((tokenizer->cut(all, 1) > 0) == true);
   }
 }

@@ -12,7 +12,7 @@ namespace text_support {
 
 inline std::string const fixtures = TESSERA_TEXT_FIXTURES;
 
-/// The message with which `call` refused its data.
+/// Returns the error message of `call`, or "nothing was refused" if it does not throw.
 template <class Call>
 std::string refusal(Call&& call) {
   try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the layers, ranks and alphas of an adapter_config.json against the results of PEFT's own functions.
+// Tests the layers, ranks and alphas that are read from an adapter_config.json, against the results of PEFT's
+// own functions.
 #include "tessera/io/adapter_config.hpp"
 
 #include <string>
@@ -98,7 +99,7 @@ TEST_CASE("what is not built of them is refused by its key") {
   CHECK(holds(refusal(R"("alpha_pattern": {"(c_attn": 64})"),
               "alpha_pattern (c_attn is not a regular expression"));
   CHECK(holds(refusal(R"("target_modules": "c_attn*+")"), "target_modules c_attn*+ repeats a repetition"));
-  // std::regex would try for hours whether these match.
+  // std::regex would need hours for patterns like these, so they are refused.
   CHECK(holds(refusal(R"("target_modules": ".*.*.*.*.*x")"), "has more than four repetitions"));
   CHECK(holds(refusal(R"("target_modules": "(.|.)*x")"), "repeats a group with | or a repetition in it"));
   CHECK(holds(refusal(R"("target_modules": "((a+)b)*x")"), "repeats a group with | or a repetition in it"));

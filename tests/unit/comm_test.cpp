@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests collectives of thread ranks and of a world of one against serial references.
+// Tests collectives between ranks that are threads, and those of a single rank, against serial code.
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -29,7 +29,7 @@ using ts::comm::Transport;
 constexpr int worlds[] = {1, 2, 3, 5, 7, 8};
 constexpr std::int64_t sizes[] = {0, 1, 3, 64, 1000, 4099};
 
-/// The byte at `index` that a rank sends in a round.
+/// Returns the byte that a rank sends at `index` in a round.
 std::uint8_t byte_of(int rank, std::int64_t index, std::int64_t round = 0) {
   return static_cast<std::uint8_t>(rank * 37 + index * 11 + index / 256 + round * 101);
 }
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count, std::int64_t ro
   return bytes;
 }
 
-/// Values whose sum depends on its order: magnitudes from 1e-4 to 1e4, both signs.
+/// Returns values whose sum depends on its order: magnitudes from 1e-4 to 1e4, both signs.
 float value_of(int rank, std::int64_t index) {
   std::uint32_t bits =
       static_cast<std::uint32_t>(rank) * 2654435761u + static_cast<std::uint32_t>(index) * 40503u + 1u;
@@ -59,8 +59,8 @@ std::vector<T> values_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// The sum in rank order, rounded once. The values come from memory, so that no compiler contracts their
-/// multiplication with the addition.
+/// Returns the sum in the order of ranks, rounded once. Reads the values from memory, so that the compiler
+/// does not fuse their multiplication with the addition.
 template <class T>
 std::vector<T> sums_of(int world, std::int64_t count) {
   std::vector<std::vector<T>> values;
@@ -80,7 +80,7 @@ bool same_bits(T const* left, T const* right, std::int64_t count) {
   return count == 0 || std::memcmp(left, right, static_cast<std::size_t>(count) * sizeof(T)) == 0;
 }
 
-/// Runs fn on every rank. Each call returns its number of wrong results.
+/// Calls fn on every rank. fn returns the number of wrong results, which must be 0.
 template <class Fn>
 void check_ranks(int world, Fn const& fn) {
   std::atomic<int> wrong{0};
@@ -109,7 +109,7 @@ void check_reductions(int world, std::int64_t count) {
     std::vector<T> recv(static_cast<std::size_t>(count));
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), recv.data(), count, {"reduce", "h.0", 1});
     wrong += !same_bits(recv.data(), sums.data() + transport.rank() * count, count);
-    // In place: the shard is written to this rank's slot of the sent data.
+    // In place: the rank's shard is written over its part of the sent data.
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), send.data() + transport.rank() * count, count);
     wrong += !same_bits(send.data() + transport.rank() * count, recv.data(), count);
     return wrong;
@@ -173,7 +173,7 @@ TEST_CASE("reductions sum in rank order and round once") {
 }
 
 TEST_CASE("the order of a sum is visible in these values") {
-  // Otherwise the test above could not detect another order.
+  // Checks that the order of the sum matters, since otherwise the test above could not detect a wrong order.
   int different = 0;
   for (std::int64_t i = 0; i < 1000; ++i) {
     float up = 0, down = 0;
@@ -196,7 +196,7 @@ TEST_CASE("sums convert half like the rest of the library") {
         std::bit_cast<std::uint32_t>(ts::comm::detail::widen(value)) != std::bit_cast<std::uint32_t>(wide);
   }
   CHECK(wrong == 0);
-  // A stride through all floats, then values on both sides of every rounding boundary.
+  // Tests every 1021st float, then values on both sides of every rounding boundary.
   auto const narrow_bits = [](float value) { return ts::comm::detail::narrow<ts::half>(value).bits; };
   for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 1021) {
     auto const value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -439,7 +439,7 @@ TEST_CASE("the number of ranks is checked") {
 }
 
 TEST_CASE("collectives go among the rows and columns of a mesh") {
-  ts::run(6, [](ts::comm::Comm handle) {  // 3 rows of 2: ranks 0 1, 2 3, 4 5
+  ts::run(6, [](ts::comm::Comm handle) {  // 3 rows of 2 ranks: 0 1, 2 3, 4 5
     ts::comm::Transport& transport = handle.transport();
     int const rank = transport.rank(), row = rank / 2, column = rank % 2;
     ts::comm::Peers const in_row{2 * row, 1, 2}, in_column{column, 2, 3};
@@ -472,7 +472,8 @@ TEST_CASE("one rank sends to another while the others do something else") {
         int const rank = transport.rank(), last = transport.world() - 1;
         auto bytes = bytes_of(rank, size);
         int wrong = 0;
-        // From each rank to the next, one after another, twice, so that order shows.
+        // Sends from each rank to the next, one after another, in two rounds, so that a wrong order is
+        // detected.
         for (int round : {0, 1}) {
           std::vector<std::uint8_t> from_before(static_cast<std::size_t>(size));
           if (rank > 0) transport.receive(rank - 1, from_before.data(), size, {"test", "h.0", round});
@@ -481,8 +482,8 @@ TEST_CASE("one rank sends to another while the others do something else") {
           if (rank < last) transport.send(rank + 1, mine.data(), size, {"test", "h.0", round});
         }
         wrong += transport.bytes_sent() != (rank < last ? 2 * size : 0);
-        wrong += rank == 0 && transport.word(0) != 0;  // the watch word counts only work of all ranks
-        // In a ring, all at once as a group.
+        wrong += rank == 0 && transport.word(0) != 0;  // this counter covers only operations of all ranks
+        // Sends in a ring, with all sends and receives in one group.
         std::vector<std::uint8_t> before(static_cast<std::size_t>(size)), again(before);
         int const next = (rank + 1) % transport.world(), other = (rank + last) % transport.world();
         transport.begin_group();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed's schedules and loss scale against numbers that DeepSpeed 0.19.6 computed (its
-// lr_schedules.py and loss_scaler.py, run separately), and Adam against PyTorch's formula.
+// Tests DeepSpeed's learning rate schedules and loss scale against numbers that DeepSpeed 0.19.6 computed
+// (its lr_schedules.py and loss_scaler.py, run separately), and Adam with L2 regularization against PyTorch's
+// formula.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,7 @@ void check_rates(RateSchedule const& schedule, std::span<double const> wanted) {
   }
 }
 
-/// The scale after each step; 'o' is a step that overflows.
+/// Returns the loss scale after each step. 'g' is a good step, 'o' one that overflows.
 std::vector<double> scales_after(LossScaleOptions const& options, std::string_view steps) {
   StepRule rule;
   rule.loss_scale = LossScaleKind::dynamic;
@@ -46,14 +47,14 @@ std::vector<double> scales_after(LossScaleOptions const& options, std::string_vi
 }  // namespace
 
 TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
-  // WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), log and linear.
+  // WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), logarithmic and linear.
   static constexpr double rates_1[] = {
       1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
       0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5}, rates_1);
   static constexpr double rates_2[] = {1e-05, 1e-05, 0.000208, 0.000406, 0.000604, 0.000802, 0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5, false}, rates_2);
-  // WarmupDecayLR(total_num_steps=12, the same), and (6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
+  // WarmupDecayLR(total_num_steps=12, otherwise the same), and (6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
   static constexpr double rates_3[] = {1e-05,
                                        1e-05,
                                        0.00043636979249265915,
@@ -74,7 +75,7 @@ TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
   static constexpr double rates_4[] = {0.0, 0.0, 0.0005, 0.001, 0.00075, 0.0005, 0.00025, 0.0, 0.0};
   check_rates({1e-3, RateShape::warmup_decay_lr, 1, 6, 0.0, 0.0, false}, rates_4);
   // WarmupCosineLR(total_num_steps=12, warmup_min_ratio=0.1, warmup_num_steps=5, cos_min_ratio=0.01) at 7e-4,
-  // and (3, 0.0, 4, 0.0001, 'linear'): a warm-up beyond the end.
+  // and (3, 0.0, 4, 0.0001, 'linear'), whose warm-up is longer than the schedule.
   static constexpr double rates_5[] = {0.0,
                                        7.000000000000001e-05,
                                        0.00034132623158623763,
@@ -105,7 +106,7 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
   state.loss_scale = rule.scale.initial;
   std::int64_t applied = 0;
   for (bool const good : {true, true, false, false, true, true, false, true}) {
-    begin_step(state, rule, 77.0);  // the rate of the attempt does not matter
+    begin_step(state, rule, 77.0);  // this rate has no effect
     CHECK(state.learning_rate == rule.rates.at(applied));
     finish_step(state, rule, good ? 1.0 : std::nan(""), 1.0, 1);
     applied += good;
@@ -117,23 +118,24 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
 
 TEST_CASE("the loss scale with hysteresis has DeepSpeed's history") {
   using Scales = std::vector<double>;
-  // DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2): a used-up hysteresis is
+  // DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2). The hysteresis is
   // restored when the scale grows.
   LossScaleOptions options{.initial = 16, .growth_interval = 3, .growth_delay = 1, .hysteresis = 2};
   CHECK(scales_after(options, "gggoogogggggggooo") ==
         Scales{16, 16, 16, 16, 8, 8, 4, 4, 4, 4, 8, 8, 8, 16, 16, 8, 4});
-  // delayed_shift=3, consecutive_hysteresis=True: every good step restores it.
+  // delayed_shift=3, consecutive_hysteresis=True: every good step restores the hysteresis.
   options.hysteresis = 3;
   options.consecutive_hysteresis = true;
   CHECK(scales_after(options, "ogogoooggggoogooggggg") ==
         Scales{16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 16, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32});
-  // scale_window=2, min_scale=4, delayed_shift=1: the first growth needs one more step.
+  // scale_window=2, min_scale=4, delayed_shift=1: the scale needs one more step before it grows for the first
+  // time.
   options = {.initial = 16, .growth_interval = 2, .growth_delay = 1, .minimum = 4};
   CHECK(scales_after(options, "gggggooggggg") == Scales{16, 16, 32, 32, 64, 32, 16, 16, 16, 32, 32, 64});
 }
 
 TEST_CASE("Adam adds the decay to the gradient, AdamW does not") {
-  // torch.optim.Adam, _single_tensor_adam, in double: grad = grad + weight_decay * param.
+  // torch.optim.Adam (_single_tensor_adam) in double: grad = grad + weight_decay * param.
   double weight = 0.7, first = 0, second = 0;
   AdamWOptions const options{.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .decoupled = false};
   double mine = weight, mine_first = 0, mine_second = 0;
@@ -154,7 +156,7 @@ TEST_CASE("Adam adds the decay to the gradient, AdamW does not") {
     REQUIRE(mine == doctest::Approx(weight).epsilon(1e-13));
     REQUIRE(narrow == doctest::Approx(weight).epsilon(1e-5));
   }
-  CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, false).l2 == 0.0f);  // no decay, no L2
+  CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, false).l2 == 0.0f);  // no weight decay, so no L2
   CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, true).keep == 1.0f);
   CHECK(adamw_factors<float>({}, 1e-3, 0.9, 0.95, 1.0, true).l2 == 0.0f);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans with state on a disk: every schedule is proved correct, reads and writes run in parallel with
-// updates and units, and memory grows only as it should.
+// Tests plans with state on a disk: every schedule passes the checker, reads and writes can overlap with
+// updates and layers, and memory grows only as it should.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -47,7 +47,7 @@ StepPlan plan_of(RecipeTable const& table, StepShape const& shape, Gpt2Options c
 std::int64_t bytes_on(StepPlan const& plan, Tier tier) {
   return plan.arena_bytes[static_cast<std::size_t>(tier)];
 }
-/// The bytes of a rank's buffers that are used and match `wanted`.
+/// Returns the bytes of all buffers of a rank that `wanted` accepts.
 template <class Wanted>
 std::int64_t bytes_where(StepPlan const& plan, Wanted const& wanted) {
   std::int64_t sum = 0;
@@ -60,8 +60,8 @@ std::string mistakes_in(StepPlan const& plan) {
   return mistake_in(plan, plan.train) + mistake_in(plan, plan.evaluate);
 }
 
-/// The time at which a schedule ends if its lanes run in parallel and each entry takes the time that `cost`
-/// returns.
+/// Returns the end time of a schedule if its lanes (streams) run in parallel and each entry takes
+/// `cost(entry)`.
 template <class Cost>
 std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
   Schedule const& schedule = plan.train.schedule;
@@ -131,7 +131,7 @@ TEST_CASE("a list that touches a file in another way is found") {
       CHECK(planned > 4);
       CHECK(found == planned);
     };
-    // A read or a write that does not happen.
+    // The entry does not read or write the file.
     planted([](Program&, Entry& entry) {
       erase_writes(entry);
       return true;
@@ -148,7 +148,7 @@ TEST_CASE("a list that touches a file in another way is found") {
       entry.items.front().part.begin += 64;
       return true;
     });
-    // A move directly to or from the device.
+    // The entry copies directly between the disk and the device.
     planted([](Program& program, Entry& entry) {
       bool const writes_file = has_addresses(program.at(entry.at(Role::source)).tier);
       int& memory = entry.items.front().operands[writes_file ? 0 : 1].buffer;
@@ -173,7 +173,8 @@ TEST_CASE("no wait of a list with files can be left out") {
 }
 
 TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
-  // An update takes as long as its unit's reads and writes. Together they must take no longer.
+  // Each update takes as long as its unit's reads and writes. If all overlap, the schedule takes no longer
+  // than either.
   int const layers = 12;
   for (std::string_view const sharding : {"zs0", "zs3"}) {
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
@@ -198,7 +199,7 @@ TEST_CASE("parameters are read while units compute") {
     auto const only = [](bool reads, bool copies, bool units) {
       return [=](Entry const& entry) -> std::int64_t {
         if (entry.verb == Verb::gather && entry.lane == Lane::disk) return reads ? 10 : 0;
-        if (entry.verb == Verb::gather) return copies ? 5 : 0;  // and gathers
+        if (entry.verb == Verb::gather) return copies ? 5 : 0;  // copies to the device, and all-gathers
         return units && (entry.verb == Verb::forward || entry.verb == Verb::backward_input) ? 10 : 0;
       };
     };
@@ -234,12 +235,12 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
               return buffer.tier == Tier::host && buffer.kind == BufferKind::gradient && buffer.copy.rests();
             });
             if (offload == "nvme_optimizer" || offload == "nvme")
-              CHECK(kept < sums + 100000);  // plus scalars and norms
+              CHECK(kept < sums + 100000);  // scalars and norms are added
             if (offload == "nvme_optimizer") CHECK(sums == 0);
             return bytes_on(plan, Tier::host) - kept;
           };
           std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
-          CHECK(many < eight + disk_block);  // alignment
+          CHECK(many < eight + disk_block);  // the difference is only alignment
           CHECK(wide > 2 * eight);
         }
 }
@@ -255,8 +256,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
         };
         StepPlan const plan = plan_of(table, shape_of(2, 2), model_of(12));
         std::int64_t const unit = plan.flat(3).padded * 2;
-        CHECK(on_device(24) - on_device(12) < 12 * unit / 10);  // only activations
-        // Lifetimes in the schedule, of weights and then of gradients.
+        CHECK(on_device(24) - on_device(12) < 12 * unit / 10);  // only activations may grow
+        // When each buffer is in use, first for weights, then for gradients.
         for (bool const gradients : {false, true}) {
           std::map<int, std::pair<int, int>> lives;
           auto const& entries = plan.train.schedule.entries;
@@ -267,7 +268,7 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
               bool const weights = kind == BufferKind::weights && !plan.train.at(buffer).copy.rests();
               bool const sums = kind == BufferKind::micro_gradient;
               if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
-              if (index < plan.train.schedule.body_end) return;  // the last micro-batch is like the others
+              if (index < plan.train.schedule.body_end) return;  // all micro-batches are alike
               lives.try_emplace(buffer, index, index).first->second.second = index;
             });
           for (int index = plan.train.schedule.body_end; index < static_cast<int>(entries.size()); ++index) {
@@ -281,8 +282,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
 }
 
 TEST_CASE("a step reads and writes what its recipe says") {
-  // For each trained parameter, master weights and two moments are read and written, or the weights, which
-  // are read for each pass of each micro-batch.
+  // Offloaded optimizer: master weights and two moments are read and written for each trained parameter.
+  // Offloaded parameters: weights are read in each pass of each micro-batch.
   auto const traffic = [](std::string_view precision, std::string_view offload, int accumulation = 1) {
     StepPlan const plan = plan_of(recipe("zs3", precision, offload), shape_of(2, accumulation));
     return std::pair(plan, plan.file_traffic());
@@ -295,15 +296,15 @@ TEST_CASE("a step reads and writes what its recipe says") {
       for (Flat const of : plan.flats()) shards += plan.flat(of).shard;
       CHECK(bytes == FileTraffic{12 * shards, 12 * shards});
       CHECK(traffic(precision, "infinity", accumulation).second == bytes);
-      // Forward reads each unit, and the embedding again for the head. Backward reads each unit but the
-      // head's.
+      // Forward reads each unit, and the embedding again for the output head. Backward reads each unit except
+      // the head's.
       for (Instance const& instance : instances_of(plan.train.schedule))
         if (instance.entry.verb == Verb::gather) read += plan.flat(instance.entry.items.front().of).shard;
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
       CHECK(weights == FileTraffic{weight * read, weight * shards});
       auto const [all, both] = traffic(precision, "nvme", accumulation);
       std::int64_t const apart =
-          precision == "fp32" ? 0 : weight * shards;  // else master and weights are one
+          precision == "fp32" ? 0 : weight * shards;  // in fp32, the master weights are the weights
       CHECK(both == FileTraffic{weight * read + 12 * shards, 12 * shards + apart});
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the trainer from outside: its refusals, its reports, and that evaluation, refilling and a refused
-// batch have no effect on training.
+// Tests a trainer through its public interface: its errors, its reports, and that evaluation, setting weights
+// and a refused batch do not affect training.
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -48,7 +48,7 @@ std::string refusal(ErrorKind kind, F const& call) {
 
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
-/// Requests an activation that its unit does not list.
+/// A faulty model that uses an activation that its unit does not declare.
 struct Careless : TiedModel {
   template <class Place, class T>
   void forward(int unit, Pass<Place, T>& pass) const {
@@ -186,7 +186,7 @@ TEST_CASE("evaluation changes nothing and takes any accumulation") {
     CHECK(asked.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
   }
   CHECK(hash_weights(asked) == hash_weights(quiet));
-  // The loss of a step equals that of evaluate before it.
+  // The loss of a step equals the loss of evaluate before the step.
   double const before = asked.evaluate(batch_of(run, 3));
   CHECK(asked.step(batch_of(run, 3)).get().loss == before);
 }
@@ -257,7 +257,7 @@ TEST_CASE("intervals lie between the ends of steps") {
   CHECK(first.interval == first.seconds);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   Ticket const second = trainer.step(batch_of(run, 1)), third = trainer.step(batch_of(run, 2));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the time of reading does not matter
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a late read must not change the report
   CHECK(second.get().interval >= second.get().seconds + 0.05);
   CHECK(third.get().interval >= third.get().seconds);
   CHECK(third.get().interval < third.get().seconds + 0.05);
@@ -298,7 +298,7 @@ TEST_CASE("what does not fit is refused before anything is taken") {
       refusal(ErrorKind::out_of_memory, [&] { Tied trainer(TiedModel{}, comm::Comm(), options); });
   CHECK(says(text, "out of memory: 1 rank plans "));
   CHECK(says(text, "100000 B are available"));
-  // On several ranks every rank is told, and run throws the refusal itself and not its echo.
+  // With several ranks, every rank gets the error. run throws the error itself, not that another rank failed.
   std::string const of_many = refusal(ErrorKind::out_of_memory, [&] {
     tessera::run(3, [&](comm::Comm comm) { Tied trainer(TiedModel{}, comm, options); });
   });

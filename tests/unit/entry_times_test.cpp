@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the reports of a step to a timer, on a clock that ticks whenever it is read.
+// Tests the times that a step reports to its timer, with a clock that advances by 1 whenever it is read.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,7 +40,7 @@ struct Seen {
   std::string weights;
 };
 
-/// Three steps, each followed by an evaluation. If `timed`, all but the first step have a timer.
+/// Runs three steps, each followed by an evaluation. If `timed`, all steps except the first have a timer.
 Seen trained(RecipeTable const& table, bool timed) {
   Run run;
   run.split = {2, 3};
@@ -56,7 +56,7 @@ Seen trained(RecipeTable const& table, bool timed) {
       (void)engine.step(batch).get();
       std::size_t const heard = ticks.all.size();
       (void)engine.evaluate(batch);
-      CHECK(ticks.all.size() == heard);  // training only
+      CHECK(ticks.all.size() == heard);  // the evaluation reports no times
       engine.time_entries(nullptr);
       if (comm.is_root()) seen.steps.push_back(ticks);
     }
@@ -78,7 +78,7 @@ TEST_CASE("a timer hears of every instance of a step in order and then of the st
       Seen const seen = trained(table, true);
       REQUIRE(seen.steps.size() == 3);
       CHECK(seen.steps[0].all.empty());
-      CHECK(seen.steps[0].ticks == 0);  // without a timer no clock is read
+      CHECK(seen.steps[0].ticks == 0);  // without a timer the clock is not read
       std::vector<Instance> const instances = instances_of(seen.schedule);
       for (std::size_t step : {1u, 2u}) {
         auto const& all = seen.steps[step].all;

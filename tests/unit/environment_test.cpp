@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which launcher is detected, what it provides, and what is refused.
+// Tests how the library detects the launcher (such as SLURM or torchrun) from environment variables, the
+// ranks that it reads, and its errors.
 #include "tessera/comm/environment.hpp"
 
 #include <map>
@@ -23,7 +24,7 @@ ts::comm::LaunchEnvironment read(Variables const& variables) {
   return ts::comm::launch_environment(reader(variables));
 }
 
-/// "kind: text" of the error that is thrown.
+/// Returns "kind: text" of the error that is thrown.
 std::string refusal(Variables const& variables) {
   try {
     ts::comm::from_environment(reader(variables));
@@ -112,8 +113,8 @@ TEST_CASE("several launchers have an order") {
   CHECK(read(joined(open_mpi, slurm)).source == "Open MPI");
   CHECK(read(joined({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, slurm)).source == "PMI");
   CHECK(read(joined(slurm, {{"PMIX_RANK", "5"}})).source == "SLURM");
-  // srun --mpi=pmi2 sets both kinds of variables, but only SLURM's give the host. mpiexec in a step sets its
-  // own.
+  // srun --mpi=pmi2 sets the variables of PMI and of SLURM, but only SLURM's give the local rank. mpiexec
+  // within a SLURM step sets its own variables.
   auto const pmi2 = read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"PMI_FD", "12"}}, slurm));
   CHECK(ts::comm::describe(pmi2) == ts::comm::describe(read(slurm)));
   CHECK(read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "1"}}, slurm)).source ==
@@ -122,7 +123,7 @@ TEST_CASE("several launchers have an order") {
 }
 
 TEST_CASE("without a launcher there is one rank") {
-  // A job id shows an allocation, not a launch. An address does not tell the number of ranks.
+  // A job id without a rank means an allocation, not a launch. An address does not give the number of ranks.
   for (Variables const& variables :
        {Variables{}, Variables{{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}},
         Variables{{"MASTER_ADDR", "a"}}, Variables{{"RANK", ""}}, Variables{{"MPI_LOCALRANKID", "0"}}}) {
@@ -158,13 +159,13 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
   CHECK(read(shell).world == 1);
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NPROCS", "1"}}).world == 1);
   CHECK(read({{"LOCAL_RANK", "-1"}}).source == "none");
-  // One process may be bound to any GPU of its host, and know how many processes the host could have.
+  // A single process may have a local rank other than 0. Its own local rank is used, if it is valid.
   Variables const bound{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
   CHECK(read(bound).world == 1);
   CHECK(read(bound).local_rank == 3);
   CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
-  // The step's number of tasks counts, not the job's.
+  // The number of tasks of the step is used, not that of the job.
   CHECK(holds(refusal(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")),
               "SLURM: rank 0 of 2"));
 }
@@ -182,7 +183,7 @@ TEST_CASE("half a launch names the missing variable") {
     CHECK(holds(refusal(without(slurm, name)), std::string(name) + " is not set although SLURM_PROCID is"));
   CHECK(holds(refusal({{"PMIX_RANK", "0"}}),
               "config: PMIX_RANK is set, but no variable tells the number of ranks"));
-  // An incomplete launcher of higher priority is not skipped for a complete one of lower priority.
+  // If a launcher with higher priority is incomplete, one with lower priority is not used in its place.
   CHECK(holds(refusal(joined({{"WORLD_SIZE", "8"}}, slurm)), "RANK is not set although WORLD_SIZE is"));
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("a launch of several processes is refused and never a world of one") {
   CHECK(holds(text, "--ranks 8"));
   CHECK(holds(refusal(open_mpi), "Open MPI: rank 1 of 4"));
   CHECK(holds(refusal(slurm), "SLURM: rank 5 of 11"));
-  // A batch script sees the job's task count but is not one of its tasks.
+  // A batch script has the job's number of tasks in its environment, but is not one of the tasks.
   auto const script = refusal({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
   CHECK(holds(script, "unsupported: "));
   CHECK(holds(script, "inside the script itself, unset SLURM_PROCID first"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests packets, conversions and the product wrapper against scalar code, at sizes that divide nothing.
+// Tests SIMD packets, conversions and the CPU's matrix products against scalar code, at sizes that are not
+// multiples of a tile.
 #include "tessera/backend/cpu/gemm.hpp"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ void stores_match_scalars(std::vector<float> const& inputs) {
   CHECK(wrong == 0);
 }
 
-/// Every value of a 16-bit type, its neighboring floats and the midpoints in between.
+/// Returns every value of a 16-bit type, its neighboring floats and the midpoints between values.
 template <class T>
 std::vector<float> hard_floats() {
   std::vector<float> inputs;
@@ -73,7 +74,8 @@ void loads_match_scalars() {
   CHECK(wrong == 0);
 }
 
-/// One product of each kind against three loops. Results are written into a bigger matrix, so strides matter.
+/// Returns the error of a matrix product against three loops. The result is part of a bigger matrix, so
+/// strides matter.
 template <class T>
 double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
   using S = compute_t<T>;
@@ -91,8 +93,8 @@ double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int6
 
 std::vector<float> floats(std::vector<bfloat16> const& values) { return {values.begin(), values.end()}; }
 
-/// The tile result for a row and a column, added to `sum`. In each block of 32 values, even and odd ones are
-/// summed separately.
+/// Returns a dot product in the order of the tile instructions (AMX), added to `sum`. In each block of 32
+/// values, even and odd ones are summed separately.
 float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, float sum) {
   for (std::size_t block = 0; block < a.size(); block += 32) {
     float parts[2] = {};
@@ -103,9 +105,9 @@ float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, flo
   return sum;
 }
 
-/// Counts the bits of a bfloat16 product that differ from the product of the same values as floats, or from
-/// the order of tiles. Operands begin one value into bigger matrices. The matrix around the result must not
-/// change.
+/// Returns the number of values of a bfloat16 product that differ in bits from the expected product: that of
+/// the same values as floats, or sum_of_tiles() if the CPU has tile instructions. All matrices are parts of
+/// bigger ones, and the values around the result must not change.
 int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
                    bool add) {
   std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
@@ -228,7 +230,7 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(reference::same_for_all_threads(run));
   Machine machine(2);
   std::vector<float> const whole = run(machine);
-  // A part of the result that is computed separately is cut into other tiles.
+  // A part of the result, computed separately, has other tiles and must have the same bits.
   std::vector<float> part(100 * 77);
   cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
                       cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,
@@ -284,7 +286,7 @@ TEST_CASE("bfloat16 that is not finite reaches its row alone, at every depth") {
           std::vector<bfloat16> a(static_cast<std::size_t>(9 * depth), bfloat16(1.0f)),
               b(static_cast<std::size_t>(depth * 19), bfloat16(2.0f));
           a[static_cast<std::size_t>(transposed ? k * 9 + 3 : 3 * depth + k)] = bfloat16(bad);
-          b[static_cast<std::size_t>(k * 19 + 11)] = bfloat16(0.0f);  // times infinity is NaN
+          b[static_cast<std::size_t>(k * 19 + 11)] = bfloat16(0.0f);  // multiplied by infinity it gives NaN
           std::vector<float> c(9 * 19);
           cpu::product<float>(
               machine.context, cpu::Matrix<bfloat16>{a.data(), transposed ? 9 : depth, transposed},

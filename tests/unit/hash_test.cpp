@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the weights hash: its byte layout, independence of chunks, and refusals.
+// Tests the hash of weights: its byte layout, that chunks of any size give the same hash, and its errors.
 #include "tessera/io/hash.hpp"
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace ts = tessera;
 using file_support::bytes_of;
 
 TEST_CASE("XXH3-128 of known bytes") {
-  // The values that xxhsum -H2 prints.
+  // The expected values are the output of `xxhsum -H2`.
   CHECK(ts::hash_of("") == "99aa06d3014798d86001c324468d497f");
   CHECK(ts::WeightsHash().digest() == "99aa06d3014798d86001c324468d497f");
   CHECK(ts::hash_of("hello") == "b5e9c1ad071b3e7fc779cfaa5e523818");

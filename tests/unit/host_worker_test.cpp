@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the workers of a device's host tasks, with threads in place of the device: each task runs once, in
-// its lane's order, and each side sees the other's writes. Covers any number of steps ahead, failures, and
-// tasks that never come.
+// Tests the worker threads that run host functions for a device. A thread plays the device. Each function
+// runs once, in its lane's (stream's) order, and each side sees the other's writes. Covers any number of
+// launches in flight, failures, and functions that are never requested.
 #include "tessera/backend/cuda/runtime/host_worker.hpp"
 
 #include <algorithm>
@@ -24,24 +24,24 @@ namespace {
 using namespace tessera;
 using cuda::HostFailure, cuda::HostSignal, cuda::HostTask, cuda::HostWorker;
 
-/// The device's part in a lane.
+/// Plays the device: requests a host task and waits until it is done.
 void hand_over(HostSignal& signal, HostTask const& task) {
   signal.done.store(0, std::memory_order_release);
   signal.go.store(reinterpret_cast<std::uintptr_t>(&task), std::memory_order_release);
   while (signal.done.load(std::memory_order_acquire) != 1) std::this_thread::yield();
 }
 
-/// Sometimes delays one of the two sides.
+/// Delays one of the two sides at random.
 void delay(std::uint32_t number, std::uint32_t side) {
   std::uint32_t const random = philox4x32({{number, side, 0u, 0u}}, philox_key(7)).word[0];
   if (random % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random % 199));
   if (random % 16 == 1) std::this_thread::yield();
 }
 
-/// One task of a lane. It doubles the lane's value and records its number.
+/// A host task. It doubles the lane's value and records its own number.
 struct Work {
   std::uint32_t number = 0;
-  std::int64_t* value = nullptr;  // written by lane and worker in turn
+  std::int64_t* value = nullptr;  // written by device and worker in turn
   std::vector<std::uint32_t>* order = nullptr;
 
   static void run(Context<Cpu>&, void* data) {
@@ -52,7 +52,8 @@ struct Work {
   }
 };
 
-/// A lane with its worker, and a list of tasks that it repeats as a graph does.
+/// A simulated lane (stream) of a device with a fixed list of tasks, which it can launch many times like a
+/// CUDA graph.
 struct DeviceLane {
   explicit DeviceLane(Context<Cpu>& host, std::uint32_t tasks) {
     for (std::uint32_t number = 0; number < tasks; ++number) {
@@ -60,7 +61,7 @@ struct DeviceLane {
       list.push_back({&Work::run, &works.back(), &host, &failure});
     }
   }
-  /// The device's side of the lane: launches the list `launches` times.
+  /// Plays the device: launches the list `launches` times and checks each result.
   void go(std::uint32_t launches) {
     for (std::uint32_t launch = 0; launch < launches; ++launch)
       for (std::uint32_t number = 0; number < list.size(); ++number) {
@@ -90,7 +91,7 @@ double cpu_seconds() {
 TEST_CASE("host tasks run once, in the order of their lane, and both sides see what the other wrote") {
   constexpr std::uint32_t tasks = 5, launches = 300;
   Context<Cpu> host(1, {});
-  for (std::uint32_t const ahead : {1u, 4u, launches}) {  // launches in flight
+  for (std::uint32_t const ahead : {1u, 4u, launches}) {  // the largest number of launches in flight
     INFO("ahead ", ahead);
     DeviceLane one(host, tasks), other(host, tasks);
     {
@@ -102,7 +103,7 @@ TEST_CASE("host tasks run once, in the order of their lane, and both sides see w
           one.go(1);
         }
       });
-      std::thread device_other([&] { other.go(launches); });  // this lane's host is always late
+      std::thread device_other([&] { other.go(launches); });  // the worker is always late for this lane
       for (std::uint32_t launch = 0; launch < launches; ++launch) {
         if (launch % ahead == 0) of_one.expect(tasks * std::min(ahead, launches - launch));
         allowed.store(launch + 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests initial weights: a pure function of seed, parameter and element, with a normal distribution.
+// Tests initial weights: they depend only on seed, parameter and element, and have a normal distribution.
 #include "tessera/nn/init.hpp"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST_CASE("initial values do not depend on how they are cut") {
       at += count;
     }
   CHECK(drawn(1, 3, 4, 17, 0).empty());
-  // Far into a parameter, so that the counter needs more than 32 bits.
+  // An element at a position that needs more than 32 bits.
   std::int64_t const far = (std::int64_t{1} << 35) + 13;
   std::vector<float> const there = drawn(1, 3, 4, far, 300), later = drawn(1, 3, 4, far + 100, 200);
   CHECK(std::equal(later.begin(), later.end(), there.begin() + 100));
@@ -70,12 +70,12 @@ TEST_CASE("initial values are normal with the deviation asked for") {
     fourth += z * z * z * z;
   }
   double const count = static_cast<double>(n);
-  // Each moment of n normal values within five standard errors.
+  // The first four moments of n normal values, each within five standard errors.
   CHECK(std::fabs(sum / count) < 5 / std::sqrt(count));
   CHECK(std::fabs(square / count - 1) < 5 * std::sqrt(2 / count));
   CHECK(std::fabs(cube / count) < 5 * std::sqrt(15 / count));
   CHECK(std::fabs(fourth / count - 3) < 5 * std::sqrt(96 / count));
-  // Neighbors and words of one Philox block are uncorrelated.
+  // Neighboring values, and the four values of one Philox block, are uncorrelated.
   for (std::size_t const lag : {1u, 2u, 4u, 64u}) {
     double product = 0;
     for (std::size_t i = lag; i < values.size(); ++i)
@@ -85,20 +85,20 @@ TEST_CASE("initial values are normal with the deviation asked for") {
 }
 
 TEST_CASE("every drawn value is the normal quantile of its word") {
-  // values[i] must be the quantile of (word + 0.5) / 2^32, regardless of the loop that computed it.
+  // values[i] must be the normal quantile of (word + 0.5) / 2^32, independently of the loop that computed it.
   PhiloxKey const key = philox_key(9);
   std::vector<float> const values = drawn(9, 5, 6, 0, 1 << 18, Init::normal(1.0));
   double worst = 0, farthest = 0;
   for (std::int64_t i = 0; i < 1 << 18; ++i) {
     std::uint32_t const word = philox4x32({{static_cast<std::uint32_t>(i / 4), 5u, 6u, 1u}}, key).word[i % 4];
     double const z = static_cast<double>(values[static_cast<std::size_t>(i)]);
-    // The tail probability beyond |z| must equal the smaller side of the word. Dividing by the density gives
-    // the error of z.
+    // The tail probability beyond |z| must equal the distance of the word from the nearer end of its range.
+    // The difference divided by the density is the error of z.
     double const side = (static_cast<double>(word < 0x80000000u ? word : ~word) + 0.5) * 0x1p-32;
     double const beyond = 0.5 * std::erfc(std::fabs(z) / std::sqrt(2.0));
     REQUIRE((word < 0x80000000u ? z <= 0 : z >= 0));
     double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
-    worst = std::max(worst, std::fabs(beyond - side) / density);  // the error of z itself
+    worst = std::max(worst, std::fabs(beyond - side) / density);  // the error of z
     farthest = std::max(farthest, std::fabs(z));
   }
   CHECK(worst < 4e-6);
@@ -106,7 +106,8 @@ TEST_CASE("every drawn value is the normal quantile of its word") {
 }
 
 TEST_CASE("the outermost words give the outermost quantiles") {
-  // (0 + 0.5) / 2^32 is 6.34 deviations out. No draw of a test reaches it, so this calls the parts directly.
+  // The smallest word, 0, gives (0 + 0.5) / 2^32, which is 6.34 standard deviations from the mean. No other
+  // test draws it, so this test calls the parts of the formula directly.
   auto const at = [](std::uint32_t word) {
     float const x = detail::quantile_x(word), w = detail::quantile_w(word);
     return static_cast<double>(w >= 5.0f ? detail::quantile_far(x, w) : detail::quantile_near(x, w));
@@ -116,10 +117,10 @@ TEST_CASE("the outermost words give the outermost quantiles") {
     double const z = at(word);
     double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
     INFO(word, " at ", z);
-    // The formula is for tails down to 2^-24. The 64 words beyond, one value in 2^26, are off by less than
-    // 0.05 %.
+    // The formula is accurate for tail probabilities down to 2^-24. For the 64 words beyond them (one value
+    // in 2^26), z is off by less than 0.05 %.
     CHECK(std::fabs(0.5 * std::erfc(-z / std::sqrt(2.0)) - side) / density < (word < 64 ? 3e-3 : 1e-5));
-    CHECK(at(~word) == -z);  // symmetric to the bit
+    CHECK(at(~word) == -z);  // symmetric in every bit
   }
   CHECK(at(0) < -6.2);
   CHECK(at(0) > -6.4);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a step does not request a host view, synchronize or allocate, and checks its operation counts.
+// Tests that a training step does not read device data on the host, synchronize or allocate, and that it has
+// the expected number of operations.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -43,7 +44,7 @@ struct Notes final : Recorder {
   std::vector<std::string> violations;
 };
 
-/// Counts the allocations of each step, the first and later ones, on all ranks.
+/// Returns the number of allocations in each step of a run, on all ranks together.
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
@@ -68,7 +69,7 @@ std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run
 }  // namespace
 
 TEST_CASE("a recorded step breaks no rule and its operations add up to the formula") {
-  // Big enough that products dominate: norms, GELU, the optimizer and the classifier take a few percent.
+  // The model is so large that matrix products dominate: all other operations are a few percent of the flops.
   Gpt2Options const model{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 1024};
   Run run;
   run.batch = 4;
@@ -79,12 +80,12 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
   Notes notes;
   engine.record(notes);
   CHECK(notes.violations.empty());
-  CHECK(engine.state().scalars().attempted == attempted);  // nothing ran
+  CHECK(engine.state().scalars().attempted == attempted);  // recording ran no operation
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
-  // The formula counts the positions table as a product, though it is only looked up, and attention as not
-  // causal. The recorded list counts the operations that run, including small ones.
+  // The formula counts the table of positions as a matrix product, though it is only looked up, and counts
+  // attention as not causal. The recorded flops are those of the operations that run, including small ones.
   double const positions = 6.0 * 128 * 256 * tokens;
   CHECK(notes.flops / (formula - positions) > 0.97);
   CHECK(notes.flops / (formula - positions) < 1.06);
@@ -98,7 +99,7 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
                    comm);
   again.record(rebuilt);
   CHECK(rebuilt.violations.empty());
-  CHECK(rebuilt.flops / notes.flops > 1.2);  // nearly one more forward in three
+  CHECK(rebuilt.flops / notes.flops > 1.2);  // recomputes nearly all of forward, which is a third of a step
   CHECK(rebuilt.flops / notes.flops < 1.4);
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("a recorder hears of synchronisation and of host access") {
   context.upload(bytes, other, sizeof bytes);
   CHECK(notes.violations == std::vector<std::string>{"synchronize", "host_view", "stage", "unstage", "read",
                                                      "write", "clear", "upload"});
-  CHECK(bytes[0] == std::byte{1});  // recorded, not done
+  CHECK(bytes[0] == std::byte{1});  // the write was recorded and not executed
 }
 
 TEST_CASE("a rank's step is recorded with its collectives and meets no other rank") {
@@ -166,9 +167,8 @@ TEST_CASE("a bucket is one call of the communicator") {
       CHECK(apart.calls == apart.collectives);
       CHECK(together.collectives == apart.collectives);
       CHECK(together.bytes_sent == apart.bytes_sent);
-      // One call sends the micro-batch gradients of the four units. If each rank then has the sum of only a
-      // part but needs all of it, a second call sends the parts. The same holds for weights that ranks
-      // all-gather after updates.
+      // One call sends the micro-batch gradients of all four units instead of four calls, so 3 are saved.
+      // Another 3 are saved if ranks must then exchange the reduced parts, or all-gather the updated weights.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
       CHECK(apart.calls - together.calls == (twice ? 6 : 3));
@@ -189,21 +189,22 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const starting = [](std::string_view part) {
     return [part](std::string_view name) { return name.starts_with(part); };
   };
-  // Two blocks of four linear layers and two norms each, and the head with a norm and the borrowed table.
+  // Two blocks with four linear layers and two norms each. The output head has a norm and uses the token
+  // table.
   auto all = recorded({});
   CHECK(all["linear_backward_weight"] == 9);
   CHECK(all["linear_backward_input"] == 9);
   CHECK(all["layer_norm_backward_weight"] == 5);
   CHECK(all["layer_norm_backward_input"] == 5);
   CHECK(all["embedding_backward"] == 1);
-  auto middle = recorded(starting("h.1."));  // gradients pass through it
+  auto middle = recorded(starting("h.1."));  // gradients still pass through the frozen block
   CHECK(middle["linear_backward_weight"] == 5);
   CHECK(middle["linear_backward_input"] == 9);
   CHECK(middle["layer_norm_backward_weight"] == 3);
   CHECK(middle["layer_norm_backward_input"] == 5);
   auto table = recorded(starting("wte"));
   CHECK(table["linear_backward_weight"] == 8);
-  CHECK(table["embedding_backward"] == 1);  // of the positions
+  CHECK(table["embedding_backward"] == 1);  // for the table of positions
   auto top = recorded([](std::string_view name) { return !name.starts_with("ln_f"); });
   CHECK(top["linear_backward_weight"] == 0);
   CHECK(top["linear_backward_input"] == 1);

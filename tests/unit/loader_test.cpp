@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests loaders: hand-computed batches, epochs, the shares of ranks, and every error with its text.
+// Tests loaders of batches: batches that are computed by hand, epochs, the shares of ranks, and every error
+// with its text.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -35,7 +36,7 @@ ts::TokenSource counting(std::uint32_t tokens) {
 }  // namespace
 
 TEST_CASE("a batch by hand") {
-  auto const source = counting(13);  // T = 3: samples 0 to 3
+  auto const source = counting(13);  // with T = 3, these are samples 0 to 3
   ts::Loader loader(source, {.batch = 1, .sequence = 3, .accumulation = 2, .order = ts::Order::sequential});
   CHECK(loader.samples() == 4);
   CHECK(loader.global_batch() == 2);
@@ -52,7 +53,7 @@ TEST_CASE("a batch by hand") {
   CHECK(batch.unmasked() == 6);
   CHECK(Tokens(batch.micro_tokens(1).begin(), batch.micro_tokens(1).end()) == Tokens{9, 10, 11});
   CHECK(Tokens(batch.micro_targets(0).begin(), batch.micro_targets(0).end()) == Tokens{7, 8, 9});
-  CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // wraps to the next epoch
+  CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // from the next epoch
 }
 
 TEST_CASE("a loader is checked without its memory") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the interval planner on random lifetimes: overlapping lifetimes never share a byte, and the result is
-// small and deterministic. Also tests the sort that plans use.
+// Tests the planner that assigns offsets to buffers, with random lifetimes: buffers in use at the same time
+// never share a byte, and the total is small and deterministic. Also tests the sort that plans use.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ std::vector<Interval> random_intervals(std::uint32_t seed, int count, int times)
     interval.bytes = 1 + static_cast<std::int64_t>(bits() % (bits() % 4 == 0 ? 100000u : 3000u));
     interval.first = static_cast<int>(bits() % static_cast<std::uint32_t>(times));
     interval.last =
-        interval.first + static_cast<int>(bits() % 12u) - (bits() % 10u == 0 ? 40 : 0);  // some unused
+        interval.first + static_cast<int>(bits() % 12u) - (bits() % 10u == 0 ? 40 : 0);  // some are unused
     intervals.push_back(interval);
   }
   return intervals;
@@ -61,11 +61,11 @@ TEST_CASE("planned intervals never share bytes while both live") {
     CHECK(plan.bytes == end);
     std::int64_t const least = lower_bound_of(intervals);
     CHECK(plan.bytes >= least);
-    CHECK(plan.bytes <= least + least / 2);  // first fit by size stays within this on such lifetimes
+    CHECK(plan.bytes <= least + least / 2);  // first fit by size stays below this
     IntervalPlan const again = plan_intervals(intervals);
     CHECK(again.offsets == plan.offsets);
   }
-  CHECK(shared > 1000);  // it does reuse memory
+  CHECK(shared > 1000);  // buffers do share memory
 }
 
 TEST_CASE("what lives several times shares bytes only where all lives are apart") {
@@ -90,12 +90,12 @@ TEST_CASE("what lives several times shares bytes only where all lives are apart"
 }
 
 TEST_CASE("the planner fills the tightest gap and needs no more than chains need") {
-  // A chain of lifetimes, each touching the next: two buffers at a time.
+  // Each lifetime overlaps with the next at one time, so two buffers are in use at once.
   std::vector<Interval> chain;
   for (int i = 0; i < 50; ++i) chain.push_back({1000, i, i + 1});
   CHECK(plan_intervals(chain).bytes == 2 * 1024);
   CHECK(lower_bound_of(chain) == 2 * 1024);
-  // Lifetimes that touch at one time are not disjoint.
+  // Lifetimes overlap if one ends at the time at which the other begins.
   CHECK(Interval{1, 0, 3}.meets({1, 3, 5}));
   CHECK_FALSE(Interval{1, 0, 3}.meets({1, 4, 5}));
   CHECK(plan_intervals({}).bytes == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the config.json of a model's folder: the values that are read, refusals and their messages, and that
+// Tests the config.json of a model's folder: the values that are read, errors and their messages, and that
 // unknown content is kept when the file is written.
 #include "tessera/io/model_folder.hpp"
 
@@ -162,7 +162,7 @@ TEST_CASE("a model's folder appears with its commit, or not at all") {
   CHECK(folder.entries() == 0);
   { ModelFolderWriter const abandoned(folder / "new", units, "{}"); }
   CHECK(folder.entries() == 0);
-  for (int time = 0; time < 2; ++time) {  // the second time over its own output
+  for (int time = 0; time < 2; ++time) {  // the second time, it replaces its own output
     ModelFolderWriter writer(folder / "new", units, "{\"a\": 1}\n");
     fill(writer);
     writer.commit();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests GPT-2 as a list of units: names and shapes of the files, decay, tying, and refused sizes.
+// Tests GPT-2 as a list of units (layers): names and shapes of parameters as in its files, weight decay, tied
+// weights, and refused sizes.
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -28,7 +29,7 @@ std::string refusal_of_model(Gpt2Options const& options) {
   return "";
 }
 
-/// Runs backward_input of every unit in a pass without parameter gradients.
+/// Calls backward_input of every unit with a pass that has no space for parameter gradients.
 template <class M>
 void backward_input_without_gradients(M const& model) {
   MicroBatch const shape{2, 3};
@@ -77,7 +78,7 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   for (UnitSpec const& unit : units)
     for (ParameterSpec const& parameter : unit.parameters) {
       lines.push_back(parameter.name + " " + to_string(parameter.shape));
-      CHECK(parameter.decay == (parameter.shape.dims() == 2));  // embeddings included
+      CHECK(parameter.decay == (parameter.shape.dims() == 2));  // including embeddings
       CHECK(parameter.trainable);
     }
   auto const block = [](std::string const& name) {
@@ -100,7 +101,7 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   want.insert(want.end(), {"ln_f.weight [12]", "ln_f.bias [12]"});
   CHECK(lines == want);
 
-  // The head borrows the token embedding. Blocks keep 16 C and a little for backward. The head keeps logits.
+  // The output head borrows the token table and has no output. It saves the logits.
   REQUIRE(units.back().borrows.size() == 1);
   CHECK(units.back().borrows[0].unit == 0);
   CHECK(units.back().borrows[0].parameter == 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the moves between any two placements. Common ones are written out. All pairs are simulated on sets of
-// ranks, so that no move reads data that is not there.
+// Tests the transfers between any two placements of state (memory tier and sharding). Common ones are
+// compared with expected lists. All pairs are simulated, to check that no transfer reads data that a rank
+// does not have.
 #include "tessera/plan/moves.hpp"
 
 #include <cstdlib>
@@ -77,7 +78,7 @@ TEST_CASE("every route ends where it should and moves over ranks only on the dev
             Placement at{from, from_tier};
             for (Hop const& hop : moves_between(at, {to, to_tier}, {is_ordered, std::abs(replicas)})) {
               CHECK(hop.move != Move::none);
-              CHECK((hop.after != at || hop.group == Group::replicas));  // no move without effect
+              CHECK((hop.after != at || hop.group == Group::replicas));  // every hop has an effect
               if (hop.move == Move::copy) {
                 CHECK(holds(at.over, hop.after.over));
                 int const tiers = static_cast<int>(hop.after.tier) - static_cast<int>(at.tier);

@@ -65,7 +65,7 @@ class Bytes {
   unsigned char* data_;
 };
 
-/// A fault of the n-th request, counted from 0, in an engine of threads.
+/// A fault of the I/O request with index `at`, counted from 0. -1: no fault.
 struct Fault {
   std::int64_t at = -1;
   std::int64_t result = 0;  ///< -errno without touching the file, or the number of bytes moved
@@ -107,7 +107,7 @@ std::unique_ptr<tessera::IoEngine> refused(int, std::string& why_not) {
   return nullptr;
 }
 
-/// Every engine of this program that the system allows.
+/// Returns every I/O engine of this program (threads, io_uring) that the system permits.
 std::vector<tessera::OpenIoEngine> engines() {
   std::vector<tessera::OpenIoEngine> found{tessera::IoThreads::open};
   tessera::OpenIoEngine const preferred = tessera::preferred_io_engine.load();
@@ -243,7 +243,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
       CHECK(in == bytes);
       file_support::write(path, "another's");
     }
-    CHECK(fs::exists(path));  // the name no longer belonged to the removed file
+    CHECK(fs::exists(path));  // another program's file, not removed
 
     NvmeFile cut({folder.path(), 8 * block, 2, open}, 1, 16 * block);
     cut.write(0, bytes.data(), bytes.size());
@@ -292,7 +292,7 @@ TEST_CASE("NVMe: folders that cannot hold a file are refused") {
 TEST_CASE("NVMe: a file without room is refused with the bytes, and leaves nothing") {
   TemporaryFolder const folder;
   CHECK_ERROR(out_of_memory, NvmeFile({folder.path()}, 0, std::int64_t{1} << 60), folder.path().native(),
-              "cannot take 1,152,921,504,606,846,976 bytes (No space left on device)",
+              "cannot reserve 1,152,921,504,606,846,976 bytes (No space left on device)",
               " are free; free some space");
   ::rlimit limit{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
@@ -325,7 +325,7 @@ TEST_CASE("NVMe: file systems that hold little, or know neither O_DIRECT nor fal
     auto const thrown = file_support::thrown_by([&] { NvmeFile file({place}, 0, 32 * block); });
     if (thrown.kind != tessera::ErrorKind::out_of_memory ||
         !file_support::has(thrown.text,
-                           "cannot take 131,072 bytes (No space left on device), 65,536 are free"))
+                           "cannot reserve 131,072 bytes (No space left on device), 65,536 are free"))
       ::_exit(2);
     ::_exit(0);
   }
@@ -350,7 +350,7 @@ TEST_CASE("NVMe: dead processes' files are swept, live ones' and others' stay") 
 
   int ready[2], go[2];
   REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
-  ::pid_t const child = ::fork();  // a live process, which then dies without cleaning up
+  ::pid_t const child = ::fork();  // this process ends without cleaning up
   if (child == 0) {
     auto* const file = new NvmeFile({folder.path(), block, 1}, 0, block);
     char byte = file->direct();
@@ -438,7 +438,7 @@ TEST_CASE("NVMe: requests and their number are tried once for a folder, unless t
   CHECK(opened(half, large) > 1);
   CHECK(NvmeFile(half, 0, large).request_bytes() == 512 << 10);
   CHECK(opened({folder.path(), 512 << 10, 3, Faulty::open}, large) == 1);
-  arm({3, -EIO});  // a failing trial chooses nothing and reports nothing; the first real read does
+  arm({3, -EIO});  // fails in the trial, which reports no error and stores no choice
   TemporaryFolder const other;
   CHECK(opened({other.path(), 0, 0, Faulty::open}, large) > 1);
 }

@@ -22,7 +22,7 @@ TEST_CASE("learning rates follow their closed forms") {
   for (std::int64_t const step : {0, 1, 1000000}) CHECK(constant.at(step) == 0.5);
 
   RateSchedule linear{0.5, RateShape::linear, 4, 14, 0.2};
-  CHECK(linear.at(0) == doctest::Approx(0.125));  // warm-up ends at the rate, not before
+  CHECK(linear.at(0) == doctest::Approx(0.125));  // the last warm-up step has the full rate
   CHECK(linear.at(3) == 0.5);
   CHECK(linear.at(4) == 0.5);
   CHECK(linear.at(9) == doctest::Approx(0.5 * (0.2 + 0.8 * 0.5)));
@@ -38,7 +38,7 @@ TEST_CASE("learning rates follow their closed forms") {
   CHECK(cosine.at(50) == doctest::Approx(0.0).epsilon(1e-12));
   for (std::int64_t step = 5; step < 14; ++step) CHECK(cosine.at(step) < cosine.at(step - 1));
 
-  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};  // without an end the rate stays
+  RateSchedule const no_end{0.5, RateShape::cosine, 4, 0, 0.0};  // without an end, the rate is constant
   CHECK(no_end.at(100) == 0.5);
 }
 
@@ -61,16 +61,16 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   CHECK(state.used_scale == 8.0);
   CHECK(step(std::nan("")) == 2.0);
-  CHECK(step(infinity) == 2.0);  // the minimum
+  CHECK(step(infinity) == 2.0);  // the minimum of the loss scale
   CHECK(state.skips_in_row == 3);
   CHECK(state.attempted == 4);
   CHECK(state.applied == 1);
-  CHECK(state.beta1_power == doctest::Approx(0.9));  // skipped steps do not count in the bias correction
+  CHECK(state.beta1_power == doctest::Approx(0.9));  // skipped steps do not count
   for (double const scale : {2.0, 2.0, 4.0, 4.0, 4.0, 8.0, 8.0, 8.0, 16.0, 16.0, 16.0, 16.0})
     CHECK(step(1.0) == scale);
   CHECK(state.skips_in_row == 0);
   CHECK(step(1.0) == 16.0);
-  CHECK(step(infinity) == 8.0);  // an overflow restarts the count
+  CHECK(step(infinity) == 8.0);  // an overflow restarts the count of good steps
   CHECK(step(1.0) == 8.0);
   CHECK(step(1.0) == 8.0);
   CHECK(step(1.0) == 16.0);
@@ -80,7 +80,7 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   rule.loss_scale = LossScaleKind::none;
   step(infinity);
-  CHECK(state.skipped == 1);  // no update, but no scale to lower either: the engine gives up
+  CHECK(state.skipped == 1);  // skipped without a loss scale to lower: the engine gives up
   CHECK(state.used_scale == 1.0);
 }
 
@@ -93,31 +93,31 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   state.loss_scale = 4.0;
   begin_step(state, rule, 1e-3);
   CHECK(state.backward_scale_double == 4.0 / 12);
-  finish_step(state, rule, 36.0, 30.0, 6);  // gradients carry 4/12, half the tokens count
+  finish_step(state, rule, 36.0, 30.0, 6);  // 6 of 12 tokens have targets; gradients are scaled by 4/12
   CHECK(state.loss == 5.0);
   CHECK(state.norm == 6.0 * 2 / 4);
   CHECK(state.gradient_factor == 0.5);
   rule.clip = 1.5;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
-  CHECK(state.norm == 3.0);  // reported before clipping
+  CHECK(state.norm == 3.0);  // the norm before clipping
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 144.0, 30.0, 6);
-  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // uses the norm of this step
+  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // clips by the norm of this step
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
   CHECK(state.gradient_factor == 0.5);
-  finish_step(state, rule, 0.0, 0.0, 0);  // without any target
+  finish_step(state, rule, 0.0, 0.0, 0);  // no targets
   CHECK(state.loss == 0.0);
   CHECK(state.gradient_factor == 0.0);
   CHECK(state.skipped == 1);
 }
 
 TEST_CASE("each norm block and each loss counts once whoever else has it") {
-  // Four ranks. Ranks 0 and 1 work on the same samples, as do 2 and 3. Rank 3 owns the first group. Each rank
-  // has a shard of the second. In the third, both ranks of a pair have the same values.
+  // Four ranks. Ranks 0 and 1 work on the same samples, as do 2 and 3. Rank 3 owns the first flat group. Each
+  // rank has a shard of the second. In the third, both ranks of a pair have the same values.
   constexpr int ranks = 4;
   std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
   std::int64_t const bytes = share_bytes(305, 2);
@@ -132,7 +132,7 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   shares.losses_by = {0, 2, 2};
   shares.accumulation = 2;
   for (int rank = 0; rank < ranks; ++rank) {
-    std::fill_n(shares.partials(rank), 305, 1e6f);  // must be ignored for all groups
+    std::fill_n(shares.partials(rank), 305, 1e6f);  // must be ignored where the rank's value does not count
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));
     for (int micro = 0; micro < 2; ++micro) shares.losses(rank)[micro] = {1.0 + rank / 2, 10 + micro};

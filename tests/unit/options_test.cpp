@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the table of options has every member of TrainerOptions, and that checks, agreement between
-// ranks and flags follow the table.
+// Tests that the table of options lists every member of TrainerOptions, and that checks, agreement between
+// ranks and command-line flags follow this table.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,7 @@ std::string refusal(TrainerOptions const& options) {
   }
   return {};
 }
-/// Sets an option to a number, converted to its type.
+/// Sets an option to a number that is converted to the option's type.
 void set(OptionValue value, double number) {
   if (value.type() == Type::real)
     value.real() = number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the effect on other ranks when one throws, leaves, is late, or calls something else.
+// Tests the errors on all ranks when one rank throws, leaves, is late, or calls a different collective.
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -28,15 +28,15 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// A run as the ranks and the caller saw it.
+/// The errors that each rank caught, and the error that the caller of run got.
 struct Outcome {
   struct Lost {
     int by;
     int rank;
     std::string unit, text;
   };
-  std::vector<Lost> lost;  ///< PeerLost, by the rank that caught it
-  std::string text;        ///< the text that run threw
+  std::vector<Lost> lost;  ///< PeerLost errors, by the rank that caught them
+  std::string text;        ///< the text of the error that run threw
   ts::ErrorKind kind = ts::ErrorKind::failed;
   int rank = -1;
   bool threw = false;
@@ -144,7 +144,7 @@ TEST_CASE("the caller gets the first cause in its own form") {
       meet(comm.transport());
     };
   };
-  // A std::exception becomes an Error with the rank and the original inside.
+  // A std::exception becomes an Error that contains the rank and the original text.
   try {
     ts::run(3, thrower(Odd("odd weather")));
     FAIL("nothing was thrown");
@@ -160,7 +160,7 @@ TEST_CASE("the caller gets the first cause in its own form") {
   });
   CHECK(memory.kind == ts::ErrorKind::out_of_memory);
   CHECK(memory.rank == 1);
-  // Exceptions not derived from std::exception pass unchanged.
+  // Exceptions not derived from std::exception are rethrown unchanged.
   CHECK_THROWS_AS(ts::run(3, thrower(17)), int);
   // An Error that names its rank keeps its text.
   try {
@@ -170,9 +170,9 @@ TEST_CASE("the caller gets the first cause in its own form") {
     CHECK(std::string(error.what()) == "the loss is not finite");
     CHECK(error.unit() == "head");
   }
-  // A world of one throws as the function did.
+  // With a single rank, run throws the original exception.
   CHECK_THROWS_AS(ts::run(1, [](Comm&) { throw Odd("alone"); }), Odd);
-  // A loss inside an inner run is the cause of the outer one.
+  // A lost rank in an inner run is also the cause of the outer run's error.
   auto const nested = outcome_of(2, [](Transport& transport) {
     if (transport.rank() == 1)
       ts::run(3, [](Comm& inner) {
@@ -211,7 +211,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                  },
                  {.timeout = 5s});
   CHECK(holds(outcome.text, "rank 1 is lost: it left before its first collective"));
-  // Ranks need not return together.
+  // Ranks may return at different times.
   ts::run(3, [](Comm& comm) {
     comm.transport().barrier();
     std::this_thread::sleep_for(comm.rank() * 10ms);
@@ -257,7 +257,8 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
 TEST_CASE("heartbeats and late starts keep slow ranks alive") {
   ts::run(3,
           [](Comm& comm) {
-            // No rank waits yet, so silence of all ranks is not a loss.
+            // No rank is waiting yet, so it is not an error that all ranks are silent for longer than the
+            // timeout.
             std::this_thread::sleep_for(comm.rank() == 0 ? 350ms : 400ms);
             comm.transport().barrier();
             if (comm.rank() == 1)
@@ -329,7 +330,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     CHECK(holds(outcome.text, "rank 2 requests number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
-  // A different root or type is a mismatch too.
+  // Another root or another type is a mismatch too.
   auto const roots = outcome_of(2, [](Transport& transport) {
     Buffers buffers;
     transport.broadcast(transport.rank(), buffers.send.data(), 8);
@@ -365,7 +366,7 @@ TEST_CASE("destructors and copies of a handle never wait") {
     std::lock_guard lock(mutex);
     kept.push_back(comm);
   });
-  CHECK_THROWS_AS(kept[0].transport().barrier(), ts::PeerLost);  // its ranks have left
+  CHECK_THROWS_AS(kept[0].transport().barrier(), ts::PeerLost);  // the other ranks have left
   kept.clear();
 
   auto ranks = ts::comm::threads(2);
@@ -377,7 +378,7 @@ TEST_CASE("destructors and copies of a handle never wait") {
       text = lost.what();
     }
   });
-  ranks.pop_back();  // the last handle of rank 1
+  ranks.pop_back();  // destroys the last handle of rank 1
   waiting.join();
   CHECK(holds(text, "rank 1 is lost: it left before its first collective"));
 }

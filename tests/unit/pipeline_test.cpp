@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the schedules of pipeline stages: their form, buffers with slots, waits, the checker, and that sends
-// and receives of neighbors match in order.
+// Tests the schedules of pipeline stages: their order, buffer slots, waits and checker, and that the sends of
+// one stage match the receives of its neighbor.
 #include "support/pipeline.hpp"
 
 #include <algorithm>
@@ -32,13 +32,13 @@ StepPlan plan_of(Stage const& by) {
   Gpt2Options deep = tiny;
   deep.layers = 6;
   std::vector<UnitSpec> units = Gpt2(deep).units({2, 13});
-  for (UnitSpec& unit : units) unit.borrows.clear();  // a tied head would need the embedding on two stages
+  for (UnitSpec& unit : units) unit.borrows.clear();  // a tied weight would be needed on two stages
   return StageGenerator(std::move(units), by).run();
 }
 
-/// Simulates all stages together. An entry runs after the entries before it on its lane and all that it waits
-/// for. A send and its receive run together, when each is next on its lane. Returns an empty string, or where
-/// it is stuck.
+/// Simulates all stages together. An entry runs after the entries before it on its lane (stream) and after
+/// all entries that it waits for. A send and its receive run together when both are next on their lanes.
+/// Returns an empty string, or the entry at which the schedule hangs.
 class Rehearsal {
  public:
   explicit Rehearsal(std::vector<StepPlan> const& plans) : plans_(plans) {
@@ -76,7 +76,7 @@ class Rehearsal {
                         compute = static_cast<std::size_t>(Lane::compute);
   struct Rank {
     std::vector<Instance> instances;
-    std::vector<std::vector<int>> waits;  // instances
+    std::vector<std::vector<int>> waits;  // instances that each instance waits for
     std::vector<bool> done;
     std::array<std::deque<int>, lane_count> lanes;
   };
@@ -102,7 +102,7 @@ class Rehearsal {
     auto const& queue = ranks_[rank].lanes[lane];
     if (queue.empty() || !ready(rank, queue.front())) return false;
     Entry const& entry = at(rank, queue.front()).entry;
-    if (entry.move == Move::receive) return false;  // runs with its send
+    if (entry.move == Move::receive) return false;  // completes with its send
     if (entry.move == Move::send) {
       std::size_t const peer = entry.group == Group::next ? rank + 1 : rank - 1;
       auto const& others = ranks_[peer].lanes[lane];
@@ -134,7 +134,7 @@ std::vector<StepPlan> all_stages(Stage by) {
   return plans;
 }
 
-/// The most micro-batches of one stage that have begun forward and not finished backward.
+/// Returns the largest number of micro-batches that have begun forward and not finished backward.
 int most_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
@@ -162,7 +162,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(mistake_in(plan, plan.train) == "");
         std::map<std::tuple<Verb, int, int>, int> runs;
         int units = 0;
-        std::string order, wanted;  // forwards and backwards of its first unit
+        std::string order, wanted;  // forwards and backwards of the stage's first unit
         for (Instance const& instance : instances_of(plan.train.schedule)) {
           units += instance.entry.verb == Verb::update;
           if (instance.entry.unit == 8 * stage / stages)
@@ -180,7 +180,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(order == wanted);
         CHECK(runs.size() == static_cast<std::size_t>(3 * units * micro_batches));
         CHECK(std::all_of(runs.begin(), runs.end(), [](auto const& each) { return each.second == 1; }));
-        // Exactly as many activations as micro-batches in flight.
+        // There are exactly as many copies of activations as micro-batches in flight.
         CHECK(most_in_flight(plan) == std::min(stages - stage, micro_batches));
         int slots = 0;
         for (Buffer const& buffer : plan.train.buffers)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests files of measured plans: reading back, skipped content, and concurrent writers.
+// Tests files of measured plans (algorithms for matrix products): reading back, content that is skipped, and
+// concurrent writers.
 #include "tessera/backend/cuda/products/plan_file.hpp"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ using namespace tessera::cuda;
 
 namespace {
 
-/// Some product and some algorithm for it. Both fill all their numbers.
+/// Returns the numbers of an artificial product and of an algorithm for it.
 PlanNumbers plan_of(std::uint64_t seed) {
   PlanNumbers plan;
   for (std::size_t at = 0; at < plan.first.size(); ++at) plan.first[at] = seed * 100 + at;
@@ -76,7 +77,7 @@ TEST_CASE("plans are kept and found again, and the first of a product holds") {
   PlanFile again(path, false);
   CHECK(again.size() == 3);
   CHECK(again.find(plan_of(3).first) == plan_of(3).second);
-  // A file that is opened for reading only keeps new plans in memory.
+  // If the file was opened only for reading, new plans stay in memory.
   again.add(plan_of(4).first, plan_of(4).second);
   CHECK(again.find(plan_of(4).first) == plan_of(4).second);
   CHECK(lines_of(read(path)) == 3);
@@ -113,7 +114,7 @@ TEST_CASE("several processes and their ranks write one file, and no line is torn
     std::vector<std::jthread> threads;
     for (std::uint64_t writer = 0; writer < writers; ++writer)
       threads.emplace_back([&, writer] {
-        PlanFile file(path, true);  // each opens the file separately, as another process would
+        PlanFile file(path, true);  // as another process would
         std::jthread const rank([&] {
           for (std::uint64_t seed = 0; seed < plans; ++seed)
             file.add(plan_of(1000 * writer + seed).first, plan_of(seed).second);
@@ -144,7 +145,7 @@ TEST_CASE("a file of plans that cannot be read or written is an error, and later
   CHECK(thrown.kind == tessera::ErrorKind::failed);
   CHECK(file_support::has(thrown.text, "gpu.plans: cannot open"));
 
-  // During a step, no error is thrown.
+  // If the file cannot be written during a step, no error is thrown.
   std::filesystem::create_directory(folder / "gone");
   PlanFile file(folder / "gone" / "gpu.plans", true);
   std::filesystem::remove_all(folder / "gone");

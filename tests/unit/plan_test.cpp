@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests layouts, and plans in bytes: sharding, offload to the host, refusals and the suggested alternatives.
+// Tests memory layouts and the bytes of plans: sharding, offload to the host, errors and the changes that
+// they suggest.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -79,7 +80,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
       for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
         UnitLayout const all = layout_of(unit, world);
         INFO(unit.name, " over ", world);
-        // Only the tail padding depends on the world.
+        // Only the padding at the end depends on the number of ranks.
         CHECK(all.parameters == alone.parameters);
         CHECK(all.flat_of == alone.flat_of);
         for (std::size_t group = 0; group < all.flats.size(); ++group) {
@@ -97,7 +98,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           for (int rank = 1; rank < world; ++rank)
             CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
           CHECK(layout.shard_of(world - 1).end == layout.padded);
-          // The two ranges are adjacent, and every parameter is in its own range.
+          // The two ranges are adjacent. Every parameter is in the range for its weight decay.
           CHECK(layout.decayed.begin == 0);
           CHECK(layout.undecayed.begin == layout.decayed.end);
           CHECK(layout.undecayed.end == layout.elements);
@@ -112,7 +113,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             CHECK(intersect(lies, spec.decay ? layout.decayed : layout.undecayed) == lies);
             covered.push_back(lies);
           }
-          // Parameters and gaps cover everything without overlap.
+          // Parameters and gaps cover the whole buffer without overlap.
           std::sort(covered.begin(), covered.end(), [](Range a, Range b) { return a.begin < b.begin; });
           std::int64_t at = 0;
           for (Range const& piece : covered) {
@@ -120,7 +121,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             at = piece.end;
           }
           CHECK(at == layout.padded);
-          // The pieces of all shards cover every logical element of the group's parameters once, in order.
+          // The pieces of all shards contain every element of the group's parameters once, in order.
           std::vector<std::int64_t> next(unit.parameters.size(), 0);
           bool in_order = true;
           for (int rank = 0; rank < world; ++rank)
@@ -212,11 +213,11 @@ TEST_CASE("state shrinks with the stage as ZeRO promises") {
     CHECK(all_state(zs2) < all_state(zs1));
     CHECK(all_state(zs3) < all_state(zs2));
   }
-  // fp32 stage 0: parameters, gradient and two moments, 16 bytes a parameter and little more.
+  // fp32 without sharding: parameters, gradient and two moments are 16 bytes per parameter, plus little else.
   std::int64_t const count = parameter_count(Gpt2(small).units({1, 1}));
   CHECK(static_cast<double>(all_state(plan("zs0"))) ==
         doctest::Approx(16.0 * static_cast<double>(count)).epsilon(0.02));
-  // The root of dp holds the optimizer, the others none.
+  // With `dp`, rank 0 has the whole optimizer state, the others have none.
   StepShape shape = sizes_of(4);
   CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") ==
         state_bytes(plan("zs0"), "optimizer"));
@@ -280,7 +281,7 @@ TEST_CASE("an optimizer of 8-bit moments with a scale for each block of 256 plan
   CHECK(refused({"scale", DType::f32, 4096}) == "");
   CHECK(refused({"scale", DType::f32, 300}) ==
         "optimizer: state 'scale' has one value of fp32 for each block of 300 elements; a block must divide "
-        "4096, and the values for so many elements must take a multiple of 4 bytes");
+        "4096, and the values for that many elements must take a multiple of 4 bytes");
   for (OptimizerState const& state : {OptimizerState{"scale", DType::f32, 0},
                                       {"scale", DType::f32, -1},
                                       {"scale", DType::f32, 8192},
@@ -310,7 +311,7 @@ TEST_CASE("huge models are planned in milliseconds without touching memory") {
       StepPlan const plan = plan_of(model, recipe(sharding, "bf16"), sizes_of(8, 4, 8, 1024));
       double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       INFO("seconds: ", seconds, ", bytes: ", plan.arena_bytes[0]);
-      CHECK(seconds < 2.0);  // milliseconds if optimized; more for sanitizers and busy machines
+      CHECK(seconds < 2.0);  // milliseconds in an optimized build, more with sanitizers or on busy machines
       CHECK(plan.arena_bytes[0] > std::int64_t{1} << 30);
     }
 }
@@ -414,7 +415,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   CHECK(
       refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
       std::string::npos);
-  // A change that suffices by itself is suggested without others.
+  // If one change suffices, no other change is suggested.
   CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 
@@ -436,7 +437,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   auto const bytes = [&](std::string_view offload, std::string_view recompute = "none") {
     return footprint(units, recipe("zs0", "fp32", offload, recompute), shape);
   };
-  // On the CPU, the device is host memory, so offload to the host saves nothing.
+  // On the CPU, device memory is host memory, so offload to the host saves nothing.
   text = refused(table, shape, {.host = bytes("nvme_optimizer", "block").host});
   CHECK(text.find("but offload nvme_optimizer fits with sharding zs0 and recompute block (programs: "
                   "--offload nvme_optimizer --nvme-path FOLDER)") != std::string::npos);
@@ -445,7 +446,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
   CHECK(text.find("no combination of offload, sharding and recompute fits at this batch; ") !=
         std::string::npos);
-  // A device with its own memory needs less if state is on the host.
+  // A device with separate memory needs less of it if state is on the host.
   shape.own_memory = true;
   for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
     std::string const found = refused(table, shape, {.device = bytes(offload).device});

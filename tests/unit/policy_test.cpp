@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests recipes at run time: parsing, defaults, the sentence of a broken rule, and all combinations of
-// choices.
+// Tests recipes (combinations of policies) at run time: parsing, defaults, the error message of a broken
+// rule, and all combinations.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -21,7 +21,7 @@ namespace {
 template <class... Policies>
 constexpr ts::RecipeTable table_of = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
 
-/// The text of the error from parsing these names.
+/// Returns the text of the error when these names are parsed.
 std::string parse_error(ts::SlotNames const& text) {
   try {
     ts::parse_recipe(text);
@@ -32,7 +32,7 @@ std::string parse_error(ts::SlotNames const& text) {
   return "no error";
 }
 
-/// Calls visit(names) for every combination of the choices of all slots.
+/// Calls visit(names) for every combination of policies.
 template <class Visit>
 void for_each_combination(Visit visit, ts::SlotNames names, ts::detail::list<>) {
   visit(names);
@@ -49,7 +49,8 @@ void for_each_combination(Visit visit) {
   for_each_combination(visit, {}, ts::Slots{});
 }
 
-/// The manual's list of illegal recipes, by names.
+/// Returns whether the manual allows a recipe, given by names. Repeats the manual's rules independently of
+/// the library's.
 bool manual_allows(ts::SlotNames const& names) {
   bool const cuda = names.device == "cuda";
   bool const half = names.precision == "fp16";
@@ -130,7 +131,7 @@ TEST_CASE("every combination of choices is refused exactly when the manual says 
   CHECK(all == product);
   CHECK(wrong == 0);
   CHECK(unequal == 0);
-  CHECK(sentences.size() == 8);  // each rule applies somewhere
+  CHECK(sentences.size() == 8);  // each of the 8 rules refuses some combination
 }
 
 TEST_CASE("distinct recipes have distinct names and one line each") {

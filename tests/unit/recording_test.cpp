@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that no operation allocates and that a recording context runs none.
+// Tests that no operation allocates memory, and that a recording context lists operations without executing
+// them.
 #include <cstddef>
 #include <cstdint>
 #include <string>

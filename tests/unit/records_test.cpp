@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests samples that are records: lines, JSON Lines objects, and documents of token files. Cuts and padding
-// are compared with handmade results.
+// Tests samples that are records (separate texts): lines, JSON Lines objects, and documents of token files.
+// Truncation and padding are compared with expected results.
 #include "tessera/io/records.hpp"
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 using Paths = std::vector<std::string>;
 
-/// The records as text.
+/// Returns the records as text.
 std::vector<std::string> texts(ts::TokenSource const& source) {
   std::vector<std::string> found;
   for (ts::Record const& record : source.records()) {
@@ -55,7 +55,7 @@ TEST_CASE("a record is cut to a sequence or filled up on its right") {
   CHECK(loader.targets_in(0) == batch.unmasked());
   CHECK(loader.load(7).tokens == loader.load(0).tokens);
 
-  // The remains of a longer row in the loader's memory do not reappear.
+  // A shorter row does not show the rest of a longer row that was loaded before.
   ts::Loader one(source, {.batch = 1, .sequence = 4, .order = ts::Order::sequential});
   one.load(3);
   CHECK(one.load(0).tokens == Tokens{1, 2, 0, 0});
@@ -158,8 +158,8 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused("[{\"text\": \"fine\"}]"), "line 1",
               "is JSON, but not an object; each line must be one object, or give --samples-are lines");
   CHECK_ERROR(data, refused("{}\n"), "line 1", "no field 'text', its fields are: none");
-  // Unusual lines: a byte order mark, blanks, nested fields, duplicate fields, bytes that are not UTF-8, and
-  // half a surrogate pair.
+  // Unusual lines: a byte order mark, blanks, nested fields, duplicate fields, invalid UTF-8, and half of a
+  // surrogate pair.
   auto const odd = refused(
       "\xef\xbb\xbf{\"text\": \"mark\"}\r\n\t\r\r\n\n"
       "{\"in\": {\"text\": \"no\"}, \"text\": \"first\", \"text\": \"last\"}\n"
@@ -189,7 +189,8 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused(std::string("{\"text\": \"a\0b\"}", 15)), "b.jsonl: holds a NUL byte at 11");
   CHECK_ERROR(data, refused("{\"text\": \"" + std::string(5000, 'x') + std::string("\0\"}", 3)), "line 1",
               "is not valid JSON, at byte");
-  // Python reads a number beyond the range of double as Infinity. In the text's own field it is not text.
+  // Python reads a number beyond the range of double as Infinity. As the text's own field, it is refused,
+  // since it is not a string.
   CHECK(texts(refused("{\"x\": [1e999, -1E+400, 7, 1" + std::string(400, '0') +
                       "], \"text\": \"1e999 and NaN\", \"y\": NaN}")) ==
         std::vector<std::string>{"1e999 and NaN"});
@@ -206,7 +207,7 @@ TEST_CASE("objects of JSON Lines are records") {
 
 TEST_CASE("documents of a token file end behind their separator") {
   TemporaryFolder folder;
-  // llm.c puts the separator before a document, nanoGPT after it.
+  // llm.c writes the separator before each document, nanoGPT after it.
   auto const before = write(folder / "a.bin", bytes_of(std::vector<std::uint16_t>{50256, 1, 2, 50256, 3}));
   auto const behind = write(folder / "b.bin", bytes_of(std::vector<std::uint16_t>{4, 5, 50256, 6, 50256}));
   auto const source = ts::open_records(Paths{before, behind});

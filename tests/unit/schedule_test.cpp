@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests schedules with proofs over every list of entries, also for placements that no policy has: weights are
-// read only between gather and release, entries whose buffers share bytes are ordered, and values are read
-// from the buffer to which they were written. Each proof must find planted mistakes, and the second one every
-// missing wait.
+// Checks properties of every schedule, also for placements that no policy has: weights are read only between
+// gather and release, entries whose buffers share memory are ordered, and a value is read from the buffer to
+// which it was written. The checks must find planted faults and every missing wait.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +26,17 @@ namespace {
 
 using namespace support;
 
-/// Tells whether a buffer holds a unit's gathered weights on the device.
+/// Returns whether a buffer has a unit's gathered weights on the device.
 bool is_whole(Buffer const& buffer) {
   bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
          buffer.over == Sharding::replicated;
 }
 
-/// Checks that weights are gathered at most once at a time, read only between gather and release, and all
-/// released at the end of a micro-batch. Returns the first mistake, or an empty string.
+/// Checks that weights are not gathered twice, are read only between gather and release, and are released
+/// before the next micro-batch. Returns the first mistake, or an empty string.
 std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
-  std::set<int> held;  // buffers
+  std::set<int> held;  // buffers with gathered weights
   int micro = 0;
   for (Instance const& instance : instances_of(program.schedule)) {
     Entry const& entry = instance.entry;
@@ -46,7 +45,7 @@ std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the end of the route
+    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the last hop
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;
       continue;
@@ -69,8 +68,8 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
          b.offset < a.offset + a.bytes;
 }
 
-/// Checks that buffers in use at the same time in a micro-batch share no bytes, and that persistent buffers
-/// never do.
+/// Checks that buffers in use at the same time do not share bytes, and that persistent buffers share bytes
+/// with none. Returns the first mistake, or an empty string.
 std::string lives_are_apart(StepPlan const& plan, Program const& program) {
   std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last instance, by micro-batch, buffer
   auto const instances = instances_of(program.schedule);
@@ -112,7 +111,7 @@ void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   }
 }
 
-/// Random numbers below a bound, the same in every run.
+/// Returns random numbers below a bound, the same in every run.
 struct Dice {
   std::uint32_t state = 12345;
   int operator()(int below) {
@@ -125,7 +124,7 @@ struct Dice {
   }
 };
 
-/// A description of an entry: verb, unit, micro-batch, and the kinds of the buffers it touches.
+/// An entry without its buffer indices: verb, unit, micro-batch, and the kinds of the buffers that it uses.
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
@@ -304,7 +303,7 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
       if (!repeated) CHECK(waits == two.train.schedule.entries[entry].waits);
       CHECK(waits.size() < lane_count);
     }
-    // Buffers that do not depend on the number of micro-batches keep their offsets.
+    // Buffers have the same offsets for any number of micro-batches.
     for (std::size_t buffer = 0; buffer < many.train.buffers.size(); ++buffer) {
       Buffer const &one = many.train.buffers[buffer], &other = two.train.buffers[buffer];
       if (one.persistent || other.offset < 0) continue;
@@ -350,11 +349,11 @@ TEST_CASE("the proofs find planted mistakes") {
   };
   for (Verb const verb : {Verb::gather, Verb::release})
     CHECK(gathers_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) != "");
-  // An entry that does not happen, simulated by removing its writes.
+  // An entry that declares no writes, as if it had not happened.
   for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
-  // Entries over several flat groups with a mistake: a duplicate item, two items that write to the same
-  // place, an item that reads what another writes, another lane, and several copies in one entry.
+  // Faults in entries for several flat groups: a duplicate item, an item that reads the buffer of another,
+  // another lane (stream), and several copies in one entry.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
@@ -381,7 +380,7 @@ TEST_CASE("the proofs find planted mistakes") {
     CHECK(planted([](Entry& entry) { entry.move = Move::copy; }).find("copies several flat groups") !=
           std::string::npos);
   }
-  // A buffer that is moved onto its neighbor.
+  // A buffer whose offset is set to that of another buffer.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
     for (std::size_t b = 0; b < plan.train.buffers.size(); ++b) {
@@ -392,7 +391,7 @@ TEST_CASE("the proofs find planted mistakes") {
       found += mistake_in(plan, with([&](Program& p) { p.buffers[a].offset = other.offset; })) != "";
     }
   CHECK(moved > 20);
-  CHECK(found > 10);  // the lifetimes of the others do not overlap
+  CHECK(found > 10);  // the other pairs are not in use at the same time
 }
 
 TEST_CASE("no wait can be left out") {
@@ -446,7 +445,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           StepPlan const ahead = plan_of(by);
           CHECK(lines(ahead) == lines(plain));
           CHECK(ahead.arena_bytes[0] + ahead.arena_bytes[1] >= plain.arena_bytes[0] + plain.arena_bytes[1]);
-          // One rank without offload moves nothing, so nothing can overlap with its units.
+          // With one rank and no offload, there is nothing to prefetch.
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
         }
@@ -476,7 +475,7 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
           check_all(by);
           CHECK(lines(beside) == lines(in_turn));
           CHECK(beside.arena_bytes[0] > in_turn.arena_bytes[0]);
-          // The unit below begins before the last unit's weight gradients.
+          // The next unit's backward begins before the weight gradients of the last unit are computed.
           auto const& entries = beside.train.schedule.entries;
           int const last = beside.units_count() - 1;
           bool passed = false, apart = true;
@@ -501,7 +500,7 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        // The entries of each flat group in schedule order; -1: entries without a flat group.
+        // The entries of each flat group, in schedule order. Entries without a flat group have the key -1.
         using Way = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {
           return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);

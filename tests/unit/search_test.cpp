@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the searches for the largest batch and the longest sequence that fit.
+// Tests the searches for the largest batch and for the longest sequence that fit into memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -50,7 +50,7 @@ TEST_CASE("searches end where the bytes, the search or the time does") {
   CHECK(batch(too_big, 96 + 9).value == 0);
   CHECK(batch(too_big, 96 + 9).exact);
   CHECK(batch(fits, 1 << 30).text() == "at least 65536");
-  shape.sequence = 1 << 20;  // a micro-batch takes at most 2^28 tokens
+  shape.sequence = 1 << 20;  // a micro-batch has at most 2^28 tokens
   CHECK(batch(fits, std::int64_t{1} << 40).text() == "256");
   shape.sequence = 96;
   CHECK(longest_sequence(shape, fits, 1024, later, within(1 << 30)).text() == "1024");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the store without a model: weights are filled and read back under every placement. Gather, reduce,
-// accumulate, norm, exchange and update follow the table.
+// Tests the storage of training state without a model: weights are set and read back with every placement.
+// Gather, reduce, accumulate, norm, exchange and update follow the placement table.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace support;
 
-/// One rank's store with the objects it needs.
+/// One rank's storage and the objects that it needs.
 struct Fixture {
   Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
           std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}), std::int64_t bucket_bytes = 0)
@@ -79,12 +79,13 @@ void fill(Fixture& fixture) {
   });
 }
 
-/// The gradient of micro-batch m: integers, so that every order of summation is exact.
+/// Returns a gradient value of micro-batch `micro`. Values are integers, so that every order of summation is
+/// exact.
 float micro_gradient_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Runs the entries with these verbs for all micro-batches. At each backward_weight, writes the unit's
+/// Runs the entries with these verbs for all micro-batches. In place of backward_weight, writes the unit's
 /// micro-batch gradient.
 void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
@@ -109,7 +110,8 @@ void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
       fixture.store.run(fixture.plan.train, instance.entry, instance.micro_batch);
 }
 
-/// This rank's gradient of a unit, as if it began at element 0.
+/// Returns this rank's gradient of a unit. The pointer is shifted, so that it can be indexed by the global
+/// element.
 float* gradient_of(Fixture& fixture, int unit) {
   int const buffer = fixture.plan.train.find(fixture.plan.table.gradient.kind, unit);
   return reinterpret_cast<float*>(fixture.memory.train(buffer)) - fixture.plan.train.at(buffer).range.begin;
@@ -137,13 +139,13 @@ TEST_CASE("weights come out in the order of names as they went in") {
                     right &= values[i] == value_of(unit, static_cast<int>(p), static_cast<std::int64_t>(i));
           }));
           CHECK(right);
-          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // other ranks receive nothing
+          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // other ranks receive no weights
           CHECK(std::is_sorted(names.begin(), names.end()));
         });
 }
 
 TEST_CASE("weights go in and come out in pieces if a parameter is larger than a piece") {
-  // The token embedding is larger than what `fill` sets at once.
+  // The token table is larger than the part that `fill` sets at once.
   std::vector<UnitSpec> const units =
       Gpt2({.layers = 1, .heads = 1, .channels = 384, .positions = 8, .vocabulary = 3001}).units({1, 4});
   for (std::string_view const sharding : shardings)
@@ -215,7 +217,7 @@ TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is 
             for (Flat const of : fixture.plan.trainable()) {
               int const unit = of.unit;
               FlatLayout const& layout = fixture.plan.flat(of);
-              // The part that this rank updates, or all of it if every rank has the full gradient.
+              // The part that this rank updates, or everything if every rank has the full gradient.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
               float const* const from = gradient_of(fixture, unit);
@@ -249,7 +251,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
       for (auto const& [ranks, bucket] : {std::pair(1, std::int64_t{0}), std::pair(3, std::int64_t{0}),
                                           std::pair(3, std::int64_t{1} << 40)})
         tessera::run(ranks, [&, ranks = ranks, bucket = bucket](comm::Comm comm) {
-          // Units of several shards, so that every rank has parameters.
+          // The units are so large that every rank has parameters of each.
           Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2,
                           TiedModel(300).units({1, 4}), bucket);
           fill(fixture);
@@ -289,7 +291,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
                 INFO(spec.name);
                 CHECK(right);
               }));
-          bool right = true;  // for the stored weights themselves
+          bool right = true;  // for the stored weights
           for (Flat const of : fixture.plan.flats()) {
             int const weights = fixture.plan.train.find(BufferKind::weights, of);
             Range const here = fixture.plan.train.at(weights).range;
@@ -320,7 +322,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
       run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
-      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward reaches it before the embedding
+      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward reaches it first
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.plan.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
@@ -373,7 +375,7 @@ TEST_CASE("a rank that forms its weights for longer than the timeout is alive") 
                  Fixture fixture(recipe("dp"), comm.transport());
                  fixture.weights.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
                    std::fill(out.begin(), out.end(), 0.0f);
-                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // for each unit
+                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // 3 s in all
                  });
                  comm.transport().barrier({"test"});
                },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests TrainingLoop with trainers whose steps end late, as on GPUs: all ranks end after the same step,
-// reports come in order, and tasks and exclusive steps run while no other step is in flight.
+// Tests TrainingLoop with simulated trainers whose steps end late, as on GPUs: all ranks stop after the same
+// step, reports come in order, and tasks and exclusive steps run only when no other step is in flight.
 #include "tessera/loop/training_loop.hpp"
 
 #include <array>
@@ -23,12 +23,12 @@ namespace {
 
 constexpr int most_steps = 4096;
 
-/// The statistics that the ranks of a simulated device exchange in each step.
+/// The stop votes that the ranks of a simulated device exchange in each step.
 struct Exchange {
   std::array<std::atomic<int>, most_steps> arrived{}, votes{};
 };
 
-/// A trainer that trains nothing. Its steps end when all ranks have begun them.
+/// Simulates a trainer without a model. A step ends when all ranks have begun it.
 class LateTrainer final : public ts::AnyTrainer {
  public:
   LateTrainer(Exchange& exchange, int world, int in_flight) : exchange_(exchange), world_(world) {
@@ -57,7 +57,7 @@ class LateTrainer final : public ts::AnyTrainer {
   void record(ts::Recorder&, ts::StepObserver const&) override {}
 
   int in_flight = 0;
-  std::vector<std::int64_t> seen;  // the step numbers of the batches
+  std::vector<std::int64_t> seen;  // the step numbers of its batches
 
  private:
   class Pending final : public ts::PendingStep {
@@ -83,7 +83,7 @@ class LateTrainer final : public ts::AnyTrainer {
   ts::StepPlan plan_;
 };
 
-/// Batches that know their step number, until a rank's data ends.
+/// Returns batches with their step number. Throws after the end of a rank's data.
 struct Batches {
   std::int64_t end = most_steps;
   ts::Batch batch{};
@@ -102,7 +102,7 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
   for (int run = 0; run < 200; ++run) {
     int const world = 1 + run % 4;
     std::atomic<bool> stop{false};
-    std::atomic<std::int64_t> asked{most_steps};  // the step before which the first rank is told to stop
+    std::atomic<std::int64_t> asked{most_steps};  // rank 0 is told to stop before this step
     std::jthread const elsewhere([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(50 + 13 * run));
       stop = true;

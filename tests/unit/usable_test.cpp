@@ -12,7 +12,7 @@ namespace {
 using tessera::cuda::DeviceAnswers;
 using tessera::cuda::why_unusable;
 
-/// A program of CUDA 13.0 for Hopper and newer, on a machine with two usable GPUs.
+/// Returns the facts for a program of CUDA 13.0 for Hopper and newer, on a machine with two usable GPUs.
 DeviceAnswers usable() {
   DeviceAnswers all;
   all.runtime = all.driver = 13000;
@@ -112,7 +112,7 @@ TEST_CASE("a GPU that the program has no code for is named with what the program
   CHECK(why_unusable(all)->find(
             "has compute capability 10.3, but this program was compiled only for 8.0, 8.6 and "
             "9.0; configure") != std::string::npos);
-  all.runtime = 13010;  // the driver may be too old to translate the newest code
+  all.runtime = 13010;  // newer than the driver, which cannot translate its code
   CHECK(why_unusable(all)->find(", or update the driver, which supports CUDA 13.0 and cannot translate code "
                                 "from the compiler of CUDA 13.1") != std::string::npos);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the entries of each sharding's schedule, and how an entry describes itself.
+// Tests the operations (verbs) in each sharding's schedule, and how an entry describes itself as text.
 #include <cstddef>
 #include <map>
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace support;
 
-/// The number of runs of each verb.
+/// Returns how often each verb runs.
 std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
   for (Instance const& instance : instances_of(plan.train.schedule)) ++count[instance.entry.verb];
@@ -55,7 +55,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
               units * accumulation;
           want[Verb::sum_losses] = accumulation;
           want[Verb::clear_gaps] = units * accumulation;
-          // Forward gathers each unit, and the embedding again for the head. Backward gathers each block.
+          // Forward gathers each unit, and the embedding again for the output head. Backward gathers each
+          // block.
           if (sharding == "zs3")
             want[Verb::gather] = want[Verb::release] = (units + 1 + layers) * accumulation;
           want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
@@ -63,7 +64,7 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
           if (offloaded) want[Verb::fetch] = units;
           if (offloaded) want[Verb::copy_scalars] = 1;
-          want[Verb::update] = offloaded || sends_weights ? units : 1;  // bucket_bytes is 0
+          want[Verb::update] = offloaded || sends_weights ? units : 1;  // bucket_bytes is 0: no grouping
           if (offloaded || sends_weights) want[Verb::write_back] = units * (offloaded + sends_weights);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);

@@ -29,7 +29,7 @@ std::string first_name(std::string const& names) {
   return names;
 }
 
-/// "-x" and "--x" are flags; "-", "-3" and "-.5" are values.
+/// Returns whether a word is a flag: "-x" and "--x" are flags; "-", "-3" and "-.5" are values.
 bool is_flag(std::string_view word) {
   if (word.size() < 2 || word[0] != '-') return false;
   return !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';
@@ -56,7 +56,8 @@ Names flags_in(std::string const& path) {
   std::string line;
   constexpr std::size_t most_bytes = 1 << 20;
   std::size_t bytes = 0;
-  // std::getline has no limit, and a device may have no line ends.
+  // std::getline is not used because its lines have no maximum length, and a device may never send a line
+  // end.
   auto const next_line = [&] {
     line.clear();
     char c = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the command line of a program. CLI11 declares the flags, keeps their values and prints the help.
-// Only the .cpp file includes CLI11, because it is large.
+// Parses the command line of a program. The library CLI11 stores the flags and their values and prints the
+// help. Only the .cpp file includes CLI11, because it is large.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,19 @@ namespace cli {
 /// Quotes a word so that a shell reads it back unchanged.
 std::string in_shell(std::string const& word);
 
-/// A flag set by a file: its values and the source in the file ("ds.json: train_batch_size").
+/// A flag that a file sets, with its values and its position in the file ("ds.json: train_batch_size").
 struct FileSetting {
   std::string flag;
   Names values;  ///< empty: a switch
   std::string where;
 };
 
-/// Returns the words of a file of flags, split as a shell does. A word that starts with # begins a comment up
-/// to the end of the line. Throws Error(usage), which names the file, and the line of an unclosed quote.
+/// Reads a file of flags. Splits it into words as a shell does. A word that starts with # begins a comment up
+/// to the end of the line. Throws Error(usage), which names the file and the line of an unclosed quote.
 Names flags_in(std::string const& path);
 
-/// The flags of a program and their variables. Names have the form "--steps,--num-steps"; messages use the
-/// first one. Variables hold the defaults that `--help` shows, and change only if `parse` succeeds.
+/// The flags of a program, each bound to a variable. Names have the form "--steps,--num-steps"; messages use
+/// the first one. A variable holds the default that `--help` shows, and changes only if `parse` succeeds.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples);
@@ -105,24 +105,25 @@ class CommandLine {
   }
   /// Adds a switch without a value.
   void toggle(std::string const& names, bool& value, std::string const& help);
-  /// Adds a flag that names a file of settings. `read(path)` is called before any variable changes, and may
-  /// call `on_line`. Flags on the command line override files, and earlier files override later ones.
+  /// Adds a flag whose value is a file of settings. `parse` calls `read(path)` before any variable changes;
+  /// `read` may call `on_line`. Flags on the command line override files, and earlier files override later
+  /// ones.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
-  /// Sets a function that chooses settings given neither on the line nor in a file. It is called before any
-  /// variable changes.
+  /// Sets a function that returns values for flags given neither on the command line nor in a file. `parse`
+  /// calls it before any variable changes.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
-  /// Parses the words. @FILE inserts the flags of a file, which flags on the line override. Returns false if
-  /// `--help` or `--version` has been answered and the program should end. Throws Error(usage).
+  /// Parses the words. @FILE inserts the flags of a file; flags on the command line override them. Returns
+  /// false if `--help` or `--version` was printed and the program should end. Throws Error(usage).
   bool parse(int argc, char const* const* argv);
 
   /// Returns the text that `--help` prints.
   std::string help_text() const;
 
-  /// Checks whether the command line or a file gives a flag, by any of its names.
+  /// Returns whether the command line or a file gives a flag, by any of its names.
   bool given(std::string const& name) const;
-  /// Checks whether the program has this flag.
+  /// Returns whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
   /// Returns the values of a flag on the command line itself, by any of its names; null if only a file gives
   /// them.
@@ -131,12 +132,12 @@ class CommandLine {
   Names const* values_of(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
-  /// Returns the flags as spelled on the line or, if it names files of flags, in the files.
+  /// Returns the words that gave flags, as spelled on the command line or in the files of flags.
   Names const& spelled() const { return spelled_; }
-  /// Returns "flag", "default", or the source in a file.
+  /// Returns where the value of a flag comes from: "flag", "default", or the file and its key.
   std::string origin(std::string const& name) const;
-  /// Returns every flag with its value and origin, as lines that the program can read back. Leaves out the
-  /// group `from_a_file`. `settled` holds the resolved values of flags that were not given.
+  /// Returns every flag with its value and origin, one per line, in a form that @FILE can read back. Omits
+  /// the flags of the group `from_a_file`. `settled` holds the derived values of flags that were not given.
   std::string settings_text(std::map<std::string, std::string> const& settled) const;
   std::string const& program() const { return program_; }
 
@@ -157,14 +158,14 @@ class CommandLine {
   Names all_names() const;
   Entry const* find(std::string const& name) const;
   Entry* find(std::string const& name);
-  /// Parses the words; the last appearance of a flag counts. CLI11 stores the values but does not parse the
-  /// words, because it takes a flag as the value of the flag before it, reads "-steps" as several flags and
-  /// "-.5" as a flag, joins the values of all appearances of a list, does not report mistakes in order, and
-  /// does not tell which of its names a flag was given by.
+  /// Parses the words. If a flag appears several times, the last one counts. CLI11 does not do this because
+  /// it takes a flag as the value of the flag before it, reads "-steps" as several flags and "-.5" as a flag,
+  /// joins the values of a repeated list, does not report errors in order, and does not tell which of its
+  /// names a flag was given by.
   void take(Names const& words, std::string const& origin);
-  /// Replaces any earlier values of a flag.
+  /// Sets the values of a flag and drops earlier ones.
   static void give(Entry& entry, Names values);
-  /// Adds the settings of files to the given flags, then the chosen settings for the rest.
+  /// Applies the settings of files, and then those of `otherwise`, to flags that have no value yet.
   void read_files();
   void add(std::vector<FileSetting> const& settings);
 
@@ -178,7 +179,7 @@ class CommandLine {
   Names spelled_, flag_files_;
 };
 
-/// Returns argv as one line that a shell reads back.
+/// Formats argv as one line that a shell can run.
 std::string command_text(int argc, char const* const* argv);
 
 }  // namespace cli

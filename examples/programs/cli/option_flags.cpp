@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements flags and settings of options by the type of their value.
+// Implements the flags and logged settings of options, depending on the type of an option's value.
 #include "cli/option_flags.hpp"
 
 #include <algorithm>

@@ -17,7 +17,8 @@ namespace cli {
 
 namespace {
 
-/// Flags that write their own file or folder, and flags that write files into a folder that may be shared.
+/// The first list has flags that write a file or folder of their own. The second has flags that write files
+/// to a folder that may contain other files.
 constexpr std::string_view own_outputs[] = {"--log",        "--save",
                                             "--checkpoint", "--trace",
                                             "--json",       "--csv",
@@ -30,7 +31,7 @@ bool is_own(NamedPath const& output) {
   return std::ranges::find(own_outputs, output.flag()) != std::end(own_outputs);
 }
 
-/// Checks whether two flags may name one folder: both put files of their own names into it.
+/// Returns whether two flags may name the same folder, because both write only files with names of their own.
 bool may_share(NamedPath const& one, NamedPath const& other) {
   auto const is_shared = [](NamedPath const& output) {
     return !is_own(output) || output.flag() == "--checkpoint";
@@ -125,7 +126,7 @@ bool ProgramFiles::is_read(Input const& input, NamedPath const& output) {
   if (!folder) return output.same(input.path);
   if (input.reads == Reads::tokenizer) return input.path.holds(output, is_of_tokenizer);
   if (input.reads != Reads::model) return input.path.holds(output);
-  // A user who works inside the model's folder may also write other files there.
+  // If the current folder is the model's folder, a user may write other files there.
   bool const here = input.path.holds(NamedPath("", "."));
   return (is_own(output) && (here ? output.same(input.path) : input.path.holds(output))) ||
          input.path.holds(output, is_of_model);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks that a program overwrites neither its inputs nor its other outputs. Compares files instead of names,
-// since links and different spellings can lead to one file. All inputs and outputs are listed only here.
+// since links and different spellings can lead to one file.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A path from the command line, with its flag and the file or folder that it leads to. "-" is standard
-/// output.
+/// A path from the command line, with the flag that gave it and the file or folder that it leads to. The path
+/// "-" is standard output.
 class NamedPath {
  public:
   NamedPath(std::string flag, std::filesystem::path path) : flag_(std::move(flag)), path_(std::move(path)) {
@@ -32,7 +32,7 @@ class NamedPath {
   bool empty() const { return path_.empty(); }
   std::string const& flag() const { return flag_; }
   bool is_folder() const { return exists_ && S_ISDIR(status_.st_mode); }
-  /// Returns the flag and the path: "--log 'run.jsonl'".
+  /// Returns the flag and the path for messages: "--log 'run.jsonl'".
   std::string text() const { return flag_ + " '" + files::path_text(path_) + "'"; }
 
   bool same(NamedPath const& other) const {
@@ -40,10 +40,10 @@ class NamedPath {
                      status_.st_ino == other.status_.st_ino;
     return one || place_ == other.place_;
   }
-  /// Checks whether a file is in this folder or is another name of a file in it.
+  /// Returns whether the file is in this folder, or is linked to a file in it.
   bool holds(NamedPath const& file) const;
-  /// Checks whether a file is directly in this folder, or is linked to such a file, under a name that `takes`
-  /// accepts.
+  /// Returns whether the file is directly in this folder, or is linked to a file directly in it, and that
+  /// file's name satisfies `takes`.
   bool holds(NamedPath const& file, bool (*takes)(std::string const& name)) const;
 
  private:
@@ -55,16 +55,17 @@ class NamedPath {
 
 class CommandLine;
 
-/// The files and folders that a command line reads and writes, for all programs. outputs.cpp lists the flags.
+/// The files and folders that a command line reads and writes. The flags of all programs are listed in
+/// outputs.cpp.
 class ProgramFiles {
  public:
-  /// `models`: the files and folders of models, since --model may also give a name. `others`: further inputs,
-  /// such as files in folders that a flag names.
+  /// Collects the paths of all flags. `models` holds the files and folders of models separately, since
+  /// --model may also give a name. `others` holds further inputs, such as files in folders that a flag names.
   explicit ProgramFiles(CommandLine const& line, std::vector<std::filesystem::path> const& models = {},
                         std::vector<NamedPath> const& others = {});
 
   /// Throws Error(usage), which names both paths, if an output would overwrite an input or another output.
-  /// `more`: outputs whose names are derived from a flag's value.
+  /// `more` holds outputs whose paths are derived from the value of a flag.
   void check(std::vector<NamedPath> const& more = {}) const;
 
  private:

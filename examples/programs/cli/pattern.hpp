@@ -19,10 +19,12 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A regular expression that may match anywhere in a name. Copies share it, also between threads.
+/// A regular expression that may match anywhere in a name. Copies share the compiled pattern, and threads may
+/// use it at the same time.
 class Pattern {
  public:
-  /// Throws Error(usage) with the flag, the mistake and the text before it.
+  /// Throws Error(usage) for an invalid pattern. The message gives the flag, what is wrong, and the text
+  /// before the error.
   Pattern(std::string const& flag, std::string const& text) {
     int problem = 0;
     std::size_t at = 0;
@@ -35,7 +37,7 @@ class Pattern {
            " letters); give one over names, such as 'wte|h\\.[0-5]\\.'");
   }
 
-  /// Throws Error(usage) if the search takes too long.
+  /// Returns whether the pattern matches. Throws Error(usage) if the search takes too long.
   bool matches(std::string_view name) const {
     std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> const found(
         pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the common frame of the programs. An exception becomes one line on stderr and an exit code. The
-// first Ctrl-C, SIGTERM or SIGHUP lets the current step finish; another one half a second later or more ends
-// the program at once.
+// Provides the common main function of the programs. It turns an exception into one line on stderr and an
+// exit code. It also handles signals: the first Ctrl-C, SIGTERM or SIGHUP lets the current step finish;
+// another one at least half a second later ends the program at once.
 #pragma once
 
 #include <atomic>
@@ -39,22 +39,22 @@ inline void print_error(std::string_view text) {
   std::cerr << "error: " << files::printable(line, line.size()) << std::endl;
 }
 
-/// Checks whether the reader of standard output is gone, as after `| head`.
+/// Returns whether the process that reads standard output has exited, as after `| head`.
 inline bool reader_is_gone() {
   pollfd stream{STDOUT_FILENO, 0, 0};
   return ::poll(&stream, 1, 0) > 0 && (stream.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/// Opens closed standard streams on /dev/null, so that no later file gets their number. Using such a stream
-/// still fails.
+/// Opens /dev/null for each standard stream that is closed, so that a file opened later does not get its
+/// descriptor. The wrong access mode makes reads and writes still fail.
 inline void hold_standard_streams() {
   for (int const stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
       (void)!::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. A
-/// failure to write output is an error unless the reader is gone; files are still written then.
+/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. If
+/// output could not be written, returns an error code, except if the reader of standard output has exited.
 template <class Body>
 int guarded(Body&& body) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large then causes a write error
@@ -82,11 +82,11 @@ int guarded(Body&& body) {
 
 namespace detail {
 
-// A signal handler can only access static variables. Holds the time of the first signal in milliseconds and
-// its number.
+// The time of the first signal in milliseconds, and its number in the lowest 8 bits. It is static because
+// signal handlers cannot access other variables.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-/// Seconds from the first signal until the program ends by itself; 0: it waits for the step.
+/// Seconds after the first signal at which the program exits even within a step; 0: no limit.
 inline std::atomic<unsigned> signal_patience{0};
 
 extern "C" inline void tessera_program_signal(int number) {
@@ -102,7 +102,7 @@ extern "C" inline void tessera_program_signal(int number) {
   if (now - first / 256 >= 500) ::_exit(128 + number);
 }
 
-/// The message printed when that time has passed.
+/// The message that is printed when `signal_patience` has passed.
 inline std::atomic<char const*> signal_late{nullptr};
 static_assert(std::atomic<char const*>::is_always_lock_free);
 
@@ -114,10 +114,10 @@ extern "C" inline void tessera_program_late(int) {
 
 }  // namespace detail
 
-/// Handles signals while it lives. The first SIGINT, SIGTERM or SIGHUP is only recorded; one that comes half
-/// a second later or more ends the process. Under nohup SIGHUP stays ignored. With `patience`, the process
-/// also ends, with the line `late`, if `heed` is not called within that many seconds after the signal. This
-/// suits programs that would lose nothing or have a time limit.
+/// Handles signals while an object lives. The first SIGINT, SIGTERM or SIGHUP is only recorded; another one
+/// at least half a second later ends the process. Under nohup, SIGHUP stays ignored. With `patience`, the
+/// process also exits that many seconds after the first signal, with the message `late`, unless `heed` is
+/// called before. Use it in programs that have a time limit or nothing to save.
 class Interrupt {
  public:
   explicit Interrupt(unsigned patience = 0,
@@ -145,12 +145,12 @@ class Interrupt {
   }
 
   static bool caught() { return number() != 0; }
-  /// Stops the countdown after the step has ended. Later work takes the time it needs.
+  /// Stops the countdown of `patience`. Call it after the step has ended, so that saving is not cut off.
   static void heed() {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
-  /// Returns 129, 130 or 143; 0 if no signal came.
+  /// Returns 128 plus the number of the recorded signal (129, 130 or 143); 0 if there was none.
   static int exit_code() { return caught() ? 128 + number() : 0; }
   static std::string name() {
     return number() == SIGTERM ? "SIGTERM" : number() == SIGHUP ? "SIGHUP" : "SIGINT";

@@ -83,7 +83,7 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               });
 }
 
-/// Returns the name of a schedule in flags.
+/// Returns the name of a learning-rate schedule in flags, such as "cosine".
 inline std::string name_of(RateShape shape) {
   TrainerOptions options;
   options.schedule = shape;
@@ -99,7 +99,8 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
   add_option_flags(line, OptionGroup::loss_scale, options);
 }
 
-/// Throws if the first loss scale is outside its bounds. Names the flags and the file that set them.
+/// Throws if the first loss scale is outside its bounds. The message names the flags and the file that set
+/// them.
 inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
   auto const text = [&](char const* flag, double value) {
     std::string const origin = line.origin(flag);
@@ -113,7 +114,8 @@ inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& sc
          ", or another --initial-loss-scale");
 }
 
-/// Adds `--freeze`. Stores the given pattern, and the rule in the options of a trainer.
+/// Adds `--freeze`. Stores its text in `pattern`, and the function that selects frozen parameters in
+/// `options`.
 inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOptions& options) {
   line.custom("--freeze", "PATTERN", "",
               "regular expression; parameters with a match anywhere in their name are not trained",
@@ -125,7 +127,8 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
               });
 }
 
-/// Adds `--lora`, such as rank=8,alpha=16,targets=c_attn,c_proj. A word without = is another target.
+/// Adds `--lora`, with values such as rank=8,alpha=16,targets=c_attn,c_proj. A word without = is another
+/// target.
 inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
   line.custom("--lora", "rank=R,alpha=A,targets=NAMES", "",
               "train low-rank adapters of these linear layers, or of all-linear; rslora=true: scale alpha / "
@@ -162,13 +165,13 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
               });
 }
 
-/// Returns a model's units as a recipe trains them, with adapters and frozen parameters.
+/// Adds the adapters and frozen parameters of a recipe to a model's list of units (embedding, blocks, head).
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
   if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);
 }
 
-/// Refuses adapters that do not fit the model, and a pattern that freezes none or all of its parameters.
+/// Throws if the adapters do not fit the model, or if --freeze matches none or all of its parameters.
 inline void check_trained(UnitLister const& units, RecipeTable const& recipe, TrainerOptions const& options,
                           std::string const& pattern) {
   TrainerOptions adapters = options;

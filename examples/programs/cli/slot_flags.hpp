@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a flag for every slot, generated from the list of slots and the choices of each slot. Only
-// spellings that differ from a slot's title are listed here.
+// Provides a command-line flag for every slot. A slot is one choice of a recipe, such as the precision. The
+// flags are generated from the list of slots; only spellings that differ from a slot's title are listed here.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Holds a value for each slot.
+/// Stores one value for each slot.
 template <class Value>
 class PerSlot {
  public:
@@ -37,7 +37,7 @@ class PerSlot {
   std::array<Value, slot_count> values_{};
 };
 
-/// The spelling of a slot on command lines.
+/// The names of a slot's flag and its help.
 struct SlotFlag {
   std::string one;      ///< in programs that take one choice; "--loss-scale" for the slot "loss scale"
   std::string several;  ///< in programs that take lists: the plural, if there is one, and the field's names
@@ -81,14 +81,14 @@ SlotFlag slot_flag() {
   return {title, title, "", {}};
 }
 
-/// Returns the names of a slot's policies: slot_choices<slot::recompute>() is none, gelu, block, every.
+/// Returns the names of a slot's choices: slot_choices<slot::recompute>() is none, gelu, block, every.
 template <class Slot>
 Names slot_choices() {
   auto const& names = choice_names<Slot>();
   return Names(names.begin(), names.end());
 }
 
-/// Returns the choice of a slot that a value names, ignoring case, in the choice's own spelling.
+/// Returns the choice of a slot that `value` names, ignoring case; nullopt if there is none.
 template <class Slot>
 std::optional<std::string> slot_names(std::string const& value) {
   Names const names = slot_choices<Slot>();
@@ -97,7 +97,7 @@ std::optional<std::string> slot_names(std::string const& value) {
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
   return name;
 }
-/// Like slot_names, but refuses an unknown value, with the nearest choice and all choices.
+/// Like slot_names, but throws for an unknown value. The message gives the nearest choice and all choices.
 template <class Slot>
 std::string slot_choice(std::string const& flag, std::string const& value) {
   if (auto name = slot_names<Slot>(value)) return *name;
@@ -106,15 +106,15 @@ std::string slot_choice(std::string const& flag, std::string const& value) {
   return choice(flag, value, names);
 }
 
-/// Returns the help of a slot's flag with its choices.
+/// Returns the help text of a slot's flag, with its choices.
 template <class Slot>
 std::string slot_help() {
   std::string const help = slot_flag<Slot>().help;
   return joined(slot_choices<Slot>()) + (help.empty() ? "" : "; " + help);
 }
 
-/// Returns a slot's default for a device. A default that depends on the precision is listed for each: "none;
-/// fp16: dynamic".
+/// Returns the name of a slot's default on a device. If it depends on the precision, lists the exceptions:
+/// "none; fp16: dynamic".
 template <class Slot>
 std::string slot_default(std::string const& device) {
   std::string const standard(Slot::standard(parse_recipe({.device = device})));

@@ -26,7 +26,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The properties of an output stream. A non-empty NO_COLOR turns colours off, COLUMNS sets the width.
+/// The properties of an output stream. A non-empty environment variable NO_COLOR turns colours off, and
+/// COLUMNS sets the width.
 struct Terminal {
   bool interactive = false;  ///< a terminal that can redraw a line
   bool colour = false;
@@ -59,7 +60,7 @@ struct Terminal {
 
 namespace detail {
 
-/// Calls `each(bytes, columns)` for every character of UTF-8 text. An invalid byte takes one column.
+/// Calls `each(bytes, columns)` for every character of UTF-8 text. An invalid byte counts as one column.
 template <class Each>
 void for_each_character(std::string_view text, Each&& each) {
   static locale_t const utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
@@ -78,7 +79,7 @@ void for_each_character(std::string_view text, Each&& each) {
 
 }  // namespace detail
 
-/// Returns the number of terminal columns that a text takes.
+/// Returns the width of a text in terminal columns.
 inline std::size_t columns_of(std::string_view text) {
   std::size_t sum = 0;
   detail::for_each_character(text, [&](std::string_view, std::size_t columns) { sum += columns; });
@@ -144,14 +145,15 @@ class Progress {
 
   bool interactive() const { return terminal_.interactive; }
 
-  /// Restarts the bar at 0 of `total`.
+  /// Starts a bar with this label, at 0 of `total`.
   void start(std::string label, std::int64_t total) {
     label_ = std::move(label);
     total_ = total;
     began_ = Clock::now();
     drawn_ = {};
   }
-  /// `left` is the remaining time in seconds after this label, added to the ETA.
+  /// Updates the bar. `left` is the time in seconds that the work after this bar will take; it is added to
+  /// the ETA.
   void show(std::int64_t done, double tokens_per_second, std::string_view note = {}, double left = 0.0) {
     if (!terminal_.interactive) return;
     auto const now = Clock::now();
@@ -167,7 +169,7 @@ class Progress {
           "ETA " +
           duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left));
     if (!note.empty()) parts.emplace_back(note);
-    // Parts that do not fit are left out, starting with the last.
+    // Leaves out the last parts if the bar is wider than the terminal.
     auto const room_of = [&] {
       return terminal_.width - 4 - static_cast<int>(columns_of(label_ + joined(parts, " | ")));
     };
@@ -204,11 +206,11 @@ class Progress {
 class Box {
  public:
   explicit Box(std::string title) : title_(std::move(title)) {}
-  /// `origin`: default, flag, derived, data, ...
+  /// Adds a line. `origin` says where the value comes from: default, flag, derived, data, ...
   void add(std::string name, std::string value, std::string origin) {
     lines_.push_back({std::move(name), std::move(value), std::move(origin)});
   }
-  /// Formats the box. Limits it to `width` columns and continues long cells on the next line; 0: no limit.
+  /// Formats the box, at most `width` columns wide (0: no limit). Long cells continue on the next line.
   std::string text(int width = 0) const {
     std::size_t name = 0, value = 0, origin = 0;
     for (auto const& line : lines_) {
@@ -265,7 +267,7 @@ inline std::string wrapped(std::string const& text, int width) {
   return out;
 }
 
-/// Returns a line that names the columns left out on a narrow terminal and says which output has them.
+/// Returns a line that names the columns that a narrow terminal cannot show, and the output that has them.
 inline std::string left_out_text(Names const& columns, Terminal const& terminal,
                                  std::string const& elsewhere) {
   if (columns.empty()) return {};
@@ -274,9 +276,8 @@ inline std::string left_out_text(Names const& columns, Terminal const& terminal,
          "\n";
 }
 
-/// A table with aligned columns and headings between groups of rows. Each column has an importance. On a
-/// terminal that is too narrow the least important columns are left out; of equally important ones, the
-/// leftmost goes last.
+/// A table with aligned columns and headings between groups of rows. On a narrow terminal it leaves out the
+/// least important columns. Of equally important ones, it leaves out the rightmost first.
 class Table {
  public:
   struct Column {
@@ -288,7 +289,7 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void heading(std::string text) { lines_.push_back({Kind::heading, {}, std::move(text), {}}); }
-  /// Adds a row. `marked` columns hold the best value of their group.
+  /// Adds a row. `marked[i]` says that cell i is the best value of its group.
   void row(Names cells, std::vector<bool> marked = {}) {
     marked.resize(columns_.size(), false);
     cells.resize(columns_.size());
@@ -296,12 +297,12 @@ class Table {
       if (columns_[i].right) cells[i] += marked[i] ? "*" : " ";
     lines_.push_back({Kind::row, std::move(cells), {}, std::move(marked)});
   }
-  /// Adds a row with text in place of its last cells.
+  /// Adds a row that ends with a text instead of its last cells.
   void text_row(Names cells, std::string text) {
     lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
   }
 
-  /// Returns the columns for which the terminal is too narrow.
+  /// Returns the headers of the columns that do not fit the terminal.
   Names left_out(Terminal const& terminal) const {
     std::vector<bool> const shown = visible(widths(), terminal.width);
     Names names;
@@ -313,7 +314,8 @@ class Table {
     return names;
   }
 
-  /// Formats the table. Without `headed`, the rows continue an earlier table.
+  /// Formats the table. With `headed` false, omits the header, so that the rows continue a table printed
+  /// earlier.
   std::string text(Terminal const& terminal, bool headed = true) const {
     std::vector<std::size_t> const widths = this->widths();
     std::vector<bool> const shown = visible(widths, terminal.width);
@@ -359,7 +361,7 @@ class Table {
     std::vector<bool> marked;
   };
 
-  /// Returns one of the two header lines. A one-line header is at the bottom.
+  /// Returns line 0 or 1 of a column's two-line header. A header of one line is on line 1, the lower one.
   std::string header_line(std::size_t column, std::size_t line) const {
     std::string const& header = columns_[column].header;
     std::size_t const end = header.find('\n');

@@ -41,7 +41,7 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-/// Converts a value to lower case, as names are.
+/// Converts a value to lower case. Names of choices are lower case.
 inline std::string lower(std::string_view value) {
   std::string small(value);
   std::transform(small.begin(), small.end(), small.begin(),
@@ -49,8 +49,8 @@ inline std::string lower(std::string_view value) {
   return small;
 }
 
-/// Returns the candidate with the smallest edit distance, ignoring case; the first of equals. There must be
-/// one.
+/// Returns the candidate with the smallest edit distance to the value, ignoring case; the first one if
+/// several are equal. `candidates` must not be empty.
 inline std::string nearest(std::string_view value, Names const& candidates) {
   auto const distance = [given = lower(value)](std::string const& candidate) {
     return edit_distance(given, lower(candidate));
@@ -77,7 +77,7 @@ inline std::int64_t whole_number(std::string const& flag, std::string_view text,
   return value;
 }
 
-/// The range of real numbers that a flag takes.
+/// The range of legal values of a flag with a real number.
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -118,8 +118,9 @@ inline double real_number(std::string const& flag, std::string_view text, Range 
   return value;
 }
 
-/// Parses bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G), TB, TiB
-/// (or T). KB to TB are powers of `thousand`: 1000, or 1024 for device memory, as GPU makers use these units.
+/// Parses a size in bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G),
+/// TB, TiB (or T). KB to TB are powers of `thousand`. It is 1000, or 1024 for device memory, because GPU
+/// makers call a GiB a GB.
 inline std::int64_t bytes_number(std::string const& flag, std::string_view text, double thousand = 1000.0) {
   std::string const way_out = "; give bytes such as 8589934592, 8GiB or 80GB";
   double value = 0;
@@ -142,7 +143,8 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text,
   return static_cast<std::int64_t>(bytes);
 }
 
-/// Splits "a,b c" into items at commas, in all values. Refuses an empty item.
+/// Splits the values of a flag into items at commas: {"a,b", "c"} has the items a, b and c. Throws if an item
+/// is empty.
 inline Names split_list(std::string const& flag, Names const& values) {
   Names items;
   for (auto const& value : values)
@@ -156,7 +158,7 @@ inline Names split_list(std::string const& flag, Names const& values) {
   return items;
 }
 
-/// Removes repeated items; the first one stays.
+/// Removes repeated items and keeps the first of each.
 template <class T>
 std::vector<T> distinct(std::vector<T> const& items) {
   std::vector<T> kept;

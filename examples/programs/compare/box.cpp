@@ -19,7 +19,7 @@ std::string numbers(std::vector<T> const& list) {
   return cli::joined(items, ",");
 }
 
-/// Returns the number of rows and, for a selection, the number of all rows.
+/// Returns the number of rows. If they are a selection, also returns the number of all rows.
 std::string rows_text(Settings const& settings, std::size_t rows) {
   if (settings.minute)
     return std::to_string(rows) + " that fit into a minute: the stages, and two offloads; --full trains all";
@@ -27,7 +27,7 @@ std::string rows_text(Settings const& settings, std::size_t rows) {
   auto const& slots = settings.matrix.slots;
   std::size_t const offloads = slots.of<slot::offload>().size(),
                     precisions = slots.of<slot::precision>().size();
-  // Without offload: every precision. With each offload: one precision.
+  // The selection has every precision without offload, and one precision with each offload.
   std::size_t const all = rows / (precisions + offloads - 1) * (precisions * offloads);
   return std::to_string(rows) + " of " + std::to_string(all) +
          ": every sharding without offload in every precision, and with each offload in one; --full trains "
@@ -65,7 +65,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)),
           settings.matrix.global_batch ? origin("--global-batch") : "derived");
-  // For a one-minute selection, lists only the values that its rows have.
+  // For a one-minute run, lists only the values that occur in its rows.
   auto const list_of = [&]<class Slot>(Slot) {
     cli::Names names;
     for (auto const& point : points) names.emplace_back(point.recipe.names.*Slot::field);

@@ -16,7 +16,7 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Returns the settings as a box. `data` is the training data; for text, its bytes.
+/// Formats the settings as a box for the terminal. `data` is the training data; for text, its bytes.
 std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
                      TokenSource const& data, cli::Terminal const& terminal);
 cli::Json settings_json(Settings const& settings, TokenSource const& data);

@@ -119,8 +119,8 @@ std::string length_text(Settings const& settings) {
   return "--warmup " + std::to_string(settings.warmup) + " + --steps " + std::to_string(settings.steps);
 }
 
-/// Refuses a decaying learning-rate schedule that has ended before `total` steps are done or cannot start to
-/// decay within them.
+/// Throws if a learning-rate schedule that decays would end before all `total` steps are done, or if its
+/// warm-up leaves no step for the decay.
 void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
   if (!needs_end(trainer.schedule)) return;
@@ -137,7 +137,7 @@ void check_schedule(Settings const& settings, std::int64_t total) {
                     " steps; give more, or a --learning-rate-warmup below " + std::to_string(total));
 }
 
-/// Refuses flags for the training length that contradict each other.
+/// Throws if the flags for the training length contradict each other.
 void check_length(cli::CommandLine const& line, Settings& settings) {
   if (line.given("--steps") && settings.epochs > 0)
     cli::refuse("--steps " + std::to_string(settings.steps) + " and --epochs " +
@@ -150,7 +150,7 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
         "out");
 }
 
-/// Refuses state on NVMe without a folder if the published defaults apply, since they name no folder.
+/// Throws if the published defaults select offloads to NVMe without --nvme-path, because they name no folder.
 void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
@@ -163,7 +163,7 @@ void check_published(cli::CommandLine const& line, Settings const& settings) {
                 " out");
 }
 
-/// Holds the training data for each vocabulary size in a matrix.
+/// Opens the training data once for each vocabulary size in the matrix.
 class DataSets {
  public:
   explicit DataSets(Settings const& settings)
@@ -175,7 +175,7 @@ class DataSets {
   TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
 
-  /// Checks before step 1 that every row can read the data.
+  /// Checks before any training that every row can read the data.
   void check(std::vector<Point> const& points) {
     for (Point const& point : points) {
       if (point.refusal) continue;
@@ -215,7 +215,8 @@ class DataSets {
   TokenSource const* first_;
 };
 
-/// Opens the weights of each model once. `init` names the initial weights if there is only one model.
+/// Opens the weights of each model once. `init` is the path of the initial weights, which is allowed with one
+/// model only.
 void open_weights(std::vector<Point>& points, std::filesystem::path const& init) {
   for (auto point = points.begin(); point != points.end(); ++point) {
     auto const before = std::find_if(
@@ -230,7 +231,7 @@ void open_weights(std::vector<Point>& points, std::filesystem::path const& init)
   }
 }
 
-/// Checks whether any row keeps state in files.
+/// Returns whether any row keeps training state in files.
 bool uses_files(std::vector<Point> const& points) {
   return std::any_of(points.begin(), points.end(),
                      [](Point const& point) { return !point.refusal && uses_files(point.recipe.placement); });
@@ -242,8 +243,8 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
   if (row.status == "refused") return head + "refused";  // the table gives the reason
   if (!row.ok()) return head + row.status + ": " + row.reason;
   Repeat const& last = row.repeats.back();
-  // The last step that every run of this length has. --min-time adds as many further steps as the time
-  // allows.
+  // Reports the loss of the last requested step. --min-time adds steps after it, whose number depends on the
+  // speed.
   auto const& end =
       last.hashed_after > 0 ? last.log.at(static_cast<std::size_t>(last.hashed_after - 1)) : last.log.back();
   return head + "ok, " + cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s, loss " +
@@ -251,7 +252,7 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// Measures all rows and calls `finished` after each. Skips rows that would probably end after `deadline`.
+/// Measures all rows and calls `finished` after each. Skips a row that would probably end after `deadline`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
@@ -299,7 +300,8 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
   return measured;
 }
 
-/// Returns the measured product rate of the device in each precision of the rows; null on the CPU.
+/// Returns the measured FLOP/s of matrix products on the device, in each precision of the rows; null on the
+/// CPU.
 cli::Json product_rates(std::vector<Point> const& points) {
   cli::Json rates = nullptr;
   for (Point const& point : points)
@@ -308,7 +310,7 @@ cli::Json product_rates(std::vector<Point> const& points) {
   return rates;
 }
 
-/// Returns the device name, such as "NVIDIA H200", or the processor's.
+/// Returns the name of the device, such as "NVIDIA H200", or of the processor.
 std::string machine_text(results::Row const& environment, DeviceFacts const& facts) {
   if (!facts.models.empty()) return cli::joined(cli::distinct(facts.models));
   results::Row const& processor = environment.at("cpu");
@@ -390,12 +392,13 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    // Empty values mark flags that would be refused if given.
+    // A value of "" marks a flag that would be refused if it were given.
     auto settled = cli::settled_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) settled["--field"] = "";
     if (settings.epochs > 0) settled["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) settled["--output-dir"] = "";
-    // A selection cannot be written as lists. Lists would select all combinations.
+    // The rows are only a selection. A command with lists of stages, precisions and offloads would run all
+    // combinations.
     if (settings.minute || settings.matrix.selection)
       for (char const* flag : {"--stages", "--precisions", "--offloads"}) settled[flag] = "";
     if (settings.minute)
@@ -453,8 +456,8 @@ int run(int argc, char const* const* argv) {
   auto row_began = began;
   auto const update = [&](std::vector<Measured> const& so_far) {
     auto const start = std::chrono::steady_clock::now();
-    // Short rows could number thousands, so their output is updated only while writing takes little time.
-    // Longer rows are always written at once, even on a slow disk.
+    // There may be thousands of short rows, so their output is updated only while writing takes a small share
+    // of the time. The output of a longer row is always written at once.
     bool const brief = seconds_since(row_began) < 0.25;
     if (!brief || writing_s <= 1.0 + 0.1 * seconds_since(began)) {
       add_rows(so_far);

@@ -43,7 +43,7 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// The contribution of one rank to a repeat.
+/// Measurements of one rank during a repeat.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed steps whose reports were read
@@ -56,7 +56,8 @@ struct RankTotals {
   std::string nvme_engine;
 };
 
-/// Records a rank's bytes and the kernels used when its steps end, even by an error.
+/// Stores a rank's memory and I/O bytes and its attention kernel in `totals` when the steps end, also after
+/// an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
@@ -81,7 +82,8 @@ class EndNote {
   RankTotals& totals_;
 };
 
-/// Trains once. If `fixed_steps` is not 0, it replaces the search for --min-time.
+/// Trains a row once. `fixed_steps` is the number of steps; if it is 0, steps are added until --min-time is
+/// reached.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
@@ -102,7 +104,8 @@ class Training {
                      point.sequence);
   }
 
-  /// Runs the training. If it throws, the repeat still holds what was measured.
+  /// Runs the training. If it throws, the Repeat passed to the constructor holds what was measured until
+  /// then.
   void run() {
     if (point_.recipe.device == Device::cuda) {
       auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
@@ -190,8 +193,8 @@ class Training {
       totals.comm_s = plus(totals.comm_s, report.comm_seconds);
       totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
     };
-    // Runs after the requested steps if they took less than --min-time. Hashes the weights and restarts the
-    // timing. The bytes moved to collect weights belong to no step.
+    // Called after the requested steps if they took less time than --min-time. Hashes the weights and
+    // restarts the timing. Subtracts the bytes that hashing reads, since they belong to no step.
     auto const time_more = [&](std::int64_t done) {
       if (!comm::unanimous(comm, !root || (more(done) && !cli::Interrupt::caught()))) return;
       FileTraffic const before = trainer->file_use().bytes;
@@ -217,7 +220,8 @@ class Training {
                return root && step > 0 && (!more(step) || cli::Interrupt::caught());
              },
          .report = read,
-         // Reads the first report immediately if that delays no timed step.
+         // With more than one warm-up step, reads the report of the first step immediately, which delays no
+         // timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -228,7 +232,7 @@ class Training {
       if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
-      // Must come before the next rendezvous, since every rank still has its trainer until then.
+      // Must be read before the ranks meet again: until then, no rank has destroyed its trainer.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
     if (totals.begun <= steps_)
@@ -239,8 +243,8 @@ class Training {
     time_collectives(comm, *trainer, loader, totals);
   }
 
-  /// On devices where the host only enqueues collectives, times them in a few extra steps with events around
-  /// each schedule entry.
+  /// On GPUs the host only enqueues collectives and cannot time them. Times them in a few extra steps, with
+  /// events around each schedule entry.
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
@@ -249,7 +253,7 @@ class Training {
         {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
   }
 
-  /// Hashes the weights after `steps` steps. Called by all ranks.
+  /// Hashes the weights after `steps` steps. All ranks must call it.
   void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
     WeightsHash hash;
     cli::FiniteWeights finite;
@@ -262,7 +266,7 @@ class Training {
     done_.hashed_after = steps;
   }
 
-  /// Restarts the timing on rank 0. The first `untimed` steps count as warm-up.
+  /// Restarts the timing on rank 0. The first `untimed` steps of the run then count as warm-up.
   void time_again(std::int64_t untimed) {
     done_.timed = {};
     done_.untimed = untimed;
@@ -295,7 +299,7 @@ class Training {
     if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
   }
 
-  /// Starts counting the host's load for the timed steps.
+  /// Starts measuring CPU and GPU use, at the beginning of the timed steps.
   void begin_window() {
     window_ = Clock::now();
     cpu_before_ = cli::cpu_seconds();
@@ -314,7 +318,7 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
-  /// Checks on rank 0 whether the row needs more than `begun` steps.
+  /// Returns whether the row needs more than `begun` steps. Only valid on rank 0.
   bool more(std::int64_t begun) const {
     return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
   }
@@ -341,8 +345,8 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Adds everything that is known before a row runs. With `refuse`, throws Error(out_of_memory) if the row
-/// does not fit; its plan is already set then.
+/// Adds to `row` what is known before it runs, such as its planned memory. With `refuse`, then throws
+/// Error(out_of_memory) if the plan does not fit.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.built) {
@@ -366,7 +370,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
-/// Describes how repeats of a row disagree. They must be identical to the bit.
+/// Returns a sentence if repeats of a row ended with different weights; "" if they are equal to the bit, as
+/// they must be.
 std::string disagreement(std::vector<Repeat> const& repeats) {
   for (std::size_t at = 1; at < repeats.size(); ++at)
     if (repeats[at].weights_hash != repeats[0].weights_hash)
@@ -413,7 +418,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                      (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
         return row;
       }
-      // The first repeat converts --min-time into steps, so that all repeats have the same length.
+      // The first repeat adds steps until --min-time. The others have the same number of steps.
       steps = static_cast<std::int64_t>(last.log.size());
     }
     row.reason = disagreement(row.repeats);
@@ -429,7 +434,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   } catch (std::exception const& error) {
     row.reason = error.what();
   }
-  // Keeps the steps before an error, but drops a repeat without any step.
+  // After an error, keeps a repeat's finished steps. Drops a repeat without any.
   if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
 }

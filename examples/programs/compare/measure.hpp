@@ -22,7 +22,8 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The results of training a row once. Measured on rank 0 unless stated otherwise.
+/// The results of one training run of a row. A row is run once per --repeat. Measured on rank 0 unless stated
+/// otherwise.
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, starting with the first
   TimedSteps timed;
@@ -44,8 +45,8 @@ struct Repeat {
   std::string nvme_engine;                            ///< engine for NVMe I/O; empty: none
   std::int64_t peak_resident = -1;                    ///< bytes of the process; -1 if unknown
   double comm_bytes = 0.0;                            ///< bytes that the busiest rank sent per timed step
-  /// Seconds per step in collectives, mean over ranks. On the CPU this covers the timed steps. On GPUs it
-  /// covers a few extra steps after the last one, which count in no other field.
+  /// Seconds per step in collectives, mean over ranks. On the CPU they are measured in the timed steps. On
+  /// GPUs they are measured in a few extra steps at the end, which affect no other field.
   std::optional<double> comm_s;
   std::optional<double> comm_exposed_s;                ///< part of comm_s in which the rank computed nothing
   std::optional<double> comm_waiting_s;                ///< part of comm_s spent waiting for other ranks
@@ -66,12 +67,13 @@ struct Measured {
   cli::Prediction predicted;
   std::vector<Repeat> repeats;
 
-  // Set by note_twins for rows that are the same program.
+  // note_twins sets these members. A program is the schedule and the buffers of a step; several rows can have
+  // the same one.
   std::optional<std::size_t> program;  ///< first row of the same program; absent: no other row
   double twins_differ = 0.0;           ///< lead of the fastest of these rows over the slowest, as a fraction
 
   bool ok() const { return status == "ok"; }
-  /// Returns the median over repeats.
+  /// Returns the median of the rates of all repeats.
   double tokens_per_second() const {
     std::vector<double> rates;
     for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
@@ -82,15 +84,15 @@ struct Measured {
 /// Returns the number of steps of a row, including warm-up steps.
 std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data);
 
-/// Called on rank 0 after every step.
+/// Called on rank 0 after every step, to show the progress.
 using StepObserver =
     std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
-/// Runs one row. An error that concerns only this row is not thrown but sets its status.
+/// Runs one row. If an error concerns only this row, sets its status instead of throwing.
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
-/// Returns a row that was not run, with its plan.
+/// Returns a row that was skipped for this reason, with its planned memory.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare

@@ -14,13 +14,13 @@ namespace compare {
 
 namespace {
 
-/// The precision of all recipes in the list.
+/// The precision of all recipes in `minute_recipes`.
 constexpr char minute_precision[] = "bf16";
 
 struct MinuteRecipe {
   char const *sharding, *offload;
 };
-/// Ordered by importance. If time is short, the last ones are left out.
+/// The recipes of a one-minute run, the most important first. If time is short, the last ones are left out.
 constexpr auto minute_recipes = std::to_array<MinuteRecipe>({{"zs0", "none"},
                                                              {"zs1", "none"},
                                                              {"zs2", "none"},
@@ -30,7 +30,7 @@ constexpr auto minute_recipes = std::to_array<MinuteRecipe>({{"zs0", "none"},
                                                              {"dp", "none"},
                                                              {"zs2", "cpu_optimizer"}});
 
-/// Returns the index of a recipe in the list, or the size of the list if it is missing.
+/// Returns the index of a recipe in `minute_recipes`; the size of the list if it is not there.
 std::size_t place_in_minute(SlotNames const& names) {
   auto const found = std::find_if(minute_recipes.begin(), minute_recipes.end(), [&](MinuteRecipe const& one) {
     return names.precision == minute_precision && names.sharding == one.sharding &&

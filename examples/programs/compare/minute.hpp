@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the recipes and steps of `compare` without flags so that they fit into a minute.
+// Chooses the recipes and steps of `compare` without flags so that the program ends within a minute.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The time limit in seconds, from the start of the program to its end.
+/// The time limit of the whole program, in seconds.
 inline constexpr double minute_s = 60.0;
 /// The number of rows, and the steps of each row.
 struct MinuteLength {
@@ -26,8 +26,9 @@ struct MinuteLength {
   double seconds;  ///< the expected time
 };
 
-/// Returns the longest run of at most `rows` rows that fits into `left_s` seconds. A row takes `start_s`, and
-/// `step_s` for each step. Prefers all rows with up to 20 timed steps, then fewer rows, then fewer steps.
+/// Returns the longest run that fits into `left_s` seconds, with at most `rows` rows. Each row needs
+/// `start_s` seconds plus `step_s` per step. Starts with 5 warm-up steps and 20 timed steps per row. Reduces
+/// the steps first, then the rows, then both further.
 inline MinuteLength minute_length(std::size_t rows, double start_s, double step_s, double left_s) {
   MinuteLength length{rows, 5, 20, 0.0};
   auto const fits = [&] {
@@ -50,24 +51,26 @@ inline MinuteLength minute_length(std::size_t rows, double start_s, double step_
   return length;
 }
 
-/// Returns the flags that select rows or set their length.
+/// Returns the flags that select rows or set the number of their steps.
 cli::Names row_flags();
-/// Checks whether the command line has one of the row flags or a file of flags.
+/// Returns whether the command line has a flag of `row_flags` or names a file of flags.
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv);
 
-/// Returns the rows of a one-minute run on all ranks, ordered by importance.
+/// Returns the candidate rows of a one-minute run on all ranks, the most important first.
 std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings);
-/// Returns the settings of the short probe run that shows how long a row takes.
+/// Returns settings for a short run of one row, which shows how long a row takes.
 Settings probe_of(Settings settings);
-/// Reduces the rows and steps to those that fit into the minute, of which `began_s` have passed. `first` is
-/// the first row, measured with `probe_of`. Returns the expected seconds.
+/// Removes rows and steps that would not fit into the minute. `began_s` seconds of it have passed. `first` is
+/// the first row, measured with the settings of `probe_of`. Returns the seconds that the remaining run is
+/// expected to take.
 double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s);
 
-/// Names the rows and steps that did not fit into the minute, and counts the other recipes.
+/// Returns a message that names the rows and steps that did not fit into the minute, and the number of other
+/// recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& wanted, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
-/// Returns shell commands to try after a one-minute run. `report` is the path of its page, or empty. `given`
-/// holds its flags.
+/// Returns shell commands that a user may try after a one-minute run. `report` is the path of the run's HTML
+/// page, or empty. `given` holds the flags of the run.
 std::string next_text(Settings const& settings, std::filesystem::path const& report,
                       std::string const& program, std::string const& given,
                       std::vector<Measured> const& measured, std::size_t all);

@@ -29,8 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
-/// Converts a row to the keys of the published comparisons of stages and offloads. Rates are over all ranks,
-/// sizes in units of 2^30 bytes.
+/// Renames the columns of a row to those of the published comparisons of stages and offloads. Rates are over
+/// all ranks, and sizes are in units of 2^30 bytes.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
@@ -48,7 +48,8 @@ Row published_keys(Row const& row) {
           {"error", row.at("reason")}};
 }
 
-/// Returns the rows as one array for data frames: no nested arrays, and the version in each row.
+/// Returns the rows as one array without nested arrays, for data frames. Each row contains the schema
+/// version.
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
@@ -92,15 +93,15 @@ std::string csv_text(Settings const& settings, results::Document const& document
   return text;
 }
 
-/// Returns the part of the file names before the time.
+/// Returns the start of the names of output files, which the time follows.
 std::string stem_of(Settings const& settings) {
   return settings.defaults == "stage-sweep"     ? "zero_comparison"
          : settings.defaults == "offload-sweep" ? "offload_comparison"
                                                 : "compare";
 }
 
-/// Returns the time as 20231120_143022. Waits for a second that no file of an earlier comparison is named
-/// after.
+/// Returns the current time as 20231120_143022. If files of an earlier comparison have this time in their
+/// names, waits for the next second.
 std::string free_time(fs::path const& folder, std::string const& stem) {
   for (;;) {
     std::time_t const now = std::time(nullptr);
@@ -121,8 +122,8 @@ bool is_stream(fs::path const& path) {
   return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
 }
 
-/// Locks a folder for this process without a lock file. If the file system has no locks, a second comparison
-/// in the folder goes unnoticed.
+/// Locks a folder for this process, without a lock file. On a file system without locks, a second comparison
+/// in the folder is not detected.
 files::Descriptor locked(fs::path const& folder) {
   files::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -132,7 +133,7 @@ files::Descriptor locked(fs::path const& folder) {
   return open;
 }
 
-/// Removes the step logs from run `first` on, and the folders that this leaves empty.
+/// Removes the step logs of run `first` and later runs, and the folders that are empty afterwards.
 void remove_runs(fs::path const& experiment, std::size_t first) {
   std::error_code code;
   std::vector<fs::path> stale;
@@ -152,7 +153,7 @@ void remove_runs(fs::path const& experiment, std::size_t first) {
   if (!stale.empty()) fs::remove(experiment, code);
 }
 
-/// Checks whether a row has steps and no signal cut it short.
+/// Returns whether a row has steps and was not interrupted by a signal.
 bool ended(Measured const& row) { return !row.repeats.empty() && !row.repeats.back().interrupted; }
 
 }  // namespace

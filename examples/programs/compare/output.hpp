@@ -17,8 +17,8 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Writes JSON, CSV and step logs, and for a folder of results an HTML page at the end. "-" is stdout.
-/// Streams get their document once, at the end.
+/// Writes the output files of `compare`: JSON, CSV and step logs, and at the end an HTML page if they go to a
+/// folder of results. The path "-" is stdout, which gets its document once, at the end.
 class Outputs {
  public:
   /// Checks every output before training starts. Throws Error(failed or usage), which names the path, if an
@@ -29,10 +29,11 @@ class Outputs {
   /// Updates the files after a row. Replaces each file by one with all rows so far, so that a killed program
   /// leaves complete files. A write failure is a warning, and the write is retried after the next row.
   void update(results::Document const& document, std::vector<Measured> const& measured);
-  /// Writes the files after the last row. Returns a line for each file. Throws Error(failed), which names the
-  /// path. A page that cannot be made or written is only a warning, issued after all other files are written.
+  /// Writes the files after the last row. Returns one line for each file, to be printed. Throws
+  /// Error(failed), which names the path. If the HTML page cannot be made or written, prints a warning after
+  /// all other files are written.
   std::vector<std::string> finish(results::Document const& document, std::vector<Measured> const& measured);
-  /// Returns the path of the HTML page; empty if the output files were named.
+  /// Returns the path of the HTML page; empty if --json or --csv named the output files.
   std::filesystem::path const& report() const { return report_; }
 
  private:
@@ -40,13 +41,15 @@ class Outputs {
   std::filesystem::path runs_folder() const;
   std::filesystem::path experiment_folder(Point const& point) const;
   std::filesystem::path run_folder(Point const& point, std::size_t run) const;
-  /// Writes the step logs of rows that have none yet. Removes surplus logs of an earlier comparison for the
-  /// same row.
+  /// Writes the step logs of new rows. Deletes old step logs of the same row if an earlier comparison had
+  /// more repeats.
   void write_logs(std::vector<Measured> const& measured);
   std::string write_report(results::Document const& document) const;
-  /// Locks a named file against other comparisons until it is replaced.
+  /// Locks a file that --json or --csv names, so that no other `compare` writes it before this one replaces
+  /// it.
   void hold(std::filesystem::path const& path);
-  /// Checks whether a file of an earlier comparison holds more than was measured now.
+  /// Returns whether to keep the existing file of an earlier comparison: a signal ended this one before it
+  /// measured a complete row.
   bool kept(std::filesystem::path const& path) const;
 
   Settings const& settings_;

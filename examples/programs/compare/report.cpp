@@ -30,8 +30,8 @@ std::optional<std::string> optional_text(std::string const& text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// Checks whether two rows are comparable: equal in everything except sharding, offload and ranks. With more
-/// ranks the batch per rank must stay the same, or with --global-batch the global batch.
+/// Returns whether two rows are comparable: they differ only in sharding, offload and ranks. They must have
+/// the same batch per rank, or with --global-batch the same global batch.
 bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
   Point const &a = one.point, &b = other.point;
   bool const split = settings.matrix.global_batch
@@ -45,7 +45,8 @@ bool comparable(Measured const& one, Measured const& other, Settings const& sett
   return same;
 }
 
-/// Returns the row with the same recipe and shape on the fewest ranks; null if there is only one rank count.
+/// Returns the row with the same recipe and shape on the fewest ranks, the base for scaling efficiency.
+/// Returns null if all rows have the same number of ranks.
 Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
                              Settings const& settings) {
   Measured const* least = nullptr;
@@ -59,7 +60,8 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
   return worlds.size() > 1 ? least : nullptr;
 }
 
-/// Adds every completed epoch. Times are medians over repeats; losses are the same in each repeat.
+/// Adds the figures of completed epochs to the row. Times are medians over repeats; losses are the same in
+/// each repeat.
 void add_epochs(Measurements& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
   std::vector<double> times;
@@ -85,7 +87,7 @@ void add_epochs(Measurements& row, Measured const& of) {
   row.epoch_losses_with_padding = std::move(with_padding);
 }
 
-/// Adds the use of GPUs during the timed steps if every repeat was long enough to measure it.
+/// Adds the use of GPUs in the timed steps to the row, if every repeat was long enough to measure it.
 void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
@@ -115,7 +117,7 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   row.temp_end_c = repeats.back().gpus->temp_end_c;
 }
 
-/// Adds the maximum over repeats if it is known for all of them.
+/// Adds the device memory to the row: the maximum over repeats, if it is known for all of them.
 void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
   std::optional<std::int64_t> allocated = 0, library = 0;
   for (Repeat const& repeat : repeats) {
@@ -218,7 +220,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// Returns the result row. `base` is the baseline of its speedup.
+/// Returns the columns of one row. `base` is the row for its speedup.
 Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
                     Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;

@@ -24,8 +24,8 @@ using results::Best;
 using results::Column;
 using results::Measurements;
 
-/// A list of the command line: the header of its column, if it has one, and the phrase for headings if it
-/// does not vary.
+/// One dimension of the matrix of rows, such as the batch or the precision: its column header (may be empty),
+/// its value in a row, and the phrase for the heading of a table in which it does not vary.
 struct List {
   std::string header;
   std::string (*value)(Point const&);
@@ -65,7 +65,8 @@ std::vector<List> all_lists() {
        [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
       {"", [](Point const& point) { return std::to_string(point.split.global()); },
        [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
-  // A default that follows from another slot, such as the loss scale of fp16, does not count as a difference.
+  // Default choices count as equal, even if they differ because they follow from another slot, such as the
+  // loss scale of fp16.
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!cli::named_otherwise<Slot>)
       lists.push_back(
@@ -83,7 +84,7 @@ bool varies(List const& list, TableRows const& table, std::vector<Measured> cons
   });
 }
 
-/// Returns what all rows of a table share, and the baseline of the speedups.
+/// Returns the heading of a table: the settings that all of its rows share, and the base of the speedups.
 std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
   cli::Names parts;
   for (List const& list : lists) {
@@ -95,13 +96,15 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-/// Checks whether the speedup of a row is within its uncertainty, or the uncertainty is unknown.
+/// Returns whether the speedup of a row may be noise: it is within its uncertainty, or the uncertainty is
+/// unknown.
 bool is_untold_speedup(Measured const& of, Measurements const& row) {
   if (!row.speedup || row.speedup_against == of.point.experiment) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
 
-/// Formats a number. "~" marks a number that is less certain than its digits suggest; see `footnote`.
+/// Formats a value of a column. Marks it with "~" if it is less certain than its digits suggest; see
+/// `footnote`.
 std::string cell(Measured const& of, Measurements const& row, Column const& column) {
   auto const value = column.number(row);
   if (!value) return "-";
@@ -131,14 +134,14 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
     parts.push_back(std::to_string(disturbed) + (disturbed == 1 ? " row" : " rows") +
                     " shared the processor with other programs");
   if (untold > 0)
-    parts.push_back("a speedup of ~1.0 differs from 1 by less than its row and the base vary" +
+    parts.push_back("a speedup of ~1.0 is within what its row and the base vary by" +
                     std::string(disturbed > 0 ? ", or its row was disturbed" : ""));
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
-/// Marks the rows of a table that are best in a column. For speed, a row is best if it trained and no row is
-/// faster by more than the uncertainty. Rows of the same program are marked together. Marks no row if all
-/// would be marked.
+/// Returns which rows of a table to mark as best in a column. For speed, these are the rows that trained and
+/// that no other row beats by more than the uncertainty. Rows of the same program are marked together. If all
+/// rows would be marked, marks none.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Measurements> const& rows) {
   Best const best = column.terminal.best;
@@ -166,8 +169,8 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
   return told ? marked : std::vector<bool>(table.size(), false);
 }
 
-/// Returns a key for rows whose weights must be equal to the bit: same model, precision, data of every step
-/// and ordered sums.
+/// Returns a key that is equal for rows whose weights must be equal to the bit: same model, precision and
+/// data in every step, and ordered sums. Returns "" if the row's sums are not ordered.
 std::string hash_class(Measured const& row) {
   Point const& point = row.point;
   if (point.recipe.reduction != ReductionKind::ordered) return {};
@@ -202,7 +205,7 @@ std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measu
   return rows;
 }
 
-/// Names the rows that other programs disturbed.
+/// Returns a sentence that names the rows that other programs disturbed.
 std::string disturbed_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows = rows_that_are_ok(measured);
   std::size_t const all = rows.size();
@@ -217,7 +220,8 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
          "; compare again when the other programs have ended\n";
 }
 
-/// Names the fastest row, and the rows of the same program, if its lead exceeds the uncertainty.
+/// Returns a sentence that names the fastest row, with rows of the same program, if its lead exceeds the
+/// uncertainty.
 std::string fastest_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> const ok = rows_that_are_ok(measured);
   if (ok.size() < 2) return {};
@@ -262,7 +266,7 @@ std::string smallest_text(std::vector<Measured> const& measured) {
          "\n";
 }
 
-/// Names the rows that skipped so many updates that their rates do not represent training.
+/// Returns a sentence for each row that skipped so many updates that its rate does not represent training.
 std::string skipped_text(std::vector<Measured> const& measured) {
   std::string out;
   for (Measured const& row : measured) {
@@ -278,7 +282,7 @@ std::string skipped_text(std::vector<Measured> const& measured) {
   return out;
 }
 
-/// Reports the errors of predictions, if there are any.
+/// Returns a sentence about the errors of predictions, if there are predictions.
 std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::string out;
   std::vector<std::string> reasons;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the timing of the steps of a training run.
+// Computes the rate of a training run from the reports of its steps.
 #pragma once
 
 #include <chrono>
@@ -13,9 +13,9 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The timed steps, measured by the device's clock from the end of one step to the end of the next. The
-/// host's clock is unsuitable: it sees the reports of enqueued steps late and several at once, so that some
-/// steps seem to take no time.
+/// The timed steps. A step's time is measured by the device's clock, from the end of the previous step to its
+/// own end. The host's clock is unsuitable: the host reads the reports of several enqueued steps at once, so
+/// some steps would seem to take no time.
 struct TimedSteps {
   std::vector<double> seconds;  ///< one per step
   double total_s = 0.0;
@@ -30,7 +30,7 @@ struct TimedSteps {
   double rate() const { return total_s > 0.0 ? static_cast<double>(tokens) / total_s : 0.0; }
 };
 
-/// Returns a sum, or nothing if a part is unknown.
+/// Returns the sum of both values; nullopt if one of them is unknown.
 inline std::optional<double> plus(std::optional<double> sum, std::optional<double> part) {
   return sum && part ? std::optional(*sum + *part) : std::nullopt;
 }

@@ -40,7 +40,7 @@ std::string text_of(std::string const& path) {
   return text;
 }
 
-/// Returns the name of a flag of `train` in another program.
+/// Returns the name that a flag of `train` has in another program.
 std::string flag_in(std::string const& program, std::string const& flag) {
   return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
 }
@@ -65,8 +65,9 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   return settings;
 }
 
-/// Refuses results of older programs that did not keep a flag of their command, since the run would use
-/// another value. Names the first such flag that is not on the line either.
+/// Throws if the comparison was run with a flag that its results, written by an older program, do not
+/// contain, since the repeated run would use another value. A flag that is also on the command line does not
+/// count. The message names the first missing flag.
 void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& kept, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
@@ -111,7 +112,8 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         std::vector<FileSetting> settings =
             row_settings(document, files::path_text(path), best ? "" : row->back());
         check_kept(line, document, files::path_text(path));
-        // A length on the line is the whole length, even if the row's length is in another unit.
+        // A length on the command line replaces the row's length, even if the row's length is in another unit
+        // (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
         std::erase_if(settings, [&](FileSetting const& setting) {
@@ -211,11 +213,12 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
-  // In rows of version 1, attention held the requested value, now in attention_policy.
+  // In rows of schema version 1, the column attention held the requested kernel, which is now in
+  // attention_policy.
   if (auto const asked = chosen->find("attention");
       asked != chosen->end() && !chosen->contains("attention_policy"))
     set("--attention", *asked);
-  // Steps added by --min-time do not affect the row's weights.
+  // Uses the step at which the row's weights were hashed. Steps that --min-time added come later.
   for (char const* key : {"hashed_steps", "steps"})
     if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
       set("--steps", *found);

@@ -57,7 +57,7 @@ class HjsonReader {
                                        what);
   }
 
-  /// Returns the character `ahead` positions after the next one, or 0 past the end.
+  /// Returns the character `ahead` positions after the current one, or 0 past the end.
   char next(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool starts(std::string_view with) const { return text_.substr(at_).starts_with(with); }
   bool at_line_end() const { return at_ == text_.size() || next() == '\n' || next() == '\r'; }

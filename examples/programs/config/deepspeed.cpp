@@ -26,8 +26,8 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Converts older forms that DeepSpeed still accepts: a boolean in place of the section zero_optimization,
-/// and names of stage 3 keys without the prefix "stage3_".
+/// Converts two older forms that DeepSpeed still accepts: a boolean as the value of zero_optimization, and
+/// keys of stage 3 without the prefix "stage3_".
 Json in_todays_form(Json json) {
   auto const found = json.find("zero_optimization");
   if (found == json.end()) return json;
@@ -45,8 +45,8 @@ Json in_todays_form(Json json) {
   return json;
 }
 
-/// Converts a value the way DeepSpeed does (by pydantic) in certain sections: "yes" and 1 become true if a
-/// boolean is expected, and "2" becomes 2 if a number is expected.
+/// Converts a value as DeepSpeed does with pydantic in some sections. If a boolean is expected, "yes" and 1
+/// become true. If a number is expected, "2" becomes 2.
 Json converted(Json const& value, std::string_view path, bool truth) {
   constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
                                            "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
@@ -71,13 +71,13 @@ Json converted(Json const& value, std::string_view path, bool truth) {
   return value;
 }
 
-/// Checks whether a key is a comment, judged by its name.
+/// Returns whether a key's name marks it as a comment.
 bool is_comment(std::string_view name) {
   return name.starts_with('_') || name.starts_with("//") || name.starts_with('#') ||
          lower(name).starts_with("comment");
 }
 
-/// Reads one configuration and collects its errors.
+/// Converts one parsed configuration and collects its errors.
 class Reader {
  public:
   Reader(Json json, std::string const& name, OnLine const& on_line)
@@ -106,7 +106,8 @@ class Reader {
  private:
   // ---- keys that are present
 
-  /// Looks up every key. Refuses unknown and refused keys, and notes keys without effect.
+  /// Looks up every key of the file. Stores an error for unknown and refused keys, and a note for keys
+  /// without effect.
   void visit(Json const& object, std::string const& above) {
     for (auto const& [name, value] : object.items()) {
       std::string const path = above.empty() ? name : above + "." + name;
@@ -138,7 +139,8 @@ class Reader {
   }
 
   void unknown(std::string const& path, std::string const& above) {
-    // Limits the time spent on a file that is not a configuration.
+    // A file with this many errors is probably no configuration, so the slow search for similar keys is
+    // skipped.
     if (refusals_.size() >= most_refusals || path.size() > 200)
       return refuse_key(path, "is not a key of DeepSpeed");
     Names beside, all;
@@ -161,7 +163,7 @@ class Reader {
   void refuse_key(std::string const& path, std::string const& text) {
     refusals_.push_back(files::printable(path.substr(0, 200)) + " " + text);
   }
-  /// Checks whether the value is probably a misspelled "auto".
+  /// Returns whether the value is probably a misspelled "auto".
   static bool is_like_auto(Json const& value) {
     return value.is_string() && edit_distance(lower(value.get<std::string>()), "auto") <= 1;
   }
@@ -202,7 +204,8 @@ class Reader {
     refuse_value(path, "; give true or false");
     return standard;
   }
-  /// Returns the value as a finite number. Also accepts a list of one number, which some schedulers use.
+  /// Returns the value as a finite number; nullopt if it is not one. Also accepts a list of one number, which
+  /// some schedulers use.
   std::optional<double> finite(std::string_view path) const {
     Json const& given = *at(path);
     Json const value = converted(given.is_array() && given.size() == 1 ? given[0] : given, path, false);
@@ -215,7 +218,7 @@ class Reader {
     refuse_value(path, "; give " + range.text());
     return standard;
   }
-  /// Returns an integer; 5e8 counts as one.
+  /// Returns an integer. Accepts one that is written as a float, such as 5e8.
   std::int64_t whole(std::string_view path, std::int64_t standard, std::int64_t least, std::int64_t most) {
     if (!has(path)) return standard;
     Range const range{static_cast<double>(least), static_cast<double>(most)};
@@ -245,7 +248,7 @@ class Reader {
     refuse_value(path, "; give a string");
     return standard;
   }
-  /// Like `number`, for a scale: a power of two.
+  /// Like `number`, for a loss scale, which must be a power of two.
   double power_of_two(std::string_view path, double standard) {
     double const value = number(path, standard, {.least = 0x1p-60, .most = 0x1p100});
     int exponent = 0;
@@ -258,7 +261,8 @@ class Reader {
 
   // ---- flags
 
-  /// Sets a flag from a key that is present or has a default. If the value is auto, the program chooses.
+  /// Sets a flag to the value of a key, which may be the key's default. If the key is "auto", sets nothing,
+  /// so that the program chooses the value.
   void set(std::string const& flag, std::string const& value, std::string const& path) {
     if (is_auto(path)) return;
     run_.settings.push_back({flag, {value}, said_by(path) + (at(path) == nullptr ? " (default)" : "")});
@@ -271,8 +275,8 @@ class Reader {
     set(flag, std::to_string(value), path);
   }
 
-  /// Sets the options that the keys of a section give. The range comes from the option's row, the default
-  /// from the key's.
+  /// Sets the trainer options whose keys are in this section. The legal range is that of the option in
+  /// option_table; the default is that of the key.
   void set_options(std::string_view section) {
     for (Option const& option : option_table) {
       std::string const path(option.deepspeed);
@@ -305,8 +309,8 @@ class Reader {
     bool const nothing = at(all) == nullptr && at(micro) == nullptr;
     if (nothing && !global_on_line && !batch_on_line)
       refuse_key(all, "and train_micro_batch_size_per_gpu are both missing; give one of them");
-    // Flags override the file. If flags and file together would set all three values, one of the file's is
-    // dropped and follows from the others.
+    // Flags override the file. If flags and the file together give all three values, one value of the file is
+    // dropped and derived from the other two.
     bool const knows_global = has(all) || global_on_line, knows_batch = has(micro) || batch_on_line;
     bool const some_on_line = global_on_line || batch_on_line || accumulation_on_line;
     bool const drops_accumulation = some_on_line && knows_global && knows_batch && !accumulation_on_line;
@@ -318,7 +322,8 @@ class Reader {
     check_equation(global, each, accumulation, some_on_line);
   }
 
-  /// Checks DeepSpeed's equation, in its own words, if all three keys and the number of ranks are known.
+  /// If all three keys and the number of ranks are known, checks that they satisfy DeepSpeed's equation. The
+  /// error message uses DeepSpeed's names.
   void check_equation(std::int64_t global, std::int64_t each, std::int64_t accumulation, bool some_on_line) {
     Names const* const ranks = on_line_("--ranks");
     if (some_on_line || !has("train_batch_size") || !has("train_micro_batch_size_per_gpu") ||
@@ -426,7 +431,7 @@ class Reader {
       refuse_key("communication_data_type", "is " + wire +
                                                 ", but gradients are sent in the format of the products, " +
                                                 precision_ + " here; leave it out");
-    // If a flag selects fp16, the file's numbers apply unless the file has another format.
+    // If a flag selects fp16, the loss-scale keys of the file apply, unless the file selects another format.
     Names const* const precision = on_line_("--precision");
     bool const flag_half =
         on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});
@@ -434,7 +439,7 @@ class Reader {
   }
 
   void scale(bool half) {
-    // DeepSpeed only requires that unused keys are numbers.
+    // DeepSpeed does not check the range of keys that are not used. They must only be numbers.
     bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = half && !is_static;
     std::int64_t const power = whole("fp16.initial_scale_power", 16, 0, 100);
     std::int64_t const window = whole("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists every documented key of DeepSpeed's configuration (0.19) and its treatment here. The reader of such
-// files, the error messages and the page docs/deepspeed-keys.md use this list.
+// Lists every documented key of DeepSpeed 0.19's configuration and what Tessera does with it. The parser, its
+// error messages and the page docs/deepspeed-keys.md use this list.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The treatment of a key.
+/// The treatment of a key by Tessera.
 enum class KeyUse {
   done,     ///< works as in DeepSpeed
-  mapped,   ///< something else here serves the purpose; the text names it
+  mapped,   ///< another setting here does the same; the text names it
   none,     ///< it has no effect here; the text says why
   refused,  ///< any value except `standard` is refused; the text says why and what to write instead
   section,  ///< an object with its own keys
@@ -31,16 +31,17 @@ struct DeepSpeedKey {
 
 /// Returns all keys in the order of DeepSpeed's documentation.
 std::span<DeepSpeedKey const> deepspeed_keys();
-/// Returns the independent keys. The others only configure features that are off or refused.
+/// Returns the keys that users usually set. Leaves out the keys that only configure a feature that is off or
+/// refused.
 std::span<DeepSpeedKey const> deepspeed_main_keys();
 
-/// Returns the option that a key sets, from option_table; null if there is none.
+/// Returns the trainer option that a key sets, as listed in option_table; null if there is none.
 Option const* option_of(std::string_view path);
 
 /// Returns the key of a path, or null.
 DeepSpeedKey const* find_deepspeed_key(std::string_view path);
 
-/// Returns the list as a page of the manual.
+/// Returns the text of docs/deepspeed-keys.md.
 std::string deepspeed_keys_page();
 
 }  // namespace cli

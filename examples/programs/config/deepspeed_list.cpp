@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completes the list of keys with the ones that matter only if their section is on. Provides lookup by path
-// and the list as a page.
+// Adds the keys that matter only if their section is enabled to the list of keys. Provides lookup by path,
+// and the list as a page of the manual.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -17,7 +17,7 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Keys that configure a feature that is off, or is refused by the key that turns it on.
+/// Keys without effect, because the feature that they configure is off or is refused by another key.
 struct OffKeys {
   std::string_view parent, names;
 };
@@ -117,7 +117,7 @@ constexpr OffKeys off_keys[] = {
 
 std::string_view top_of(std::string_view path) { return path.substr(0, path.find('.')); }
 
-/// Checks whether a path matches a key, in which * is any name.
+/// Returns whether a path matches a key. A * in the key stands for any name.
 bool matches(std::string_view key, std::string_view path) {
   while (true) {
     std::size_t const end = key.find('.'), path_end = path.find('.');

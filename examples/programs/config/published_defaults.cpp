@@ -18,7 +18,7 @@ namespace {
 
 Names const choices = {"own", "stage-sweep", "offload-sweep"};
 
-/// Flags in our spelling and in the published one.
+/// Pairs of flags: Tessera's name, and the name in the published comparisons.
 constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"--batch", "--batch-size"},
     {"--sequence", "--seq-length"},
@@ -29,8 +29,7 @@ constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string
     {"--pairs", ""},
 });
 
-/// Returns the first flag of a line in our spelling and the first in the published spelling; empty if there
-/// is none.
+/// Returns the first flag with a name of Tessera's and the first with a published name; "" if there is none.
 std::pair<std::string, std::string> spelled(Names const& names) {
   std::string own, published;
   for (auto const& name : names)
@@ -41,8 +40,8 @@ std::pair<std::string, std::string> spelled(Names const& names) {
   return {own, published};
 }
 
-/// Checks whether a line compares offloads rather than stages: it lists offloads, or sets only the path for
-/// their files.
+/// Returns whether a command line compares offloads rather than stages: it lists offloads, or it has
+/// --nvme-path but neither --stages nor --strategies.
 bool sweeps_offloads(CommandLine const& line) {
   if (line.given("--offloads")) return true;
   Names const* const strategies = line.on_line("--strategies");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the defaults of `compare` and `plan`: their own, or the ones of the published comparisons of stages
-// and offloads, whose command lines spell some flags differently.
+// Selects the default values of `compare` and `plan`: Tessera's own, or those of two published comparisons of
+// ZeRO stages and of offloads. The command lines of these comparisons use other names for some flags.
 #pragma once
 
 #include <string>
@@ -11,8 +11,9 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Adds `--defaults`. Without it, a line in the published spelling gets the published defaults, and a line in
-/// both spellings is refused. Sets `chosen` to own, stage-sweep or offload-sweep.
+/// Adds the flag `--defaults`. Without it, a command line that uses the published flag names gets the
+/// published defaults. Throws if a line mixes both sets of names. Sets `chosen` to own, stage-sweep or
+/// offload-sweep.
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
 }  // namespace cli

@@ -41,10 +41,10 @@ enum class Class : std::uint8_t { excellent, good, fair, poor, unfit };
 constexpr std::array<char const*, 5> class_names = {"EXCELLENT", "GOOD", "FAIR", "POOR", "UNFIT"};
 char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>(fitness)]; }
 
-/// The upper bounds of each class, as the planned percentage of a memory's limit. They are the bounds of the
-/// published rule for choosing a stage by how full a GPU is.
+/// The largest planned percentage of a memory's limit for each grade. The bounds are those of a published
+/// rule that chooses the ZeRO stage by how full the GPU is.
 constexpr double most_excellent = 60.0, most_good = 80.0, most_fair = 95.0;
-/// A class, and the reasons that bound it: one for each check.
+/// The grade of a row, with one reason for each check. The worst check decides.
 struct Verdict {
   Class fitness = Class::excellent;
   cli::Names reasons;
@@ -63,7 +63,7 @@ double percent_of(std::int64_t part, std::int64_t whole) {
   return whole <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-/// Counts how full a memory is planned; returns nothing if it has no limit.
+/// Grades the planned share of a memory's limit. Returns the percentage, or nullopt without a limit.
 std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
   if (limit == MemoryLimit::none) return std::nullopt;
   double const share = percent_of(bytes, limit);
@@ -76,7 +76,8 @@ std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t b
   return share;
 }
 
-/// Judges where the state is stored: parameters, gradients and optimizer state.
+/// Grades where parameters, gradients and optimizer state are stored: on the device, in host memory or on
+/// NVMe.
 void judge_state(Verdict& verdict, Planned const& row) {
   auto const disk = static_cast<std::size_t>(Tier::nvme), memory = static_cast<std::size_t>(Tier::host);
   std::array<std::int64_t, tier_count> state{};
@@ -105,12 +106,13 @@ void judge_state(Verdict& verdict, Planned const& row) {
                                         : "all state is in host memory, which is the memory of the devices");
 }
 
-/// Judges the extra work of a step compared with ranks that hold all that they need.
+/// Grades the extra work of a step, compared with training in which every rank holds all that it needs and
+/// recomputes nothing.
 void judge_step(Verdict& verdict, Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   int const shards = static_cast<int>(row.point.split.ranks / row.point.mesh.replicas);
   if (recipe.stage < 0 && row.point.world() > 1)
-    verdict.count(Class::good, "rank 0 alone updates, and sends the weights to the others");
+    verdict.count(Class::good, "only rank 0 updates, and sends the weights to the others");
   if (recipe.placement.parameters.over == Sharding::sharded && shards > 1)
     verdict.count(Class::good, "a rank gathers the " + percent(percent_of(shards - 1, shards)) +
                                    " of the weights that it does not hold, in forward and again in backward");
@@ -144,13 +146,14 @@ struct Judged {
   Planned row;
   Verdict verdict;
 
-  /// Orders rows by class, then by what they give up.
+  /// Returns a key that orders rows by grade, then by what they give up, then by the share of state outside
+  /// the device.
   auto rank() const {
     return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }
 };
 
-/// Returns the best row of a group.
+/// Returns the row with the best grade in a group.
 Judged const* best_of(std::vector<Judged> const& rows, std::string const& group) {
   Judged const* best = nullptr;
   for (Judged const& judged : rows)

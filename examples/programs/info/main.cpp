@@ -41,7 +41,8 @@ namespace info {
 
 namespace {
 
-/// Reports the launcher that started this process. A half-set environment is not okay.
+/// Returns the launcher that started this process. Incomplete environment variables of a launcher make the
+/// result not OK.
 Component launcher() {
   try {
     auto const launch = comm::launch_environment();
@@ -70,7 +71,7 @@ Component instruction_set() {
               "; configure with -DTESSERA_NATIVE=ON for its speed"};
 }
 
-/// Reports the engine that reads and writes state on NVMe.
+/// Returns the I/O engine for state on NVMe, and whether io_uring is available.
 Component io_uring() {
   std::string description;
   std::string const engine(open_io_engine(nullptr, 1, description)->name());
@@ -78,7 +79,7 @@ Component io_uring() {
   return {"io_uring", false, description};
 }
 
-/// Reports the library that reads power, clocks and temperatures.
+/// Returns whether NVML, the library that reads power, clocks and temperatures, is available.
 Component nvml() {
   cli::GpuState const& gpus = cli::gpus_at_start();
   if (!gpus.reason.empty()) return {"NVML", false, gpus.reason};
@@ -87,7 +88,7 @@ Component nvml() {
               (gpus.facts.size() == 1 ? " GPU" : " GPUs")};
 }
 
-/// Returns a GPU's settings and current state, as far as it reports them.
+/// Returns the settings and current state of a GPU as text, as far as the GPU reports them.
 std::string gpu_text(nvml::Facts const& gpu, nvml::Sample const& now) {
   cli::Names parts;
   auto const add = [&](auto const& value, std::string const& unit) {
@@ -187,7 +188,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   return json;
 }
 
-/// Formats "name ........ [OKAY] detail".
+/// Formats a line with a component's state: "name ........ [OKAY] detail".
 std::string dotted(cli::Terminal const& terminal, Component const& part) {
   std::string const dots(part.name.size() < 24 ? 24 - part.name.size() : 2, '.');
   return "  " + part.name + " " + dots + " " +
@@ -261,7 +262,7 @@ constexpr char examples[] =
     "  info --fitness --model gpt2-xl\n"
     "                       how well this machine can train it; info --fitness --help lists its flags\n";
 
-/// Lets `--json` appear without a file, which means standard output.
+/// Returns the words of the command line. Inserts "-", standard output, after a `--json` without a file.
 std::vector<char const*> with_json_target(int argc, char const* const* argv) {
   std::vector<char const*> words;
   for (int at = 0; at < argc; ++at) {

@@ -39,27 +39,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The settings of a measurement.
+/// The settings of a run of `info --measure`.
 struct Measuring {
   Device device = default_device();
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
   double seconds = 30;  ///< approximate total duration
-  /// A model that is measured first, with at most two of its layers at its own sizes. Empty: only built-in
-  /// sizes.
+  /// A model that is measured first, with at most two of its layers and its own sizes. If absent, only
+  /// built-in sizes are measured.
   std::optional<cli::ModelChoice> model;
   std::int64_t batch = 1, sequence = 128;  ///< of that model
   std::filesystem::path nvme_path;         ///< where state is stored on disk; empty: disks are not measured
 };
 
-/// A model of a few layers, and the tokens of its step.
+/// The size of a small model and of its step.
 struct Size {
   std::string model;
   int layers = 0;  ///< 0: as in the model
   std::int64_t batch = 1, sequence = 128, vocabulary = 256;
 };
 
-/// A recipe. Together the recipes below have every kind of move and of work on state.
+/// The policies of a recipe. Together the recipes below have every kind of transfer, collective and update.
 struct Kind {
   std::string_view sharding, offload, recompute;
 };
@@ -71,13 +71,13 @@ constexpr Kind others[] = {with_all_on_host,
                            {"zero3", "none", "block"},
                            {"zero1", "none", "none"}};
 
-/// A training run that is timed.
+/// One training run to time: a model with a recipe.
 struct Probe {
   Size size;
   Kind kind;
 };
 
-/// Returns the probes, the most informative first.
+/// Returns the runs to time, the most informative first.
 std::vector<Probe> probes_of(Measuring const& what) {
   auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
                        std::int64_t vocabulary = 256) {
@@ -104,17 +104,18 @@ std::vector<Probe> probes_of(Measuring const& what) {
   probes.push_back({sizes[2], with_all_on_host});
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
-  // Six layers instead of two, since the host's first work in a step takes longer than later work. A GPU's
-  // clocks also follow its power, and with two layers that is mostly the power of the head's products. Most
-  // models have more layers. With state on disk two layers are enough, since only the moves are used.
+  // On a GPU, uses six layers instead of two, for two reasons. The host's first work in a step takes longer
+  // than later work. A GPU's clocks follow its power, and with two layers the head's products would dominate
+  // it, unlike in most models. With state on disk two layers are enough, since only the times of moves are
+  // used.
   if (!info_of(what.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
 }
 
-/// Returns tokens with the frequencies of words (Zipf: the n-th is 1/n times as frequent as the first). The
-/// time of the embedding's gradient depends on them.
+/// Returns tokens with the frequencies of words in text: by Zipf's law, the n-th word is 1/n times as
+/// frequent as the first. The time of the embedding's gradient depends on the frequencies.
 std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   for (std::size_t at = 0; at < tokens.size(); ++at) {
@@ -124,14 +125,14 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
   return tokens;
 }
 
-/// Collects the times of entries with equal costs over all training runs.
+/// Collects the times of entries over all runs. Entries with equal costs share one list of times.
 class Collected {
  public:
-  /// Takes the times of one whole step, since with ranks that share cores a quick entry makes another wait.
-  /// On the CPU it is the fastest step, which was disturbed the least. On a GPU, whose clocks follow its
-  /// power, it is the median step. Events between entries slow a GPU down, so its times are fitted to
-  /// `undisturbed`, the seconds of a step without events. With state on disk only moves are used: other work
-  /// waits for the disk's threads, and other runs time it without that.
+  /// Adds the times of one step of a run. All are from the same step, because ranks share cores and an entry
+  /// that is faster in one step delays another. On the CPU it is the fastest step, which was disturbed least.
+  /// On a GPU it is the median step, because clocks vary with power. Events between entries slow a GPU down,
+  /// so its times are scaled to `undisturbed`, the seconds of a step without events. With state on disk only
+  /// the times of moves are used: other work waits for the disk, and other runs time it without a disk.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
@@ -166,7 +167,7 @@ class Collected {
     for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
   }
 
-  /// Adds the medians over training runs.
+  /// Adds the median of each entry's times over all runs to `times`.
   void give(cli::MachineTimes& times) const {
     for (auto const& [key, found] : all_)
       if (double const seconds = cli::median(found.second); seconds > 0)
@@ -178,9 +179,9 @@ class Collected {
   std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
 };
 
-/// Trains until a GPU's clocks settle at what its power allows and the host's memory and threads are ready.
-/// Returns the seconds of a step: the median over the later half of the steps that were not skipped. Nothing
-/// if all were skipped.
+/// Trains until a GPU's clocks have settled and the host's memory and threads are ready. Returns the seconds
+/// of a step: the median over the later half of the steps, without skipped ones. Returns nullopt if all were
+/// skipped.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3, most_s = 1.0;
   constexpr int least_steps = 8;  // the first steps allocate memory and wake threads
@@ -224,8 +225,8 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
                 trainer->plan(), undisturbed);
 }
 
-/// Trains a few steps and keeps the times of their entries. Does nothing if this build lacks the recipe or
-/// memory is insufficient.
+/// Trains a few steps of one run and adds the times of their entries to `collected`. Does nothing if this
+/// build lacks the recipe or memory is insufficient.
 void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
          Collected& collected) {
   RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
@@ -260,7 +261,8 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
-/// Trains in rounds until the time is over. `said` describes what was left out as a result.
+/// Repeats all runs in rounds until the time is over. Writes to `said` what could not be measured in that
+/// time.
 cli::MachineTimes measured(Measuring const& what, std::string& said) {
   auto const start = Clock::now();
   Collected collected;
@@ -290,7 +292,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
   return times;
 }
 
-/// Returns the default rank counts: 1, one per core on the CPU, and those of compare.
+/// Returns the rank counts to measure by default: 1, on the CPU one per core, and the defaults of compare.
 std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the parts of steps on this machine and writes a file from which plan and compare predict steps.
+// Measures the times of schedule entries (parts of training steps) on this machine and writes them to a file.
+// plan and compare predict step times from this file.
 #pragma once
 
 namespace programs {
 namespace info {
 
-/// Runs `info --measure FILE`, which has its own command line. Runs steps of small models under recipes that
-/// have every kind of entry, and writes the times of entries. Returns 0. Throws what training and files
-/// throw.
+/// Runs `info --measure FILE` with its own command line. Trains small models with recipes that together have
+/// every kind of entry, and writes the times of the entries. Returns 0. Throws the errors of training and of
+/// files.
 int measure(int argc, char const* const* argv);
 
 }  // namespace info

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects NVIDIA's libraries and devices, MPI and disks. Everything is looked up by name at run time, so the
-// program builds and runs without any of it.
+// Detects NVIDIA's libraries and devices, MPI and disks. Loads every library at run time, so the program
+// builds and runs without any of them.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,14 @@ namespace programs {
 using namespace tessera;
 namespace info {
 
-/// A component of the system: available, or not and why.
+/// A part of the system, such as a library, and whether it is available.
 struct Component {
   std::string name;
   bool okay = false;
   std::string detail;  ///< a version, or the reason
 };
 
-/// A shared library, if the loader finds it. It stays loaded, since driver libraries may not unload safely.
+/// A shared library. It stays loaded, since it may be unsafe to unload libraries of a driver.
 class Library {
  public:
   explicit Library(std::vector<char const*> const& names) {
@@ -47,7 +47,7 @@ class Library {
   explicit operator bool() const { return handle_ != nullptr; }
   std::string const& reason() const { return reason_; }
 
-  /// Returns a function of the library, or null.
+  /// Returns a function of the library by its name, or null.
   template <class Function>
   Function* function(char const* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
@@ -58,8 +58,8 @@ class Library {
   std::string reason_;
 };
 
-/// Calls a library in a child process, because cuDNN ends the calling process if it cannot load its parts.
-/// Returns nothing if the child ended.
+/// Calls `ask` in a child process and returns its result, because cuDNN ends the calling process if it cannot
+/// load its parts. Returns nullopt if the child ended without a result.
 inline std::optional<std::size_t> answer_of(std::size_t (*ask)()) {
   int ends[2];
   if (::pipe(ends) != 0) return std::nullopt;
@@ -78,7 +78,7 @@ inline std::optional<std::size_t> answer_of(std::size_t (*ask)()) {
   return whole ? std::optional(answer) : std::nullopt;
 }
 
-/// Returns the first executable of that name in PATH; empty if there is none.
+/// Returns the path of the first executable of this name in PATH; "" if there is none.
 inline std::string in_path(std::string const& program) {
   char const* const path = std::getenv("PATH");
   std::string_view rest = path == nullptr ? "" : path;
@@ -91,7 +91,7 @@ inline std::string in_path(std::string const& program) {
   return {};
 }
 
-/// Formats 13000 as "13.0", 12040 as "12.4".
+/// Formats a CUDA version: 13000 as "13.0", 12040 as "12.4".
 inline std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -105,7 +105,8 @@ struct Gpu {
   std::vector<int> peers;  ///< devices whose memory it can access directly
 };
 
-/// NVIDIA's driver and its devices, through the driver API (cuda.h: CUresult is an int, 0 is success).
+/// NVIDIA's driver and its devices, read through the CUDA driver API. Uses the types of cuda.h: CUresult is
+/// an int, and 0 is success.
 struct Driver {
   Component component{"NVIDIA driver", false, {}};
   std::vector<Gpu> devices;
@@ -207,7 +208,7 @@ inline Component probe_mpi() {
   return {"process launcher", false, "no mpirun, mpiexec or srun in PATH; ranks are threads, none is needed"};
 }
 
-/// Free and total bytes of a folder's file system; -1 if unknown.
+/// The free and total bytes of the file system that holds a folder; -1 if unknown.
 struct Disk {
   std::string folder;
   std::int64_t free_bytes = -1, total_bytes = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the choices of each slot on a device.
+// Lists the choices of each slot of a recipe (such as the precision) on a device.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace programs {
 using namespace tessera;
 namespace info {
 
-/// A choice of a slot, and why it is unavailable; nothing if it is available.
+/// A choice of a slot, and the reason why it is unavailable (nullopt: it is available).
 struct Choice {
   std::string name;
   std::optional<std::string> reason;
@@ -29,11 +29,11 @@ struct Slot {
   std::vector<Choice> choices;
 };
 
-/// Returns why this build cannot run a legal recipe: unavailable_reason.
+/// Returns why this build cannot run a valid recipe; nullopt if it can. Usually unavailable_reason.
 using Availability = std::function<std::optional<std::string>(RecipeTable const&)>;
 
-/// Reports every choice of a slot, in the device's first recipe in which it is legal, else in the default
-/// recipe.
+/// Returns every choice of a slot with its reason. Tries each choice in the default recipe, in fp16, and with
+/// the reference attention. It is available if one of these recipes can run.
 template <class S>
 Slot slot_report(std::string_view device, Availability const& unavailable) {
   Slot report{std::string(S::title), {}};

@@ -5,11 +5,10 @@
 namespace programs {
 namespace cli {
 
-/// First twelve digits of the commit that CMake found, or "" without git. Later commits appear only after
-/// CMake runs again.
+/// First twelve digits of the git commit when CMake last configured the build; "" without git.
 extern char const* const git_hash;
 
-/// Compiler flags of the build type, without the instruction set and the flags of single targets.
+/// Compiler flags of the CMake build type, without instruction-set flags and flags of single targets.
 extern char const* const compile_flags;
 
 }  // namespace cli

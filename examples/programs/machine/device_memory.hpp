@@ -16,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the current memory use of the first `ranks` devices, each figure the maximum over devices; nothing
-/// on the CPU. Call it while every rank has its trainer.
+/// Returns the current memory use of the first `ranks` devices, each figure as the maximum over devices.
+/// Returns nullopt on the CPU. Call it while every rank still has its trainer.
 inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks) {
   std::vector<std::int64_t> allocated;
   for (int rank = 0; rank < ranks; ++rank)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples the power and utilisation of a row's GPUs during its timed steps, in a thread that reads ten times
-// a second.
+// Samples the power and utilisation of the GPUs during timed steps, ten times a second on a separate thread.
 #pragma once
 
 #include <algorithm>
@@ -21,20 +20,21 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Figures over some seconds. Power is the sum over all GPUs. A figure is absent if one of them lacks it.
+/// The use of GPUs over a span of time. Power is the sum over all GPUs. A figure is absent if some GPU does
+/// not report it.
 struct GpuUse {
   std::optional<double> util_pct;                  ///< mean over GPUs and time
   std::optional<double> power_w, peak_power_w;     ///< from energy counters, else the mean of samples
   std::optional<double> temp_start_c, temp_end_c;  ///< of the hottest GPU
 };
 
-/// Accumulates samples.
+/// Combines samples to the use of GPUs.
 class GpuSums {
  public:
-  /// Shorter times are unreliable, since the driver updates its figures up to a second late.
+  /// Shorter spans give no result, since the driver updates its values up to a second late.
   static constexpr double least_seconds = 2.5;
 
-  /// Adds samples of all GPUs at one moment. `now` is in seconds of any clock.
+  /// Adds one sample of every GPU, all taken at the time `now`, in seconds of any clock.
   void add(double now, std::vector<nvml::Sample> const& gpus) {
     auto const power_of = [](nvml::Sample const& gpu) {
       return gpu.power_instant_w ? gpu.power_instant_w : gpu.power_w;
@@ -59,7 +59,7 @@ class GpuSums {
   }
   std::int64_t samples() const { return samples_; }
 
-  /// Returns nothing for less than `least_seconds`.
+  /// Returns the use so far; nullopt if the samples span less than `least_seconds`.
   std::optional<GpuUse> use() const {
     if (!first_ || last_.seconds - first_->seconds < least_seconds) return std::nullopt;
     GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
@@ -97,7 +97,7 @@ class GpuSums {
   Mean util_, power_;
 };
 
-/// Samples the given GPUs, by NVML index, while it lives.
+/// Samples the given GPUs (NVML indices) on a thread while this object lives.
 class GpuWatch {
  public:
   GpuWatch(nvml::Library const& library, std::vector<int> gpus,
@@ -114,7 +114,7 @@ class GpuWatch {
           } while (!wake_.wait_for(lock, stop, interval, [] { return false; }) && !stop.stop_requested());
         }) {}
 
-  /// Restarts the sums.
+  /// Drops all samples so far and starts a new span.
   void begin() {
     std::lock_guard const lock(mutex_);
     sums_ = GpuSums();

@@ -15,7 +15,7 @@ namespace cli {
 
 namespace {
 
-/// Returns CUDA's index of a GPU; nothing if CUDA does not see it.
+/// Returns the CUDA index of a GPU; nullopt if CUDA does not see it.
 std::optional<int> cuda_device(nvml::Facts const& gpu, std::vector<std::string> const& addresses) {
   for (std::size_t at = 0; gpu.pci_bus_id && at < addresses.size(); ++at)
     if (nvml::same_address(*gpu.pci_bus_id, addresses[at])) return static_cast<int>(at);

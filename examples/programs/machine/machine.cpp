@@ -8,7 +8,8 @@
 #include <sys/utsname.h>
 #include <vector>
 
-// Only the version, since all of Eigen would add a second to each compilation.
+// Includes only Eigen's version header, because including all of Eigen would lengthen each compilation by a
+// second.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else

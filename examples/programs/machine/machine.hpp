@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes the machine and the build for results and reports, and measures the use of the machine.
+// Describes the machine and the build for result files, and reads CPU time and memory use.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ inline std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n\"") - begin + 1));
 }
 
-/// Returns the value of the first line "key : value" or "key=value" in a file; empty if there is none.
+/// Finds the first line "key : value" or "key=value" in a file and returns its value; "" if there is none.
 std::string value_in(char const* path, std::string_view key, char separator);
 
 /// Returns the text, or null if it is empty.
@@ -51,10 +51,10 @@ std::string eigen_version();
 /// Returns the number of cores that this process may use.
 inline int core_count() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-/// Returns the CPU flags that affect speed and that this CPU has.
+/// Returns the CPU's instruction-set flags that affect speed, such as avx512f.
 Json cpu_flags();
 
-/// Returns the environment of a result file for a device.
+/// Returns the object `environment` of a result file: machine, build and device.
 Json environment(DeviceFacts const& device);
 
 /// Returns the CPU seconds in `usage`.
@@ -70,8 +70,8 @@ inline double cpu_seconds() {
   return ::getrusage(RUSAGE_SELF, &usage) == 0 ? cpu_seconds(usage) : 0.0;
 }
 
-/// Returns the seconds for which the cores available to this process have been busy since boot, with a
-/// resolution of 10 ms per core. Returns nothing if the system does not report it.
+/// Returns the busy seconds since boot, summed over the cores available to this process. The resolution is 10
+/// ms per core. Returns nullopt if the system does not report it.
 std::optional<double> busy_core_seconds();
 
 /// Returns the seconds since the kernel started this process, with a resolution of 10 ms; nothing if the
@@ -81,7 +81,7 @@ std::optional<double> process_seconds();
 /// Returns the peak resident memory of this process in bytes; -1 if the system does not report it.
 std::int64_t peak_resident_bytes();
 
-/// Resets the peak resident memory, if the system allows it.
+/// Resets the peak resident memory to the current one, if the system allows it.
 inline void reset_peak_resident() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 /// Converts bytes to units of 2^20 bytes, the mb of results.

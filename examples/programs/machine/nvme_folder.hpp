@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the folder for state on NVMe: the named one, or a fresh one below TMPDIR for this run only.
+// Provides the folder for training state on NVMe: the one that --nvme-path names, or a temporary one below
+// TMPDIR.
 #pragma once
 
 #include <cerrno>
@@ -30,7 +31,7 @@ inline void add_nvme_path_flag(CommandLine& line, std::filesystem::path& path) {
             "folder on a disk for state on NVMe; default: a new one in TMPDIR, removed at the end");
 }
 
-/// Refuses a --nvme-path that is not a folder. Throws Error(usage).
+/// Throws Error(usage) if the value of --nvme-path is not a folder.
 inline void check_nvme_path(std::filesystem::path const& path) {
   std::error_code code;
   if (!path.empty() && !std::filesystem::is_directory(path, code))
@@ -38,18 +39,18 @@ inline void check_nvme_path(std::filesystem::path const& path) {
                 "--nvme-path " + files::path_text(path) + " is not a folder; create it, or name another one");
 }
 
-/// Returns the folder for fresh folders: TMPDIR or /tmp.
+/// Returns the parent of temporary folders: TMPDIR or /tmp.
 inline std::filesystem::path temporary_path() {
   char const* const given = std::getenv("TMPDIR");
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-/// The folder for files of state while a program runs. A fresh one is removed with this object. It is locked,
-/// so that the next program recognises and removes the folder of a killed program.
+/// Holds the folder for state files while a program runs. Removes a temporary folder in the destructor. A
+/// lock marks the folder as in use, so that a later program can remove the folder of a killed one.
 class NvmeFolder {
  public:
-  /// Makes a fresh folder only if it is `needed`. Throws Error, which names --nvme-path or TMPDIR, if no
-  /// files can be created there.
+  /// Uses the folder `given`. If it is empty and `needed` is true, makes a temporary folder. Throws Error,
+  /// which names --nvme-path or TMPDIR, if no files can be created there.
   NvmeFolder(std::filesystem::path const& given, bool needed) : path_(given) {
     if (given.empty() && !needed) return;
     check_nvme_path(given);
@@ -71,13 +72,14 @@ class NvmeFolder {
     if (lock_) std::filesystem::remove_all(path_, ignored);
   }
 
-  /// Empty if no state is in files.
+  /// Returns the path; empty if no state is kept in files.
   std::filesystem::path const& path() const noexcept { return path_; }
 
  private:
   static constexpr std::string_view prefix = "tessera-nvme-";
 
-  /// Opens and locks a folder of this user. Returns nothing if it is already locked or gone.
+  /// Opens and locks a folder that belongs to this user. Returns an empty descriptor if the folder is already
+  /// locked or no longer exists.
   static files::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
     files::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};

@@ -50,8 +50,8 @@ struct Sample {
   std::optional<std::uint64_t> throttle_reasons;
 };
 
-/// A reason for throttled clocks: a bit of Sample::throttle_reasons. `slows`: neither idling nor a requested
-/// limit.
+/// A reason for throttled clocks, as a bit of Sample::throttle_reasons. `slows` is false for idling and for
+/// limits that a user requested.
 struct ThrottleReason {
   std::uint64_t bit;
   std::string_view name;
@@ -71,8 +71,8 @@ inline constexpr ThrottleReason throttle_reasons[] = {
     {0x400, "reliability", true},
 };
 
-/// Checks whether two texts "domain:bus:device.function" name the same GPU. CUDA writes domains with four
-/// digits, NVML with eight.
+/// Returns whether two addresses "domain:bus:device.function" name the same GPU. CUDA writes the domain with
+/// four digits, NVML with eight.
 inline bool same_address(std::string const& one, std::string const& other) {
   unsigned a[3] = {}, b[3] = {};
   auto const read = [](std::string const& text, unsigned(&parts)[3]) {
@@ -121,8 +121,8 @@ struct FieldValue {
 static_assert(sizeof(PciInfo) == 68 && sizeof(ProcessInfo) == 24 && sizeof(FieldValue) == 40 &&
               sizeof(Memory) == 24);
 
-/// The functions of a library. Structures are passed as void*, so that a library need not share our type
-/// names.
+/// The functions of NVML that are used. Structures are passed as void*, so that a library compiled elsewhere
+/// needs none of the types in this file.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -152,8 +152,8 @@ struct Functions {
 
 }  // namespace detail
 
-/// The NVML library, open while this object lives. It blocks no other user of the GPUs and creates no
-/// context.
+/// The NVML library, open while this object lives. It creates no CUDA context and does not block other users
+/// of the GPUs.
 class Library {
  public:
   /// Opens the driver's library, or the file that the variable TESSERA_NVML names.
@@ -299,7 +299,7 @@ class Library {
            (text ? std::string(", ") + text : "");
   }
 
-  /// Returns the value that a function writes to its last argument.
+  /// Calls an NVML function and returns the value that it writes to its last argument; nullopt if it fails.
   template <class Result, class Function, class... Between>
   static std::optional<Result> read(Function* function, void* device, Between... between) {
     Result result{};
@@ -314,14 +314,15 @@ class Library {
       return std::nullopt;
     return found;
   }
-  /// Returns whether a mode is on now, regardless of its state after a restart.
+  /// Returns whether a mode such as ECC is on now. NVML also reports its state after the next restart, which
+  /// is ignored.
   static std::optional<bool> current(int (*function)(void*, unsigned*, unsigned*), void* device) {
     unsigned now = 0, later = 0;
     if (function == nullptr || device == nullptr || function(device, &now, &later) != detail::success)
       return std::nullopt;
     return now != 0;
   }
-  /// Converts milliwatts and millijoules.
+  /// Converts milliwatts to watts and millijoules to joules.
   template <class Number>
   static std::optional<double> thousandths(std::optional<Number> const& number) {
     return number ? std::optional(1e-3 * static_cast<double>(*number)) : std::nullopt;

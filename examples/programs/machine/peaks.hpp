@@ -12,10 +12,11 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the peak FLOP/s of dense products of one device in a precision; nothing if unknown. The figures
-/// are from NVIDIA's data sheets and its paper "H100 Tensor Core GPU Architecture" (appendix A). Tensor core
-/// figures given with sparsity are halved. fp32 is the rate of the other cores. bf16x6 and bf16x3 are the
-/// bf16 rate divided by their number of products.
+/// Returns the documented peak FLOP/s of one device for dense matrix products in a precision; nullopt if
+/// unknown. The figures are from NVIDIA's data sheets and its paper "H100 Tensor Core GPU Architecture"
+/// (appendix A). Tensor core figures given with sparsity are halved. fp32 is the rate without tensor cores.
+/// bf16x6 and bf16x3 compute an fp32 product as 6 or 3 bf16 products, so they have 1/6 and 1/3 of the bf16
+/// rate.
 inline std::optional<double> peak_flops(std::string_view device_model, DType precision) {
   struct Peak {
     std::string_view model;  // as the driver names it

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the folder for measured plans of products and reports its problems.
+// Opens the folder that stores measured plans (algorithm choices) of matrix products, and reports problems
+// with it.
 #pragma once
 
 #include <filesystem>
@@ -25,14 +26,14 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
             "bits in this folder");
 }
 
-/// Refuses a folder if the device's products have nothing to measure. Throws Error(unsupported).
+/// Throws Error(unsupported) if a folder is given but the device's products have no plans to measure.
 inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
     throw Error(ErrorKind::unsupported, "--product-plans " + files::path_text(folder) + ": " + *reason);
 }
 
-/// Opens the plans; null without a folder. Keep them until the last trainer is destroyed.
+/// Opens the folder of plans. Returns null without a folder. The result must outlive every trainer.
 inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return nullptr;
   try {
@@ -42,7 +43,8 @@ inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path co
   }
 }
 
-/// Returns how the plans of a device's products were chosen; empty if it has none.
+/// Returns how the algorithms of matrix products were chosen on this device: "measured" or "library"; "" if
+/// the device has no choice.
 inline std::string product_plans_text(Device device, bool measured) {
   return device != Device::cuda ? "" : measured ? "measured" : "library";
 }

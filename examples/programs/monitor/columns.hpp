@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the columns of samples: rounding values as written, and summaries in memory that does not grow
+// Rounds the values of sampled columns as they are written, and summarizes them in memory that does not grow
 // with time.
 #pragma once
 
@@ -25,15 +25,15 @@ struct Summary {
   double mean = 0.0, std = 0.0, min = 0.0, max = 0.0, median = 0.0;
 };
 
-/// Counts each value as it is written, rounded to a fixed number of decimals. The summary, the median
-/// included, then matches the file exactly, and memory does not grow with time.
+/// A histogram of a column's values, rounded to a fixed number of decimals as in the file. The summary,
+/// including the median, then matches the file exactly. Memory grows with the number of distinct values only.
 class Counts {
  public:
   explicit Counts(int decimals) : decimals_(decimals), scale_(std::pow(10.0, decimals)) {}
 
   int decimals() const { return decimals_; }
 
-  /// Counts a value and returns it as it is written.
+  /// Adds a value and returns it rounded, as it is written to the file.
   Json add(double value) {
     std::int64_t const unit = std::llround(value * scale_);
     ++counts_[unit];
@@ -73,14 +73,14 @@ class Counts {
   std::map<std::int64_t, std::int64_t> counts_;
 };
 
-/// Schedules samples at every interval from the start, however long one takes, so that they do not drift.
-/// Times are nanoseconds since the start.
+/// Returns when to take each sample: at multiples of the interval since the start, so that slow samples cause
+/// no drift. Times are nanoseconds since the start.
 class Deadlines {
  public:
   explicit Deadlines(std::int64_t interval) : interval_(interval) {}
 
   std::int64_t next() const { return next_ * interval_; }
-  /// Records that a sample began. Skips deadlines that have passed entirely.
+  /// Call it when a sample begins. Skips deadlines that have passed by a whole interval.
   void taken(std::int64_t now) {
     ++samples_;
     std::int64_t const behind = (now - next()) / interval_;
@@ -93,7 +93,8 @@ class Deadlines {
   }
 
   std::int64_t samples() const { return samples_; }
-  /// Samples that came more than one interval late, and the deadlines skipped because of them.
+  /// late returns the number of samples that came more than one interval late, missed the number of deadlines
+  /// that were skipped because of them.
   std::int64_t late() const { return late_; }
   std::int64_t missed() const { return missed_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides files that grow while samples are taken and are complete after each write.
+// Provides output files that grow during a run and are valid (such as JSON) after each write.
 #pragma once
 
 #include <cerrno>
@@ -19,8 +19,8 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// A file or a stream (- for standard output, a pipe). Write errors are stored, not thrown, so that they do
-/// not affect the command that is running.
+/// A file, or a stream (a pipe, or "-" for standard output). Write errors are stored instead of thrown, so
+/// that the monitored command can continue.
 class GrowingFile {
  public:
   explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -39,8 +39,8 @@ class GrowingFile {
 
   void add(std::string const& text) { pending_ += text; }
 
-  /// Writes the added text, then the text that completes the file. The next call overwrites the latter. A
-  /// stream gets the end once, at the `last` call.
+  /// Writes the text of `add`, followed by `end`, which makes the file valid. The next call overwrites `end`.
+  /// A stream cannot be overwritten, so it gets `end` only with `last`.
   void write(std::string const& end, bool last) {
     attempt([&] {
       std::string text = pending_;
@@ -52,7 +52,7 @@ class GrowingFile {
     pending_.clear();
   }
 
-  /// The first error, if any.
+  /// Returns the first error, if any.
   std::optional<Error> const& error() const { return error_; }
 
  private:

@@ -98,14 +98,14 @@ std::string csv_line(Json const& row) {
 
 std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
-/// Blocks signals in this thread and all threads started later, and returns them one by one.
+/// Blocks signals in this thread and in threads started later, so that `take` can return them one by one.
 class Signals {
  public:
   Signals() {
     sigset_t set;
     ::sigemptyset(&set);
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, number);
-    // SIGHUP stays ignored under nohup.
+    // Under nohup, SIGHUP stays ignored.
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
@@ -117,7 +117,7 @@ class Signals {
   }
   int file() const { return file_.get(); }
   sigset_t const& before() const { return before_; }
-  /// Returns the next pending signal.
+  /// Returns the next pending signal; nullopt if there is none.
   std::optional<signalfd_siginfo> take() const {
     signalfd_siginfo found{};
     return ::read(file_.get(), &found, sizeof found) == static_cast<ssize_t>(sizeof found)
@@ -130,7 +130,7 @@ class Signals {
   files::Descriptor file_;
 };
 
-/// Starts the command with this process's streams, environment and signals. Throws Error(usage).
+/// Starts the command with the streams, environment and signal handling of this process. Throws Error(usage).
 pid_t start(std::vector<char*> command, Signals const& signals) {
   command.push_back(nullptr);
   posix_spawnattr_t attributes;
@@ -172,7 +172,7 @@ class Run {
     }
     if (settings.pid > 0)
       process_ = files::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
-    // A command that writes to the same terminal would garble the live line.
+    // The live line is shown only if the command does not write to the same terminal.
     live_ = terminal_.interactive && !settings.quiet && (child == 0 || ::isatty(STDOUT_FILENO) == 0);
   }
 
@@ -219,7 +219,7 @@ class Run {
     }
   }
 
-  /// Waits until a time, a signal, or the end of the watched process.
+  /// Waits until the time `until`, or for a signal or the end of the watched process.
   void wait(std::int64_t until) {
     std::int64_t left = until - since_start();
     if (process_.get() < 0 && settings_.pid > 0) {  // this kernel does not report the end of a process
@@ -287,7 +287,7 @@ class Run {
     json_->add(json_head_);
   }
 
-  /// Runs work that only marks need. Its errors are reported at the end.
+  /// Runs an action that only --marks needs. Stores an error, which is reported at the end of the run.
   template <class Action>
   void keep(Action&& action) {
     try {
@@ -298,8 +298,8 @@ class Run {
     }
   }
 
-  /// Attributes samples to phases. Rewrites the files with the step and phase of each row, and adds the
-  /// figures to `summary`.
+  /// Assigns samples to the phases of training steps. Rewrites the output files with the step and phase of
+  /// each row, and adds the figures of the phases to `summary`.
   void attribute(Json& summary) {
     cli::Marks const marks = cli::read_marks(settings_.marks, static_cast<int>(settings_.marks_rank));
     check_overlap(settings_.marks.string(), marks, start_ns_, start_ns_ + end_ns_);
@@ -330,7 +330,7 @@ class Run {
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
     if (json_) json_->write(json_end(summary), last);
-    // Without a command to wait for, the run ends once no file can be written.
+    // If there is no command to wait for, ends the run when no output file can be written any more.
     auto const lost = [](auto const& file) { return !file || file->error(); };
     if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
   }

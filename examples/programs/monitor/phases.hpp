@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attributes samples to the phases of a step and summarizes each phase.
+// Assigns samples to the phases of training steps (forward, backward, update) and summarizes each phase.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// The time that a column's values describe. A value covers the time from `window` before its sample began
-/// until the sample ended, or the time since the previous value of its column.
+/// The span of time that a value of a column describes. With `since_last`, it begins at the previous value of
+/// the column; else it begins `window` nanoseconds before its sample began. It ends with the sample.
 struct ColumnTime {
   std::int64_t window = 0;  ///< nanoseconds
   bool since_last = false;
 };
 
-/// Stores rows in an unnamed file, so that memory does not grow with time.
+/// Stores rows in a temporary file without a name, so that memory does not grow with time.
 class Spool {
  public:
   Spool();
-  /// Throws Error(failed) if the disk is full.
+  /// Appends a row. Throws Error(failed) if the disk is full.
   void add(std::string const& line);
   void rewind();
   std::optional<std::string> next();
@@ -38,11 +38,11 @@ class Spool {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-/// Sums up rows by phase. Rows arrive in order. The figures of a phase use only values whose whole time lies
-/// within one stretch of the phase. A phase without such values has no figures.
+/// Summarizes rows by phase. Rows must be added in order. A value counts for a phase only if the whole span
+/// that it describes lies within one run of the phase. A phase without such values has no figures.
 class PhaseFigures {
  public:
-  /// `columns`: the decimals of each wanted figure, none for text.
+  /// `decimals` holds the decimals of each column, or nullopt for text columns, which get no figures.
   PhaseFigures(cli::Marks marks, cli::Names names, std::vector<std::optional<int>> decimals,
                std::vector<ColumnTime> times);
 
@@ -50,11 +50,11 @@ class PhaseFigures {
     std::optional<std::int64_t> step;
     std::optional<std::string_view> phase;
   };
-  /// Adds the sample from `begin` to `end`, on the marks' clock. Returns the step and phase that contain it
-  /// entirely.
+  /// Adds the sample that was taken from `begin` to `end`, in nanoseconds of the marks' clock. Returns the
+  /// step and the phase that contain this whole span, if any.
   Place add(std::int64_t begin, std::int64_t end, Json const& row);
 
-  /// {"rank", "ranks", "first_step", "last_step", "windows_ms", "phases"}.
+  /// Returns {"rank", "ranks", "first_step", "last_step", "windows_ms", "phases"}.
   Json json() const;
   std::string table(int width) const;
 
@@ -79,7 +79,8 @@ class PhaseFigures {
   std::size_t step_ = 0;
 };
 
-/// Throws Error(data) if no step ran between `begin` and `end`. Such marks belong to another run.
+/// Throws Error(data) if no step of the marks ran between `begin` and `end`, because the marks then belong to
+/// another run.
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor

@@ -20,7 +20,7 @@ namespace monitor {
 
 namespace {
 
-/// Reads up to 4096 bytes of a file; empty if it cannot be read.
+/// Returns the first 4096 bytes of a file; "" if it cannot be read.
 std::string head_of(std::string const& path) {
   files::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4096> bytes;
@@ -28,7 +28,7 @@ std::string head_of(std::string const& path) {
   return size > 0 ? std::string(bytes.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-/// Splits a line into numbers and single letters. A letter is returned as its character code.
+/// Splits a line into numbers and single letters. Returns a letter as its character code.
 std::vector<std::int64_t> fields_of(std::string_view line) {
   std::vector<std::int64_t> fields;
   line = line.substr(0, line.find('\n'));
@@ -49,8 +49,8 @@ std::vector<std::int64_t> fields_of(std::string_view line) {
 std::optional<ProcessLine> parse_process(std::string_view text) {
   std::size_t const name_end = text.rfind(") ");
   if (name_end == text.npos) return std::nullopt;
-  // The fields start at state, the third one. Parent is the 4th, times are the 14th to 17th, start is the
-  // 22nd and pages the 24th.
+  // `fields` starts with field 3 of proc_pid_stat(5), the state. Field 4 is the parent, 14 to 17 are CPU
+  // times, 22 is the start time and 24 the resident pages.
   std::vector<std::int64_t> const fields = fields_of(text.substr(name_end + 2));
   auto const field = [&](std::size_t number) { return fields[number - 3]; };
   if (fields.size() < 22) return std::nullopt;
@@ -60,8 +60,8 @@ std::optional<ProcessLine> parse_process(std::string_view text) {
 
 std::optional<SystemTicks> parse_system(std::string_view text) {
   if (!text.starts_with("cpu ")) return std::nullopt;
-  // The fields are user, nice, system, idle, iowait, irq, softirq, steal. Guest time is part of user and
-  // nice.
+  // The fields are user, nice, system, idle, iowait, irq, softirq and steal. Guest time is contained in user
+  // and nice.
   std::vector<std::int64_t> const fields = fields_of(text.substr(4));
   if (fields.size() < 4) return std::nullopt;
   SystemTicks ticks;
@@ -89,7 +89,8 @@ std::optional<ProcessTree::Use> ProcessTree::read() {
   if (!alive()) return std::nullopt;
   std::unique_ptr<DIR, int (*)(DIR*)> const folder(::opendir(proc_.c_str()), &::closedir);
   if (!folder) return std::nullopt;
-  // Ids seen before keep their place. Only new ones are checked for their parent.
+  // For ids seen before, it is known whether they belong to the tree. Only new ones are checked by their
+  // parent.
   std::map<std::int64_t, bool> now;
   std::map<std::int64_t, ProcessLine> fresh;
   while (dirent const* const entry = ::readdir(folder.get())) {
@@ -130,7 +131,7 @@ CpuUse::Reading CpuUse::read() {
   Reading reading;
   auto const system = parse_system(head_of(proc_ + "/stat"));
   auto const tree = tree_.read();
-  // Both are ticks, relative to the ticks of all cores in the same time.
+  // CPU use is the busy ticks divided by all ticks of all cores since the previous reading.
   double const passed = system && system_ ? static_cast<double>(system->all - system_->all) : 0.0;
   if (passed > 0.0) {
     reading.util_pct =

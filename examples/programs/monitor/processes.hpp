@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads kernel counters of all cores and of a process with its descendants.
+// Reads CPU time and memory from /proc: of all cores, and of a process with its descendants.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ProcessLine {
   std::int64_t started = 0;  ///< start time, which distinguishes processes with the same id
   std::int64_t pages = 0;    ///< resident
 };
-/// Parses a line. The name in brackets may contain anything, brackets included.
+/// Parses such a line. The process name in brackets may contain any characters, also brackets.
 std::optional<ProcessLine> parse_process(std::string_view text);
 
 /// Ticks of all cores since the system started, from the first line of /proc/stat.
@@ -28,19 +28,19 @@ struct SystemTicks {
 };
 std::optional<SystemTicks> parse_system(std::string_view text);
 
-/// A process and its descendants, as far as they are found while their parents live.
+/// A process and its descendants. A descendant is found if its parent still ran when both were listed.
 class ProcessTree {
  public:
-  /// `root`: 0 watches no process. `proc`: the mount point of procfs.
+  /// `root` is the process id; 0 watches no process. `proc` is the mount point of procfs.
   explicit ProcessTree(std::int64_t root, std::string proc = "/proc");
 
-  /// Checks that the root has not ended and that its id was not reused.
+  /// Returns whether the root process is still running. Detects that its id was reused.
   bool alive() const;
 
   struct Use {
     std::int64_t ticks = 0, pages = 0, processes = 0;
   };
-  /// Returns sums over the tree; nothing if the root has ended.
+  /// Returns the sums of CPU time and memory over the tree; nullopt if the root has ended.
   std::optional<Use> read();
 
  private:
@@ -52,8 +52,8 @@ class ProcessTree {
   std::map<std::int64_t, bool> known_;  ///< ids seen so far, and whether they belong to the tree
 };
 
-/// Measures the CPU share of all cores and of a process tree between two readings, and the tree's memory. The
-/// kernel counts in ticks of usually 10 ms, so readings should be several ticks apart.
+/// Measures the CPU use of all cores and of a process tree since the previous reading, and the tree's memory.
+/// The kernel counts in ticks of usually 10 ms, so readings should be several ticks apart.
 class CpuUse {
  public:
   explicit CpuUse(std::int64_t root, std::string proc = "/proc");

@@ -17,19 +17,19 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
 
-/// The longest past that a value of NVML covers, in nanoseconds: the time that the driver keeps it plus the
-/// time that it averages over. nvml.h states a sixth of a second to a second for utilisation, and a second
-/// for power. On an H200, instantaneous power, energy and temperature were renewed every 59 to 141 ms.
-/// Instantaneous power had covered half of its change 39 to 133 ms after a step of the load. It is said to be
-/// a mean over 25 ms ("Part-time Power Measurements", Yang, Adamek and Armour, SC 2024).
+/// Spans of time, in nanoseconds, that a value of NVML may describe: the time for which the driver keeps a
+/// value plus the time over which it averages. nvml.h gives 1/6 s to 1 s for utilisation and 1 s for power.
+/// On an H200, instantaneous power, energy and temperature were updated every 59 to 141 ms. After a step of
+/// the load, instantaneous power reached half of its change within 39 to 133 ms. According to "Part-time
+/// Power Measurements" (Yang, Adamek and Armour, SC 2024) it is a mean over 25 ms.
 constexpr std::int64_t renewal = 150'000'000, instant_window = renewal + 50'000'000,
                        power_window = renewal + 1'000'000'000, utilization_window = 1'000'000'000;
 
-/// Rounds a value to the written precision.
+/// Rounds a value to multiples of 1 / scale.
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
-/// Returns the percentage of samples in which each throttle reason held, or only reasons that slow the GPU.
-/// Null without samples.
+/// Returns, for each throttle reason, the percentage of samples in which it was active. With `slowing`,
+/// returns only reasons that slow the GPU. Returns null without samples.
 Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool slowing) {
   if (samples.empty()) return nullptr;
   double all = 0.0;
@@ -101,8 +101,8 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(seconds, 1e6));
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
-  // Reads at the sample nearest to each multiple of the interval since the start. After a late reading, skips
-  // the next one if it would follow too closely.
+  // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is late, the
+  // next one is skipped if it would follow too closely.
   if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
     while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;

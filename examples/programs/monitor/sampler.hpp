@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples the machine's cores, a process tree and every GPU into rows.
+// Takes samples of the machine's cores, a process tree and every GPU, each sample as a row of values.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// Takes rows and keeps the data for their summary.
+/// Takes samples as rows and keeps the statistics for their summary.
 class Sampler {
  public:
-  /// `interval`: nanoseconds between samples. `cpu_interval`: nanoseconds between readings of the kernel's
-  /// ticks.
+  /// `interval` is the time between samples, and `cpu_interval` the time between readings of the kernel's CPU
+  /// ticks, both in nanoseconds.
   Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval);
 
   cli::Names const& columns() const { return names_; }
 
-  /// The decimals of each numeric column (none for text and for values that only grow), and the time that its
-  /// values describe.
+  /// decimals returns the number of decimals of each column, or nullopt for text and for values that only
+  /// grow. times returns the span of time that each column's values describe.
   std::vector<std::optional<int>> decimals() const;
   std::vector<ColumnTime> const& times() const { return times_; }
 
-  /// Returns a value for each column, null if there is none. `now` is in nanoseconds since the start. `wall`
-  /// is the system clock at the start, in seconds.
+  /// Takes a sample and returns a value for each column, null if there is none. `now` is in nanoseconds since
+  /// the start. `wall` is the system clock at the start, in seconds.
   Json take(std::int64_t now, double wall);
 
-  /// Returns the last row in short form.
+  /// Returns the last row in short form, for a line on the terminal.
   std::string live() const;
 
   /// Returns statistics for each numeric column, null for a column without values.
   Json column_summary() const;
-  /// Returns, for each GPU, the joules between the first and last sample and the share of each throttle
-  /// reason.
+  /// Returns, for each GPU, the energy in joules between the first and last sample, and the share of samples
+  /// with each throttle reason.
   Json gpu_summary() const;
-  /// Returns the columns that had a value, as a table.
+  /// Returns the summary of the columns that had a value, as a table.
   std::string table(int width) const;
 
  private:

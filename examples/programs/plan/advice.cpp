@@ -17,14 +17,14 @@ namespace planning {
 
 namespace {
 
-/// Returns the bytes of a rank in the scarce memory: the device's, or on the CPU the host's, which is the
-/// same memory.
+/// Returns the bytes of a rank in device memory. On the CPU the device has no memory of its own, so host
+/// memory is included.
 std::int64_t taken(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
 }
 
-/// Returns how well a row meets a preference; 0 if unknown.
+/// Returns a score that says how well a row meets a preference; 0 if the row has no prediction.
 double worth(Planned const& row, Preference preferred) {
   double const bytes = std::max(1.0, static_cast<double>(taken(row)));
   double const rate = row.predicted.tokens_per_second().value_or(0.0);
@@ -41,8 +41,8 @@ double worth(Planned const& row, Preference preferred) {
   return 0.0;
 }
 
-/// Formats a rate: "12,345 tok/s predicted (40% of the step guessed)". Mentions the guessed part only if it
-/// matters.
+/// Formats a predicted rate: "12,345 tok/s predicted (40% of the step guessed)". Mentions the guessed part
+/// only if it is more than a tenth.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
@@ -52,20 +52,21 @@ std::string rate_text(cli::Prediction const& predicted) {
               : "");
 }
 
-/// Describes the memory of a rank.
+/// Formats the memory that one rank needs.
 std::string taken_text(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return bytes_text(taken(row)) + (shared ? " of memory a rank" : " a rank");
 }
 
-/// Formats a row's figures: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
+/// Formats a row with its rate and memory: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
 std::string figures_text(Planned const& row) {
   bool const predicted = row.predicted.step_s.has_value() || !row.predicted.reason.empty();
   return row.point.experiment + " (" + (predicted ? rate_text(row.predicted) + ", " : std::string()) +
          taken_text(row) + ")";
 }
 
-/// Compares a pick with a published rule of thumb, whose row is `named`.
+/// Appends a line that compares the recommended row with `named`, the row that a published rule of thumb
+/// would choose.
 void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
   if (!named) return;
   if (named == &picked)

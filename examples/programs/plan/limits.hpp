@@ -16,23 +16,23 @@ namespace programs {
 using namespace tessera;
 namespace planning {
 
-/// The flags as given; 0 or empty if not given.
+/// The values of the flags; 0 or empty if a flag was not given.
 struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
 };
 
-/// Adds --memory, --host-memory, --nvme-memory and --nvme-path.
+/// Adds --memory, --host-memory, --nvme-memory and --nvme-path to the command line.
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags);
 
-/// The limits for all rows, and a sentence that states what was assumed.
+/// The memory limits for all rows, and a sentence that states them and their source.
 struct Limits {
   MemoryLimit bytes;
   std::string text;
 };
 
-/// Returns the limits of ranks on a device. Throws Error(usage) if there is no GPU to query and --memory is
-/// not given.
+/// Returns the memory limits of ranks on a device. Without a flag, the limit is this machine's memory. Throws
+/// Error(usage) if --memory is missing and there is no GPU to query.
 Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning

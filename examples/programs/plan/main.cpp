@@ -60,7 +60,7 @@ The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be 
 was refused.
 )";
 
-/// Values of `compare` flags that affect neither memory nor time.
+/// Values of flags that `plan` accepts because `compare` has them, but that affect neither memory nor time.
 struct Unused {
   std::int64_t number = 0;
   double real = 0.0;
@@ -89,7 +89,7 @@ struct Settings {
 
 cli::Names const preferences = {"speed", "memory", "efficiency"};
 
-/// Parses the preference. Refuses one that needs predictions if there are none.
+/// Parses --prefer. Throws if the preference needs predictions and there are none.
 Preference preference_of(Settings const& settings) {
   if (settings.prefer.empty()) return Preference::simple;
   if (settings.prefer == "memory") return Preference::memory;
@@ -201,14 +201,15 @@ std::string size_text(std::int64_t bytes) {
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-/// Formats a count: "37", "none", or "37+" if more may fit.
+/// Formats the result of a search: "37", "none", or "37+" if the search ended before it found the maximum.
 std::string count_text(Largest const& found) {
   if (found.value == 0) return found.exact ? "none" : "?";
   return std::to_string(found.value) + (found.exact ? "" : "+");
 }
 
-/// Formats one row, with its group's heading if it is the first. Rows are printed as they are planned, so
-/// column widths do not depend on other rows. Appends the columns that do not fit the terminal to `left_out`.
+/// Formats one row, after the heading of its group if it is the group's first row. Rows are printed as soon
+/// as they are planned, so column widths cannot depend on later rows. Appends the names of columns that do
+/// not fit the terminal to `left_out`.
 std::string row_text(Planned const& row, bool first, Settings const& settings, cli::Terminal const& terminal,
                      cli::Names& left_out) {
   constexpr std::size_t size = 11;  // "1023.5 MiB "
@@ -266,17 +267,18 @@ std::string row_text(Planned const& row, bool first, Settings const& settings, c
   return table.text(terminal, first);
 }
 
-/// Returns a sentence such as "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
+/// Returns a line such as "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
 std::string frozen_text(Planned const& row) {
   return row.point.model.name + " trains " + cli::grouped(row.trainable) + " of " + cli::grouped(row.params) +
          " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
-/// Suggests what to try for a row that fits at no batch and no sequence.
+/// Suggests flags to try if a row does not fit at any batch and sequence.
 std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   Point const& point = row.point;
   cli::Names ways;
-  // Recomputation does not change the NVMe use, and the ranks share one disk, whatever their number.
+  // Recomputation does not change the bytes on NVMe. More ranks do not help either, since they share one
+  // disk.
   bool const disk = row.footprint.nvme > limit.nvme;
   bool shards_less = !disk;
   PlacementTable const& state = point.recipe.placement;
@@ -293,7 +295,8 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
 }
 
-/// Describes the uncertainty of the predictions in a table.
+/// Returns lines that name the rows without a prediction, and a warning if more than a tenth of a prediction
+/// is guessed.
 std::string predictions_text(std::vector<Planned> const& rows) {
   std::string out;
   bool guessed = false;
@@ -308,7 +311,7 @@ std::string predictions_text(std::vector<Planned> const& rows) {
                         : "");
 }
 
-/// Returns a line with the duration of --samples and --epochs; empty without them.
+/// Returns a line with the predicted duration for --samples and --epochs; "" without these flags.
 std::string epochs_text(Planned const& row, Settings const& settings) {
   if (settings.samples == 0)
     return settings.epochs > 0
@@ -332,8 +335,8 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   return out + "\n";
 }
 
-/// Returns the row of stage 0 that plans the same program on one rank. Returns null if there is none, or if
-/// --stages was given, so that each stage gets a row.
+/// On one rank all stages run the same program. Returns the row of stage 0 that is shown in place of this
+/// row. Returns null if this row is shown itself: it is of stage 0, has several ranks, or --stages was given.
 Point const* same_without_ranks(Point const& point, std::vector<Point> const& points,
                                 Settings const& settings) {
   if (settings.matrix.stages_given || point.world() > 1 || point.recipe.stage == 0) return nullptr;
@@ -387,8 +390,8 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
   return out;
 }
 
-/// Warns of rows that need more memory than the previous stage. More sharding can do so, because exchanges
-/// need buffers.
+/// Warns of each row that needs more memory than the row of the previous stage. That is possible, because
+/// exchanges between ranks need buffers.
 std::string warnings_text(std::vector<Planned> const& rows) {
   std::string out;
   for (Planned const& row : rows)

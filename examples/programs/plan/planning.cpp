@@ -77,7 +77,7 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
     }
   };
   auto const share_of = [&](StepShape const& other) { return share_with(units, other); };
-  // The model of a run with this sequence length: positions that were not given follow it.
+  // A model without given positions has as many as the sequence is long, so it changes with the sequence.
   auto const share_as_run = [&](StepShape const& other) {
     if (point.own_positions) return share_of(other);
     cli::ModelChoice model = point.model;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans one row: bytes by tier and category, whether it fits, and the largest batch and sequence that would.
+// Plans one row (a recipe with a model, batch and sequence): its bytes by memory tier and category, whether
+// it fits, and the largest batch and sequence that would fit.
 #pragma once
 
 #include <array>
@@ -36,7 +37,7 @@ struct Planned {
   cli::Prediction predicted;
 
   bool fits() const { return status == "fits"; }
-  /// Checks whether the row has memory figures.
+  /// Returns whether the row has memory figures. A row that was refused or failed has none.
   bool is_planned() const { return fits() || status == "oom"; }
   /// Returns the bytes of rank 0 on a tier; for `host`, the sum over all tiers in host memory.
   std::int64_t on(Tier tier) const {
@@ -58,15 +59,16 @@ Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimi
 /// Returns the training step of a planned row, entry by entry, as rank 0 runs it.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// Returns what a row costs besides memory, as a key to compare: offload costs the most, recomputing
-/// activations less, sharding the least.
+/// Returns a sort key for what a row gives up to save memory: first whether it offloads, then how much it
+/// recomputes, then how far it shards. A smaller key gives up less.
 inline auto given_up(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: only the root updates, which is slowest
   return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
 }
 
-/// Returns model, precision and shape. Picks are made within one such family.
+/// Returns the model, precision and shape of a row as text. Rows with equal text form a family, and `pick`
+/// chooses one row of a family.
 std::string family(Point const& point);
 
 }  // namespace planning

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the highest multiplication rate of a run's devices, the reference for utilisation.
+// Provides the peak FLOP/s of a run's devices, the denominator of model FLOP utilization (MFU).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the measured product rate of a device in a recipe's precision; nothing if it is unknown.
+/// Returns the measured FLOP/s of matrix products on the device, in a recipe's precision; nullopt if unknown.
 using ProductRate = std::function<std::optional<double>(RecipeTable const&)>;
 
 struct Ceiling {
@@ -23,8 +23,8 @@ struct Ceiling {
   char const* from;
 };
 
-/// Returns the documented rate, else the measured one. Nothing if the ranks' devices differ, and nothing for
-/// CPU cores.
+/// Returns the documented peak rate, or the measured rate if none is documented. Returns nullopt on the CPU
+/// and if the ranks' devices differ.
 inline std::optional<Ceiling> ceiling_of(RecipeTable const& recipe, int ranks, DeviceFacts const& device,
                                          ProductRate const& measured = &product_rate) {
   auto const used = static_cast<std::size_t>(ranks);

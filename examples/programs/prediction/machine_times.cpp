@@ -30,12 +30,13 @@ using Json = nlohmann::ordered_json;
 constexpr char times_format[] = "tessera machine times";
 constexpr int times_version = 1;
 
-/// The components of a cost. An entry's time is a weighted sum of them.
+/// The components of a cost. The estimated time of an entry is a weighted sum of them.
 using Parts = std::array<double, 4>;
 
 Parts parts_of(Cost const& cost) { return {cost.flops, cost.attention_flops, cost.bytes, cost.operations}; }
 
-/// Returns the squared distance of two costs: 1 if one component differs by a factor of e.
+/// Returns the squared distance of two costs, measured on logarithms: 1 if one component differs by a factor
+/// of e.
 double distance(Parts const& one, Parts const& other) {
   double sum = 0;
   for (std::size_t part = 0; part < one.size(); ++part) {
@@ -46,8 +47,8 @@ double distance(Parts const& one, Parts const& other) {
   return sum;
 }
 
-/// Returns the non-negative seconds per component that fit the timings best: weighted least squares of
-/// relative errors, by coordinate descent.
+/// Fits the seconds per unit of each component to the timings. Minimizes the weighted squares of relative
+/// errors by coordinate descent. The results are not negative.
 Parts rates_of(std::vector<TimedCost const*> const& timings, std::vector<double> const& weights) {
   std::vector<Parts> rows;
   for (std::size_t at = 0; at < timings.size(); ++at) {
@@ -80,15 +81,15 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
-/// Returns the lane whose time an entry takes. Compute lanes share the device, and on the CPU all lanes are
-/// one.
+/// Returns the lane in which the simulation runs an entry. The lanes `compute` and `gradients` share the
+/// device, so they count as one. On the CPU all lanes count as one.
 std::size_t track_of(StepPlan const& plan, Entry const& entry) {
   bool const with_all = info_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
   return with_all ? 0 : static_cast<std::size_t>(entry.lane);
 }
 
-/// Estimates the seconds of a cost from timings of its kind: a fit, corrected by its error at the nearest
-/// timings.
+/// Estimates the seconds of a cost from timings of the same kind. Fits them and multiplies the result by the
+/// error of the fit at the nearest timings.
 double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
   constexpr double near_fit = 0.1, near_correction = 0.003;  // squared distances treated as zero
   Parts const parts = parts_of(cost);
@@ -250,8 +251,9 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   if (by_ranks.empty()) return std::nullopt;
   auto const above = by_ranks.lower_bound(ranks);
   if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {
-    // Outside the measured range of ranks, ranks share the cores if the device is the CPU. On other devices,
-    // computation does not depend on the other ranks, and times of moves are guessed.
+    // The number of ranks is outside the measured range. On the CPU, ranks share the cores, so times grow
+    // with the number. On other devices, computation does not depend on other ranks, and the times of moves
+    // are marked as guessed.
     auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
     bool const shares = info_of(device_named(device_)).on_cores;
     return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicts the time of a recipe's step on a machine whose times are known.
+// Predicts the step time of a recipe on a machine whose entry times were measured.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The times of `--machine`; null: nothing is predicted.
+/// The machine times that `--machine` selects. If null, nothing is predicted.
 using KnownTimes = std::shared_ptr<MachineTimes const>;
 
 inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
@@ -35,8 +35,9 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
           joined(MachineTimes::known_names()));
 }
 
-/// Reads the times. Throws what reading throws, Error(usage) if the text names both known times and a file,
-/// or neither, and Error(config) if the times are for another device than `device`.
+/// Reads the times that `--machine` names: a built-in name or a file. Returns null if `file` is empty. Throws
+/// Error(usage) if the text is both a built-in name and a file, or neither. Throws Error(config) if the times
+/// are of another device than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
   std::string const text = files::path_text(file);
@@ -59,7 +60,7 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   return std::make_shared<MachineTimes const>(*std::move(known));
 }
 
-/// Returns, for example, "measured on AMD EPYC, 2 cores". The text always names the machine.
+/// Returns the source of the times with the machine's name, for example "measured on AMD EPYC, 2 cores".
 inline std::string source_text(MachineTimes const& times) {
   std::string const& source = times.source();
   return source.find(times.machine()) == source.npos ? times.machine() + ", " + source : source;
@@ -68,7 +69,7 @@ inline std::string source_text(MachineTimes const& times) {
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
   return "times: " + files::path_text(file) + ", " + files::printable(source_text(times)) + "\n";
 }
-/// Returns the source as JSON; null if nothing is predicted.
+/// Returns the source of the times for result files; null if nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
   return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
 }
@@ -79,14 +80,15 @@ struct Prediction {
   std::string reason;            ///< why there is no prediction
   std::int64_t tokens = 0;       ///< per step, over all ranks
 
-  /// Checks whether more than a tenth is guessed.
+  /// Returns whether more than a tenth of the step is guessed (its kinds of entries were not measured).
   bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
   }
 };
 
-/// Predicts the step by recording it without running it. Gives only a reason for what cannot be planned.
+/// Predicts the step of one row. Records the operations of the step without running them. If the row cannot
+/// be planned, the prediction holds only the reason.
 inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;

@@ -12,7 +12,7 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Adds the names that are missing in a list of names.
+/// Appends the names to a list, except names that are already in it. Both are separated by spaces.
 void add_names(std::string& list, std::string const& names) {
   std::istringstream words(names);
   for (std::string name; words >> name;)
@@ -20,7 +20,7 @@ void add_names(std::string& list, std::string const& names) {
       list += (list.empty() ? "" : " ") + name;
 }
 
-/// Sums what the operations of one entry cost.
+/// Records the operations of one entry and sums their costs.
 struct CostRecorder final : Recorder {
   void operation(Operation const& operation) override {
     add_names(cost.what, operation.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes what each entry of a step computes, reads and moves, as declared by its operations.
+// Computes the cost of each schedule entry of a step: its operations, FLOPs and bytes.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The cost of one entry. Entries with equal `what` run the same code.
+/// The cost of one schedule entry. Entries with equal `what` run the same code.
 struct Cost {
   std::string what;            ///< its distinct operations, or the move: "copy upload", "all_gather"
   bool is_move = false;        ///< moves values and computes nothing
@@ -25,18 +25,19 @@ struct Cost {
   double operations = 0;       ///< number of operations
 };
 
-/// Records a step: AnyTrainer::record or record_step.
+/// A function that records a training step without running it, such as AnyTrainer::record or record_step.
 using RecordedStep = std::function<void(Recorder& recorder, StepObserver const& observer)>;
 
-/// Returns the costs of the entries of the training schedule, in its order.
+/// Returns the costs of the entries of the training schedule, in the order of the schedule.
 std::vector<Cost> costs_of(RecordedStep const& record);
 
-/// Returns, for each entry, the index of the entry that it completes. sum_losses, add_tied and clear_gaps
-/// complete a forward or backward_weight of their unit; every other entry completes itself. The
-/// measured times of a machine count an entry together with the entries that complete it.
+/// Returns for each entry the index of the entry with which it is timed. That is the entry itself, with three
+/// exceptions: sum_losses, add_tied and clear_gaps are timed with the forward or backward_weight that
+/// precedes them in the same unit.
 std::vector<std::size_t> completed_by(Schedule const& schedule);
 
-/// Adds the cost of each entry to the entry that it completes, and sets its own cost to zero.
+/// Adds the cost of each entry to the entry with which it is timed (`completed_by`), and sets its own cost to
+/// zero.
 std::vector<Cost> joined(Schedule const& schedule, std::vector<Cost> costs);
 
 }  // namespace cli

@@ -57,7 +57,7 @@ Json read_json(std::filesystem::path const& path) {
   return json;
 }
 
-/// One run over the inputs, from the start or from the end of an earlier run.
+/// Converts the inputs, from their start or from where an earlier run ended.
 class Run {
  public:
   explicit Run(cli::Preparation const& p)
@@ -73,7 +73,8 @@ class Run {
 
   int run() {
     open_outputs();
-    // Reading standard input may block forever, and such a run cannot be resumed.
+    // A read of standard input may block forever, so a signal ends the program after at most 2 s. Such a run
+    // cannot be resumed.
     bool piped = false;
     for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
     cli::Interrupt const interrupt(piped ? 2 : 0);
@@ -173,7 +174,7 @@ class Run {
     position_ = block.after;
   }
 
-  /// Saves a state from which another run can resume. Syncs the tokens before it writes the state.
+  /// Writes the state file, from which a later run can resume. Syncs the tokens to disk first.
   void save() {
     Json json;
     json["schema_version"] = 1;
@@ -307,7 +308,7 @@ std::uint32_t largest_token(ts::files::FileReader const& file, ts::TokenLayout c
                                                : largest_id<std::uint32_t>(file, layout);
 }
 
-/// Checks the header and the tokens of a token file against its .json file.
+/// Checks the header and the tokens of a token file against the .json file next to it. Returns the exit code.
 int check(cli::PrepareFlags const& flags) {
   std::filesystem::path const& path = flags.check;
   std::string const name = ts::files::path_text(path.string());

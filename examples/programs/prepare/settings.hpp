@@ -31,10 +31,10 @@ struct PrepareFlags {
 
 void declare(CommandLine& line, PrepareFlags& flags);
 
-/// Throws Error(usage) if --check is given together with an input or a flag that it does not use.
+/// Throws Error(usage) if --check is given together with a path or flag that it does not use.
 void need_check_alone(CommandLine const& line, PrepareFlags const& flags);
 
-/// The resolved and checked flags.
+/// The settings of a run, after the flags were checked and missing values were derived.
 struct Preparation {
   PrepareFlags flags;
   std::shared_ptr<text::Tokenizer const> tokenizer;
@@ -44,7 +44,7 @@ struct Preparation {
   std::string fingerprint;      ///< of everything that determines the tokens
 };
 
-/// Resolves and checks the flags. Throws Error.
+/// Checks the flags and derives the settings. Throws Error.
 Preparation resolve(CommandLine const& line, PrepareFlags flags);
 
 }  // namespace cli

@@ -31,7 +31,8 @@ std::string digits_of(XXH3_state_t const& state) {
   return text;
 }
 
-/// Hashes `size` bytes of a file from `offset`, or up to its end.
+/// Adds `size` bytes of a file from `offset` on, or all up to its end, to the hash `state`. Returns the
+/// number of bytes.
 std::size_t hash_range(int file, std::size_t offset, std::size_t size, XXH3_state_t& state,
                        std::string const& name) {
   std::string block(buffer_bytes, '\0');

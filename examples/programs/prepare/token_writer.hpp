@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a token file: llm.c's header, then ids. Until the file is complete it has another name, under which
-// a later run finds and continues it.
+// Writes a token file: llm.c's header, then token ids. Until the file is complete its name ends in .partial,
+// and a later run can continue it.
 #pragma once
 
 #include <cstddef>
@@ -22,14 +22,14 @@ class TokenWriter {
  public:
   static constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;  // limit of the header
 
-  /// Starts a file, or continues after `tokens` tokens of an earlier run whose hash must be `hash`. Throws
-  /// Error.
+  /// Starts a file. If `tokens` is above 0, continues the incomplete file of an earlier run after this many
+  /// tokens, whose hash must be `hash`. Throws Error.
   TokenWriter(std::filesystem::path path, TokenFormat format, std::int64_t tokens = 0,
               std::string const& hash = {});
 
-  /// Throws Error(data) if there are more tokens than the header can store.
+  /// Appends tokens. Throws Error(data) if there are more than the header can store.
   void write(std::span<std::uint32_t const> ids);
-  /// Returns when all written data is on disk.
+  /// Waits until all written data is on disk.
   void sync();
   /// Writes the header and renames the file to its final name.
   void commit();
@@ -39,7 +39,7 @@ class TokenWriter {
   /// Returns the XXH3-128 of the stored ids as 32 hexadecimal digits.
   std::string hash() const;
 
-  /// Returns the name of an incomplete file.
+  /// Returns the name of a file while it is incomplete.
   static std::filesystem::path partial(std::filesystem::path path) { return path += ".partial"; }
 
  private:

@@ -34,10 +34,10 @@ struct BarChart {
   std::string target;              ///< name of the target line
   std::vector<BarGroup> groups;
 };
-/// Draws one panel per group.
+/// Draws one SVG for each group.
 std::vector<std::string> draw(BarChart const& chart);
 
-/// Horizontal bars from 0, with labels to their left and one column per measurement. Each group has its own
+/// Horizontal bars from 0, with labels on the left and one column per measurement. Each group has its own
 /// scale in each column.
 struct SideBar {
   std::string label;
@@ -101,8 +101,8 @@ struct HeatMap {
 };
 std::string draw(HeatMap const& chart);
 
-/// Draws names with their marks, or with boxes of their colour, from y on. Returns the y where the legend
-/// ends.
+/// Draws a legend below y: each name with its mark, or with a box in its colour if `boxes` is set. Returns
+/// the y of its lower end.
 double draw_legend(Svg& svg, double y, std::vector<std::string> const& names, bool boxes);
 
 }  // namespace reporting

@@ -22,7 +22,7 @@ std::string count_text(std::size_t count, char const* what) {
   return cli::grouped(static_cast<std::int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// A bar figure: which rows it shows, and each row's bar without a label.
+/// A bar figure before drawing: the rows that it shows, and a function that makes a row's bar.
 struct Bars {
   std::string name, title, unit, note, missing;
   std::vector<std::string> parts = {};
@@ -31,7 +31,7 @@ struct Bars {
   std::function<Bar(Row const&)> bar = {};
 };
 
-/// Returns the model and the amount of work: what a comparison of recipes keeps fixed.
+/// Returns a key of the model and the shape, which rows must share for a comparison of recipes.
 std::string shape_of(Row const& row, Inputs const& inputs) {
   return key_without(row, inputs,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
@@ -66,7 +66,8 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Inputs con
   figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 
-/// Returns the largest categories that hold bytes in plans. The remaining ones become "other".
+/// Returns the names of the largest memory categories in plans. If there are too many, the smallest ones are
+/// combined as "other".
 std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   std::vector<std::pair<std::string, double>> sizes;
   for (Row const& plan : plans)

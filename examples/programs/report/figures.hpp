@@ -30,22 +30,23 @@ struct Figures {
 
 Figures figures_of(Inputs const& inputs);
 
-/// Rows that differ only in their recipes.
+/// A group of rows for one panel of a figure. The rows differ only in their recipes (sharding, precision,
+/// offload and so on).
 struct Panel {
   std::string heading;  ///< what distinguishes these rows from the other panels
   RowList rows;
 };
-/// Splits rows into panels: one panel for few rows; otherwise one per model, ranks and shape, then per
-/// precision. Takes the largest groups and the fastest dozen rows of each. `note` receives what all rows
-/// share and what is not shown.
+/// Splits rows into panels. Few rows make one panel. More rows make one panel per model, ranks and shape, and
+/// a large panel is divided by precision. Keeps the largest groups and the twelve fastest rows of each.
+/// Appends to `note` what all rows share and what is not shown.
 std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::string& note);
 
 /// Groups rows by a key, in the order of the files.
 std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
-/// Returns all dimensions of a row except the named ones, as a grouping key.
+/// Returns a grouping key: the values of a row in all dimensions except `left_out`.
 std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::string> const& left_out);
 
-// The parts of `figures_of`.
+// Called by `figures_of`. Each function adds one kind of figure.
 void add_bar_figures(Inputs const& inputs, Figures& figures);
 void add_side_figures(Inputs const& inputs, Figures& figures);
 void add_loss_figure(Inputs const& inputs, Figures& figures);
@@ -54,9 +55,9 @@ void add_latency_figures(Inputs const& inputs, Figures& figures);
 void add_trade_off_figures(Inputs const& inputs, Figures& figures);
 void add_recording_figures(Inputs const& inputs, Figures& figures);
 
-/// The most lines of a figure, and the most points of a line.
+/// Limits of a line chart: the number of its lines, and the number of points of a line.
 inline constexpr std::size_t series_at_most = 6, buckets_at_most = 240;
-/// Returns, for example, " Shown are 6 of 18 curves."; empty if all are shown.
+/// Returns a sentence for captions, such as " Shown are 6 of 18 curves."; "" if all are shown.
 std::string of_text(std::size_t shown, std::size_t all, char const* what);
 
 /// Averages values into at most `buckets` means, with the lowest and highest value of each. Unknown values

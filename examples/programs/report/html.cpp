@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t rows_at_first = 100;
 
-/// Escapes text and prints "+-" as a plus-minus sign.
+/// Escapes text for HTML and replaces "+-" by a plus-minus sign.
 std::string polished(std::string const& text) {
   std::string out = escaped(text);
   for (std::size_t at = out.find("+-"); at != out.npos; at = out.find("+-", at)) out.replace(at, 2, "&#177;");
@@ -72,8 +72,7 @@ std::string table_html(Table const& table) {
   return out + "</tbody></table></div></div>\n";
 }
 
-/// Replaces CSS variables by the values of the light or dark theme, since programs other than browsers do not
-/// support variables.
+/// Replaces CSS variables by the values of the light or dark theme, since only browsers support variables.
 std::string in_colours(std::string style, bool dark) {
   std::string_view all = colours;
   if (dark) all.remove_prefix(all.find("(prefers-color-scheme:dark)"));

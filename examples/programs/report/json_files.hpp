@@ -27,7 +27,8 @@ inline constexpr char kinds[] =
     "give results of compare (JSON), a log of train (JSONL), JSON of plan or monitor, rows of other programs "
     "('rivals'), or a step_log.csv";
 
-/// Reads the values of one JSON object. A value of the wrong type is an error that names its place and key.
+/// Reads values of one JSON object by key. Throws an error with the object's place in the file and the key if
+/// a value has the wrong type.
 class Reader {
  public:
   Reader(std::string file, std::string place, Json const& object)
@@ -95,13 +96,13 @@ class Reader {
 /// Returns the schema version of `object`. Throws if it is newer than `newest`.
 std::int64_t version_of(std::string const& name, Json const& object, int newest);
 
-/// Copies the entries of an environment to its source.
+/// Copies the entries of a result file's environment to `source`, as text.
 void take_environment(Json const& environment, Source& source);
 
-/// Adds measurements of other programs.
+/// Reads a file with measurements of other programs and adds its rows to `inputs`.
 void read_rivals(std::string const& name, Json const& json, Source source, Inputs& inputs);
 
-/// Adds a log of train as one row named `stem`.
+/// Reads a log of train and adds it to `inputs` as one row named `stem`.
 void read_training_log(std::string const& name, std::string_view text, std::string const& stem,
                        Inputs& inputs);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements comparisons within the variation of rows.
+// Implements comparisons that take the deviations of rows into account.
 #include "report/judge.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Returns the names of rows, at most three of them. Rows that are one program count as one: "A = B".
+/// Returns the names of at most three rows. Rows of the same program count as one: "A = B".
 std::string names_of(RowList const& rows, Labels const& labels) {
   cli::Names names;
   std::size_t more = rows.size();
@@ -34,7 +34,7 @@ std::string names_of(RowList const& rows, Labels const& labels) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
-/// Returns the rows whose rates can be compared.
+/// Removes rows whose rates cannot be compared: rows without a rate, and rows that other programs disturbed.
 RowList ranked(RowList rows) {
   std::erase_if(rows, [](Row const* row) {
     return !(*row)[Number::median_tokens_per_sec] || row->disturbed.value_or(false);
@@ -112,7 +112,7 @@ RowList fastest_of(RowList all) {
   if (!rate_deviation(*first)) return {};
   RowList unbeaten = candidates;
   std::erase_if(unbeaten, [&](Row const* row) { return row != first && is_faster(*first, *row); });
-  // Each row also brings the rows of the same program.
+  // Also includes the rows that run the same program as one of these rows.
   RowList rows;
   std::copy_if(all.begin(), all.end(), std::back_inserter(rows), [&](Row const* row) {
     return std::any_of(unbeaten.begin(), unbeaten.end(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares rows with regard to their measured variation.
+// Compares rows and decides whether a difference exceeds their measured variation.
 #pragma once
 
 #include <optional>
@@ -11,28 +11,29 @@
 namespace programs {
 namespace reporting {
 
-/// Returns the deviation of a row's rate, in tokens per second.
+/// Returns the standard deviation of a row's rate, in tokens per second.
 std::optional<double> rate_deviation(Row const& row);
-/// Returns the deviation of a row's step time in seconds, over repeats if there are several.
+/// Returns the standard deviation of a row's step time in seconds: over repeats if there are several, else
+/// over steps.
 std::optional<double> step_deviation(Row const& row);
-/// Checks whether one row is faster than another by more than both vary. compare uses the same rule.
+/// Returns whether `one` is faster than `other` by more than the sum of both deviations. compare uses the
+/// same rule.
 bool is_faster(Row const& one, Row const& other);
-/// Checks whether a row's speedup is within the variation of the row and its base, or that variation is
-/// unknown.
+/// Returns whether a row's speedup may be noise: it is within its uncertainty, or the uncertainty is unknown.
 bool is_untold_speedup(Row const& row);
 
-/// Returns the rows that trade memory for speed, by rising memory. Each is faster than the one before it by
-/// more than they vary. Rows without a rate or a peak are left out.
+/// Returns the rows on the Pareto frontier of memory and speed, by rising memory. Each is faster than the one
+/// before by more than their deviations. Leaves out rows without a rate or a peak memory.
 RowList frontier(RowList rows);
 
-/// Returns the rows that may be the fastest: no other row is faster by more than both vary. Empty if the
-/// variation is unknown or if this holds for all rows.
+/// Returns the rows that may be the fastest: the fastest one, and all rows whose difference to it is within
+/// the deviations. Returns an empty list if the deviations are unknown or if this holds for all rows.
 RowList fastest_of(RowList rows);
-/// Returns the rows that need the least device memory. Empty if all need the same.
+/// Returns the rows with the smallest device memory; empty if all rows need the same.
 RowList smallest_of(RowList rows);
 
-/// Summarizes the rows in one sentence each: what ran, which row of a model is the fastest and which needs
-/// the least memory. No row is called the fastest if the difference is within the variation.
+/// Summarizes the rows in a few sentences: what ran, which row of each model is fastest and which needs the
+/// least memory. Calls no row the fastest if its lead is within the deviations.
 std::vector<std::string> verdict(Inputs const& inputs);
 
 }  // namespace reporting

@@ -17,7 +17,7 @@ namespace {
 constexpr double plot_top = 26.0, plot_bottom = 256.0, plot_left = 50.0;
 constexpr double direct_width = 96.0;  // width of labels next to the ends of lines
 
-/// The range of the drawn values.
+/// The range from the lowest to the highest drawn value.
 struct Extent {
   double low = INFINITY, high = -INFINITY;
   void add(double value) {
@@ -28,7 +28,8 @@ struct Extent {
   bool empty() const { return low > high; }
 };
 
-/// Draws the grid, its numbers and titles. `own` ticks replace those of the x scale.
+/// Draws the grid lines, the numbers at the axes and their titles. If `own` is not empty, its values replace
+/// the ticks of the x axis.
 void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::string const& x_title,
                 std::string const& y_title, std::vector<double> const& own) {
   for (double const tick : y.ticks()) {
@@ -47,7 +48,7 @@ void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::str
   svg.text(right, plot_bottom + 34.0, x_title, "t", "end");
 }
 
-/// Moves labels from their wanted heights so that they do not overlap.
+/// Returns heights near the wanted ones at which labels do not overlap.
 std::vector<double> apart(std::vector<double> const& wanted) {
   std::vector<std::size_t> order(wanted.size());
   for (std::size_t at = 0; at < order.size(); ++at) order[at] = at;
@@ -64,7 +65,7 @@ std::vector<double> apart(std::vector<double> const& wanted) {
 
 std::string letter_of(std::size_t at) { return std::string(1, static_cast<char>('A' + at % 26)); }
 
-/// Draws a letter and its meaning, in up to three lines. Returns the y where they end.
+/// Draws a letter of a figure's key and its meaning, in up to three lines. Returns the y below the text.
 double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const& words) {
   svg.text(2.0, y + 10.0, letter_of(at), "h");
   for (std::string const& line : text_lines(words, figure_width - x - 4.0, 3))
@@ -72,7 +73,7 @@ double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const&
   return y + 2.0;
 }
 
-/// Returns a place for a letter near a point that does not overlap the letters placed before.
+/// Returns a position near a point for its letter, so that it does not overlap the letters in `taken`.
 Spot free_place(Spot point, double right, std::vector<Spot> const& taken) {
   for (double const far : {11.0, 20.0, 30.0, 41.0})
     for (Spot const to : {Spot{-0.7, -0.7}, {0.7, -0.7}, {0.7, 0.7}, {-0.7, 0.7}, {0.0, -1.0}, {0.0, 1.0}}) {
@@ -118,7 +119,7 @@ void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point,
                figure_text(point.y));
 }
 
-/// Returns the position at this fraction of a line's points.
+/// Returns the position on a line after this fraction of its points.
 Spot between(std::vector<Spot> const& spots, double share) {
   double const place = std::clamp(share, 0.0, 1.0) * static_cast<double>(spots.size() - 1);
   auto const first = static_cast<std::size_t>(place);
@@ -142,7 +143,8 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   if (chart.marks) {
     for (std::size_t i = 0; i < spots.size(); ++i) draw_point(svg, spots[i], series, series.points[i], at, y);
   } else if (chart.series.size() > 1) {
-    // Draws a few marks, offset from line to line, so that lines that coincide all stay visible.
+    // Draws a few marks on each line, at other positions than on the other lines, so that lines that coincide
+    // all remain visible.
     auto const lines = static_cast<double>(chart.series.size());
     for (double place = 0.5; place < 4.0; place += 1.0)
       svg.mark(between(spots, (place + static_cast<double>(at) / lines - 0.5) / 4.0), at, false,
@@ -150,7 +152,8 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   }
 }
 
-/// Labels lines at their ends, or puts letters there and a key below. Returns the y where the key ends.
+/// Labels lines at their ends with their names. If `direct` is false, labels them with letters and draws a
+/// key below. Returns the y below the key.
 double draw_names(Svg& svg, LineChart const& chart, bool direct, double right, Scale const& x,
                   Scale const& y) {
   double bottom = plot_bottom + 42.0;

@@ -88,7 +88,7 @@ std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
   return read;
 }
 
-/// Checks the named outputs against the input files.
+/// Throws if an output would overwrite one of the input files.
 void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
   files.check();
   for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
@@ -105,7 +105,8 @@ void say_what_was_read(Inputs const& inputs, std::ostream& out) {
   }
 }
 
-/// Writes each figure into the folder. Figures of an earlier report stay there, and a message says so.
+/// Writes the SVG files of all figures to the folder. Keeps SVG files of earlier reports, and prints a
+/// message that says so.
 void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramFiles const& program_files,
                    std::ostream& out) {
   std::vector<SvgFile> files;
@@ -149,7 +150,8 @@ int run(int argc, char** argv) {
 
   std::vector<fs::path> paths;
   for (fs::path const& given : settings.results) paths.push_back(file_of(given));
-  // A comparison in a folder also owns its CSV file, so the report must not overwrite it.
+  // The CSV file next to a comparison's JSON file belongs to the comparison, so the report must not overwrite
+  // it.
   std::vector<fs::path> kept = paths;
   for (std::size_t at = 0; at < paths.size(); ++at)
     if (paths[at] != settings.results[at]) kept.push_back(fs::path(paths[at]).replace_extension(".csv"));

@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Escapes text so that Markdown shows it unchanged, on one line.
+/// Escapes text so that Markdown shows it unchanged on one line.
 std::string plain(std::string const& text) {
   std::string out;
   for (char const c : text) {
@@ -36,7 +36,7 @@ std::string plain(std::string const& text) {
   return out;
 }
 
-/// Formats a name or command as code, or as plain text if code cannot hold it.
+/// Formats a name or command as Markdown code; as plain text if it has characters that code cannot contain.
 std::string code(std::string const& text) {
   bool const simple = !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
     return c == '`' || c == '|' || c == '<' || c == '&' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;

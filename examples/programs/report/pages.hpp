@@ -24,18 +24,18 @@ struct Report {
 
 /// Returns one self-contained HTML page.
 std::string html_page(Report const& report);
-/// Returns the page for a result file, as `report FILE --html PAGE` makes it. Throws Error(data) as
+/// Returns the HTML page that `report FILE --html PAGE` would write for a result file. Throws Error(data) as
 /// `take_json` does.
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command);
-/// Returns tables in Markdown. Figures link to files in `svg_folder`, relative to `beside`, unless it is
-/// empty.
+/// Returns the report in Markdown. Figures become links to files in `svg_folder`, relative to the folder
+/// `beside`. If `svg_folder` is empty, there are no figures.
 std::string markdown_page(Report const& report, std::filesystem::path const& beside,
                           std::filesystem::path const& svg_folder);
-/// Returns all rows (measured, planned, and of other programs) with the column names of result files, plus
-/// their source and the program that made them. Null is an empty cell.
+/// Returns a CSV with all rows: measured, planned, and of other programs. Columns are named as in result
+/// files, plus the source file and the program. An unknown value is an empty cell.
 std::string csv_text(Inputs const& inputs);
-/// One panel of a figure as an SVG file: "throughput.svg", "throughput-2.svg".
+/// A panel of a figure, with the name of its file, such as "throughput.svg" or "throughput-2.svg".
 struct SvgFile {
   std::string name, text;
 };

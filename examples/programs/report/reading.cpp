@@ -35,11 +35,11 @@ Row fields_of(Reader const& reader, std::size_t source) {
   return row;
 }
 
-/// Adapts rows of older schema versions.
+/// Converts a row of an older schema version to the meaning of the current one.
 void heed_version(Row& row, std::int64_t version) {
   if (version < 2) row[Word::attention].clear();
   if (version >= 3) return;
-  // Older versions computed these deviations over the steps of all repeats.
+  // Before version 3 these deviations were over the steps of all repeats.
   if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
   row[Number::std_step_time_s].reset();
   auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
@@ -59,7 +59,7 @@ std::string version_note(std::int64_t version) {
   return {};
 }
 
-/// Marks the rows of a comparison that are one program, and records how far their rates differ.
+/// Marks the rows of a comparison that run the same program, and stores by how much their rates differ.
 void note_twins(std::vector<Row>& rows, std::size_t first) {
   std::map<std::string, std::vector<Row*>> programs;
   for (std::size_t at = first; at < rows.size(); ++at) {
@@ -78,7 +78,7 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
     for (Row* twin : twins) {
       twin->program = program;
       twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
-      // Older files understate the uncertainty of a speedup between rows of one program.
+      // Older files give too small an uncertainty for speedups between rows of the same program.
       auto& uncertainty = (*twin)[Number::speedup_uncertainty];
       auto const is_base = [&](Row const* other) {
         return (*other)[Word::experiment] == (*twin)[Word::speedup_against];
@@ -219,7 +219,7 @@ void read_file(std::filesystem::path const& file, Inputs& inputs) {
   if (json_lines::nests_too_deeply(text))
     throw Error(ErrorKind::data,
                 name + ": is nested more than 64 deep; the file is damaged or of another kind");
-  // A log has one object per line, and its first object ends with its line.
+  // In a log, each line is one object, so the first object ends at the end of the first line.
   std::size_t const line_end = text.find('\n', begin);
   if (text[begin] == '{') {
     Json const first = Json::parse(text.substr(begin, line_end - begin), nullptr, false);

@@ -18,7 +18,7 @@ struct Part {
   bool gpus;
 };
 
-/// Returns the columns of a part that a recording has, by GPU.
+/// Returns the columns of a recording that belong in this part of the figure, each with the index of its GPU.
 std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recording const& recording) {
   std::vector<std::pair<int, Values const*>> found;
   for (int gpu = 0; gpu < (part.gpus ? 64 : 1); ++gpu)
@@ -32,7 +32,8 @@ std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recordin
   return found;
 }
 
-/// Combines several columns into their mean, with the lowest and highest values.
+/// Combines the columns of several GPUs to one line: their mean, with a band from the lowest to the highest
+/// value.
 Series together(std::vector<double> const& seconds,
                 std::vector<std::pair<int, Values const*>> const& columns) {
   std::vector<double> x;

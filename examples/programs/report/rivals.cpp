@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines and reads rows of other programs.
+// Reads files with measurements of other programs (rivals).
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -20,7 +20,8 @@ namespace reporting {
 
 namespace {
 
-/// The names that the CSV uses for Tessera's own programs.
+/// Names of Tessera's own programs in the column `program` of the CSV. A rival must not have one of these
+/// names.
 constexpr std::string_view own_programs[] = {"compare", "train", "plan",    "report",
                                              "monitor", "info",  "prepare", "step logs"};
 constexpr std::string_view stage_names[] = {"dp", "zs0", "zs1", "zs2", "zs3"};
@@ -35,8 +36,8 @@ bool is_date(std::string const& text) {
   return month >= "01" && month <= "12" && day >= "01" && day <= "31";
 }
 
-/// Checks that UTF-8 text has no spaces at its ends and no invisible characters. Names that look alike are
-/// then equal.
+/// Returns whether UTF-8 text has no spaces at its ends and no invisible characters, so that two names that
+/// look alike are equal.
 bool is_plain_name(std::string_view text) {
   if (text.starts_with(' ') || text.ends_with(' ')) return false;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -56,7 +57,8 @@ bool is_plain_name(std::string_view text) {
   return true;
 }
 
-/// The keys of a row: texts specific to rivals, and the texts and numbers that share names with result files.
+/// The keys of a row: first texts that only rivals have, then texts and numbers with the same names as in
+/// result files.
 constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"program", &Rival::program},
                                                                         {"version", &Rival::version},
                                                                         {"date", &Rival::date},

@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Fields of the rows of `plan` that are not columns of results.
+/// Fields of plans that are not columns of result files.
 constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
 constexpr results::Column const& column_named(std::string_view name) {
@@ -54,7 +54,7 @@ std::string phrase_of(Row const& row, Inputs const&) {
   std::string const value = whole(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
-/// Returns, for example, "recompute block"; empty for the default.
+/// Returns the name and value of a setting, for example "recompute block"; "" if it has its default.
 template <Word word>
 std::string slot_of(Row const& row, Inputs const&) {
   std::string const& value = row[word];
@@ -208,7 +208,8 @@ void name_sources(std::vector<Source>& sources) {
   for (Source const& source : sources)
     if (!seen.insert(fs::path(source.path).lexically_normal().string()).second)
       cli::refuse(source.path + " was given twice; give it once");
-  // Uses the fewest trailing path parts that make each name unique. compare.json is named by its folder.
+  // Labels a source by as many of the last parts of its path as make the label unique. Replaces the name
+  // compare.json by that of its folder.
   std::size_t most = 1;
   for (Source const& source : sources) {
     fs::path const path = fs::path(source.path).lexically_normal();

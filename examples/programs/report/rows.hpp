@@ -16,7 +16,8 @@
 namespace programs {
 namespace reporting {
 
-// The columns of results and the fields of plans that a report reads, in the order of its CSV.
+// The fields of result files and plans that a report reads: texts and numbers, in the column order of its
+// CSV.
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
@@ -48,14 +49,14 @@ enum class Number { TESSERA_REPORT_NUMBERS(TESSERA_NAME) count };
 /// The largest double up to which every whole number is exact.
 inline constexpr double whole_at_most = 9007199254740991.0;
 
-/// Returns the name of a text field in files.
+/// Returns the key of a text field in result files.
 std::string key_of(Word word);
-/// Returns the column of a number: its name in files and its unit in pages.
+/// Returns the description of a numeric field: its key in result files, and its unit on pages.
 results::Column const& column_of(Number number);
-/// Returns the header of a number in pages.
+/// Returns the column header of a numeric field on pages.
 std::string header_of(Number number);
 
-/// Planned bytes of one rank by category.
+/// The planned memory of one rank: bytes by category, such as parameters or activations.
 using Categories = std::vector<std::pair<std::string, double>>;
 
 /// One measured or planned configuration.
@@ -77,15 +78,15 @@ struct Row {
   }
 
   bool ok() const { return (*this)[Word::status] == "ok"; }
-  /// Checks whether the row's rate is marked with "~".
+  /// Returns whether pages mark the row's rate with "~": it varies much, or other programs disturbed it.
   bool is_unsteady() const { return unsteady.value_or(false) || disturbed.value_or(false); }
-  /// Returns the seconds per step: the median, or the value that is available.
+  /// Returns the median seconds per step, or the mean if there is no median.
   std::optional<double> step_seconds() const;
 };
 
 enum class Kind { comparison, training, step_logs, plan, recording, rivals };
 
-/// A file or folder that was read.
+/// An input of a report: a file or folder that was read.
 struct Source {
   Kind kind = Kind::comparison;
   std::string path;   ///< as given, printable
@@ -110,8 +111,8 @@ struct Recording {
   std::vector<std::optional<double>> const* column(std::string const& name) const;
 };
 
-/// A measurement of another program. These rows have their own table and appear next to Tessera's rows in one
-/// figure. No statement about Tessera's rows includes them.
+/// A measurement of another program. Rivals have their own table, and one figure compares them with Tessera's
+/// rows. The sentences about Tessera's rows ignore them.
 struct Rival {
   Row row;
   std::string program, version, date, machine, note;
@@ -130,15 +131,16 @@ using RowList = std::vector<Row const*>;
 /// Returns the rows whose measurement completed.
 RowList ok_rows(std::vector<Row> const& rows);
 
-/// Labels rows by the values in which they differ.
+/// Labels each row with the settings in which the rows differ.
 class Labels {
  public:
   Labels(RowList const& rows, Inputs const& inputs);
-  /// For example "zs2 bf16 cpu_optimizer 4 ranks", with the experiment's name if that is not unique.
+  /// Returns a label such as "zs2 bf16 cpu_optimizer 4 ranks". Adds the experiment's name if two rows have
+  /// the same label.
   std::string of(Row const& row) const;
-  /// The values that all rows share: "tiny, batch 4, sequence 128".
+  /// Returns the settings that all rows share: "tiny, batch 4, sequence 128".
   std::string const& shared() const { return shared_; }
-  /// The same for a caption: without slots that are usually left at their defaults.
+  /// Returns the shared settings for a caption. Leaves out settings that usually keep their defaults.
   std::string const& shared_briefly() const { return briefly_; }
 
  private:
@@ -150,7 +152,8 @@ class Labels {
   std::string shared_, briefly_;
 };
 
-/// A dimension of a comparison: its column header, and its value in a row (empty: none).
+/// A setting in which rows may differ: its column header, and functions that return its value in a row ("" if
+/// none).
 struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Inputs const&);
@@ -158,18 +161,19 @@ struct Dimension {
   bool brief = true;  ///< named in captions if all rows share it
 };
 std::vector<Dimension> const& dimensions();
-/// Returns the indices of the dimensions in which rows differ. A row without a value for a dimension does not
-/// count as different: older files and other programs say less.
+/// Returns the indices of the dimensions in which rows differ. A row that lacks a value, as in older files,
+/// does not count as different.
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& inputs);
-/// Returns the values that the rows of a group share, among the dimensions that vary over all rows.
+/// Returns the values that all rows of a group share, for the given dimensions, as one label.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying, Inputs const& inputs);
 
-/// Checks whether two rows ran the identical schedule over identical buffers, so that neither is faster.
+/// Returns whether two rows ran the same schedule over the same buffers, so that a difference of their rates
+/// is noise.
 inline bool are_one_program(Row const& one, Row const& other) {
   return !one.program.empty() && one.source == other.source && one.program == other.program;
 }
 
-/// Returns the deviation of a row's rate as a fraction of the rate; nothing if it is unknown.
+/// Returns the standard deviation of a row's rate as a fraction of the rate; nullopt if it is unknown.
 std::optional<double> spread_of(Row const& row);
 
 /// Gives every source a unique short name. Throws Error(usage) if a file was given twice.

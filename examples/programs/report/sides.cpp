@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws side-by-side figures of a few rows: what each stage costs, and how other programs do the same work.
+// Draws figures of horizontal bars that compare a few rows: the stages of one recipe, and other programs on
+// the same work.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -24,8 +25,8 @@ std::string whole_text(Row const& row, Number number, char const* none) {
 
 std::string slot_text(Row const& row, Word word) { return row[word].empty() ? "none" : row[word]; }
 
-/// Returns a key that is equal for rows that do the same work by name and shape: the model, how much of it
-/// they train, and in which precision.
+/// Returns a key that is equal for rows with the same work by name and shape: model, precision, batch,
+/// sequence, ranks, accumulation, offload, recomputation and adapters.
 std::string named_work(Row const& row) {
   return row[Word::model] + "\n" + row[Word::precision] + "\n" + whole_text(row, Number::batch, "-") + "\n" +
          whole_text(row, Number::sequence, "-") + "\n" + whole_text(row, Number::world, "1") + "\n" +
@@ -33,13 +34,13 @@ std::string named_work(Row const& row) {
          slot_text(row, Word::recompute) + "\n" + slot_text(row, Word::adapters);
 }
 
-/// Checks whether a part of the model is frozen although no adapter is set.
+/// Returns whether the row trains only some parameters although it has no adapters.
 bool is_frozen(Row const& row) {
   auto const &all = row[Number::params], &trained = row[Number::trainable_params];
   return all && trained && *all != *trained && slot_text(row, Word::adapters) == "none";
 }
 
-/// Returns the machine of one of Tessera's rows, such as "NVIDIA H200", if its file names it.
+/// Returns the machine of one of Tessera's rows, such as "NVIDIA H200"; "" if its file does not name it.
 std::string machine_of(Row const& row, Inputs const& inputs) {
   char const* const wanted = row[Word::device] == "cuda" ? "device_models" : "cpu";
   for (auto const& [key, words] : inputs.sources[row.source].environment)
@@ -47,8 +48,9 @@ std::string machine_of(Row const& row, Inputs const& inputs) {
   return {};
 }
 
-/// Decides which rows do the same work. One name can mean models of several sizes, for example with another
-/// vocabulary. Parameter counts then distinguish them, and a rival row without a count matches no row.
+/// Decides which rows do the same work. Models of one name may differ in size, for example by their
+/// vocabulary. Then their parameter counts must agree too, and a row of another program without a count
+/// matches no row.
 class Works {
  public:
   explicit Works(Inputs const& inputs) {
@@ -67,7 +69,7 @@ class Works {
     auto const &theirs = rival[Number::params], &own = ours[Number::params];
     return theirs && own ? *theirs == *own : !has_sizes(ours);
   }
-  /// "gpt2, bf16, 64 x 1,024 tokens, 2 ranks".
+  /// Returns the work of a row as text: "gpt2, bf16, 64 x 1,024 tokens, 2 ranks".
   std::string text(Row const& row) const;
 
  private:
@@ -91,13 +93,13 @@ std::string Works::text(Row const& row) const {
   return cli::joined(parts);
 }
 
-/// Returns a note on the machines of Tessera's rows, if there are several.
+/// Returns a sentence that lists the machines of Tessera's rows; "" if there are fewer than two.
 std::string machines_text(std::set<std::string> const& machines) {
   if (machines.size() < 2) return {};
   return " Tessera was measured on: " + cli::joined({machines.begin(), machines.end()}, "; ") + ".";
 }
 
-/// Returns a note on the rows that a figure leaves out.
+/// Returns a sentence that counts the rows that a figure omits because their model is partly frozen.
 std::string frozen_text(Inputs const& inputs) {
   auto const frozen = std::count_if(inputs.rows.begin(), inputs.rows.end(),
                                     [](Row const& row) { return row.ok() && is_frozen(row); });
@@ -119,8 +121,8 @@ std::optional<Bar> peak_bar(Row const& row) {
   return Bar{{}, {*row[Number::peak_gpu_mem_mb]}};
 }
 
-/// Assigns colours to other programs by the first word of their names. Tessera has the first colour. The
-/// sixth resembles it and is not used.
+/// Assigns a colour to each other program, by the first word of its name. Tessera has the first of six
+/// colours. The last one is similar to it and is not used.
 class Colours {
  public:
   explicit Colours(Inputs const& inputs) {
@@ -158,7 +160,8 @@ RowList fastest_by(RowList const& rows, Name const& name) {
   return kept;
 }
 
-/// Keeps one row per stage, in the order of the files. The others of a stage differ in more than the stage.
+/// Keeps the first row of each stage, in the order of the files. Further rows of a stage differ in other
+/// settings too.
 RowList one_a_stage(RowList const& rows) {
   RowList kept;
   for (Row const* row : rows)
@@ -185,7 +188,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     return;
   }
   std::size_t const all = groups.size();
-  // Keeps the groups with the most stages if there are too many.
+  // If there are too many groups, keeps the ones with the most stages.
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, side_groups_at_most / 2));
@@ -202,7 +205,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     group.resize(std::min(group.size(), side_bars_at_most));
     Row const& first = *group.front();
     if (std::string machine = machine_of(first, inputs); !machine.empty()) machines.insert(machine);
-    // Uses everything that distinguishes the groups if the work does not.
+    // If several groups do the same work, their headings name everything that distinguishes them.
     SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, inputs) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;

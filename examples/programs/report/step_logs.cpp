@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// One run.
+/// The figures of one run, from its step log.
 struct Log {
   std::vector<double> seconds;  ///< of each timed step
   double tokens = 0.0;          ///< of all timed steps
@@ -102,13 +102,13 @@ Log read_log(fs::path const& file, std::size_t warmup) {
   return log;
 }
 
-/// An experiment as described by its comparison.
+/// An experiment as the result file of its comparison describes it.
 struct Described {
   Row row;               ///< holds only its settings
   std::string knows_as;  ///< its settings and the comparison's settings as text
 };
 
-/// Returns the settings of a comparison as text, without the ones that set the length of its rows.
+/// Returns the settings of a comparison as text. Omits the settings that set the number of steps.
 std::string settings_in(Source const& source) {
   for (auto const& [key, words] : source.environment) {
     if (key != "settings") continue;
@@ -126,7 +126,7 @@ std::string settings_in(Source const& source) {
   return {};
 }
 
-/// Returns the file of the comparison that wrote step logs into a folder; empty if there is none.
+/// Returns the result file of the comparison that wrote step logs to a folder; "" if there is none.
 fs::path comparison_in(fs::path const& folder) {
   std::error_code code;
   fs::path file = folder / "compare.json";
@@ -135,8 +135,8 @@ fs::path comparison_in(fs::path const& folder) {
   return fs::exists(file, code) ? file : fs::path();
 }
 
-/// Returns the experiments, by name, of the comparison that wrote step logs into a folder. Empty if its file
-/// is missing or cannot be read.
+/// Returns the experiments of the comparison that wrote step logs to a folder, by name. Returns an empty map
+/// if its result file is missing or cannot be read.
 std::map<std::string, Described> described_in(fs::path const& folder) {
   std::map<std::string, Described> found;
   fs::path const file = comparison_in(folder);

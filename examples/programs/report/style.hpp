@@ -59,8 +59,9 @@ footer{margin-top:44px;color:var(--muted);font-size:13px}footer code{overflow-wr
 .figures,.wide .panels{grid-template-columns:repeat(3,1fr);gap:14pt}.panels{grid-template-columns:1fr}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
 )css";
 
-// Sorts a table by a column, with `-` always last. Filters rows by the words in the search box. Reveals rows
-// that are hidden at first in long tables. Opens folded sections before printing.
+// The script of an HTML report. It sorts a table by a column, with `-` always last. It filters rows by the
+// words in the search box, reveals rows that long tables hide at first, and opens folded sections before
+// printing.
 inline constexpr char page_script[] = R"js(
 'use strict';
 addEventListener('beforeprint',()=>{for(const d of document.querySelectorAll('details'))d.open=true});

@@ -12,7 +12,7 @@ namespace reporting {
 
 namespace {
 
-/// Returns the length in bytes of the UTF-8 character that begins here; 0 if it is invalid.
+/// Returns the length in bytes of the UTF-8 character at the start of `text`; 0 if it is invalid.
 std::size_t letter_bytes(std::string_view text) {
   auto const byte = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
   unsigned char const first = byte(0);
@@ -33,7 +33,7 @@ std::size_t letter_bytes(std::string_view text) {
   return overlong || no_letter ? 0 : count;
 }
 
-/// Returns the width of a character in ems, after Arial.
+/// Returns the width of a character in the font Arial, in units of the font size.
 double ems_of(char first, std::size_t bytes) {
   auto const byte = static_cast<unsigned char>(first);
   if (bytes > 2 || byte < 0x20 || byte == 0x7f || (bytes == 1 && byte > 0x7f))
@@ -43,7 +43,7 @@ double ems_of(char first, std::size_t bytes) {
   return first >= 'A' && first <= 'Z' ? 0.7 : 0.56;
 }
 
-/// Removes the last character.
+/// Returns the text without its last UTF-8 character.
 std::string without_last(std::string text) {
   while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
   if (!text.empty()) text.pop_back();

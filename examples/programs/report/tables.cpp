@@ -17,7 +17,7 @@ namespace reporting {
 
 namespace {
 
-/// A numeric column: one field, or computed from several.
+/// A numeric column of a table: a field of a row, or a function of several fields.
 struct Shown {
   std::string header, unit;
   std::function<std::optional<double>(Row const&)> value;
@@ -48,7 +48,7 @@ int decimals_for(std::vector<std::optional<double>> const& values) {
   return most >= 1e5 ? 0 : most >= 1e4 ? std::min(wanted, 1) : most >= 1e3 ? std::min(wanted, 2) : wanted;
 }
 
-/// Adds the numeric columns in which some row has a value.
+/// Adds a numeric column to the table if some row has a value in it.
 void add_numbers(std::vector<Shown> const& all, RowList const& rows, Table& table) {
   for (Shown const& shown : all) {
     std::vector<std::optional<double>> values;
@@ -95,7 +95,8 @@ std::size_t column_of(Table const& table, std::string const& header) {
   return static_cast<std::size_t>(found - table.columns.begin());
 }
 
-/// Marks the best row of each model, as far as rows can be distinguished.
+/// Marks the fastest rows of each model and the rows with the least device memory, as `fastest_of` and
+/// `smallest_of` find them.
 void mark_best(RowList const& rows, Table& table) {
   table.best.resize(rows.size());
   std::map<std::string, RowList> models;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the tables of a report as text cells, for every kind of page.
+// Builds the tables of a report as text cells, which the HTML and Markdown pages share.
 #pragma once
 
 #include <string>
@@ -32,14 +32,15 @@ struct Table {
 std::string number_text(std::optional<double> const& value, int decimals);
 
 Table sources_table(Inputs const& inputs);
-/// Has a column for every dimension that varies and every measurement that some row has.
+/// Returns the measured rows. The table has a column for every setting that varies and every measurement that
+/// some row has.
 Table results_table(Inputs const& inputs);
 Table plans_table(Inputs const& inputs);
-/// Lists measurements of other programs, with their known machine and date.
+/// Returns the measurements of other programs, with their machine and date if known.
 Table rivals_table(Inputs const& inputs);
-/// Lists what the files say of their machines: one line per property, one column per file.
+/// Returns the machines of the input files: one line per property, one column per file.
 Table environment_table(Inputs const& inputs);
-/// Lists the command that repeats each row and the command that made each file.
+/// Returns the command that repeats each row and the command that made each file.
 Table repeat_table(Inputs const& inputs);
 
 }  // namespace reporting

@@ -17,7 +17,7 @@ namespace reporting {
 
 namespace {
 
-/// Fills a row from the settings in a log of train.
+/// Fills a row from the settings in the first line of a log of train.
 void describe_training(Row& row, Reader const& config) {
   for (Word const word : {Word::model, Word::device, Word::sharding, Word::precision, Word::offload,
                           Word::recompute, Word::reduction, Word::communication, Word::capture,
@@ -87,7 +87,8 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
       auto const step = reader.number("step");
       if (!step || *step < 1.0) reader.fail("'step' is not the number of a step");
       auto const at = static_cast<std::size_t>(*step);
-      // A run resumed from a checkpoint writes later steps again.
+      // A run that resumed from a checkpoint may write the same steps again, so the last value of a step
+      // counts.
       if (at <= 10'000'000) {
         if (row.losses.size() < at) row.losses.resize(at);
         row.losses[at - 1] = reader.number("loss", true);

@@ -21,7 +21,7 @@ namespace {
 
 using results::Row;
 
-/// A figure of published.json and the result field that it is compared with.
+/// A figure of published.json, and the column of our results with which it is compared.
 struct Figure {
   char const* name;
   char const* header;
@@ -71,7 +71,7 @@ Row const& comparison(std::string const& name) {
   throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
 }
 
-/// Returns the published row with the recipe and shape of a row, or null.
+/// Returns the published row with the same recipe and shape as `row`, or null.
 Row const* printed_for(Row const& row, Row const& of) {
   for (Row const& printed : of.at("rows")) {
     bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
@@ -82,14 +82,15 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Checks that a row's epochs match the published ones, if the figure depends on epochs.
+/// Returns whether a row's epochs match the published ones. They must match only if the figure depends on
+/// epochs.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
   return row.at("samples") == of.value("epoch_samples", Row()) &&
          (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
 }
 
-/// Returns our value of a figure in its published unit. A row that did not run gives its planned value.
+/// Returns our value of a figure in its published unit: measured, or planned if the row did not run.
 std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
   if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";
@@ -103,7 +104,7 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
                                              : number;
 }
 
-/// Returns, for example, "stage 2, fp16, cpu_optimizer, 4 ranks".
+/// Returns a published row's name, for example "stage 2, fp16, cpu_optimizer, 4 ranks".
 std::string name_of_row(Row const& printed) {
   auto const text = [&](char const* key) { return printed.at(key).get<std::string>(); };
   std::string name = text("sharding") + ", " + text("precision");
@@ -129,7 +130,7 @@ std::vector<Figure const*> figures_of(Row const& of) {
   return found;
 }
 
-/// Returns a published figure with its printed digits, and its deviation if it has one.
+/// Formats a published figure with as many digits as were published, and its deviation if there is one.
 std::string published_cell(Row const& printed, Figure const& figure) {
   Row const in_words = printed.value("printed", Row::object());
   std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
@@ -140,7 +141,8 @@ std::string published_cell(Row const& printed, Figure const& figure) {
   return cell;
 }
 
-/// Returns the cells of a published row: each figure as published, as measured here, and their ratio.
+/// Returns the table cells of a published row: for each figure the published value, our value, and their
+/// ratio.
 Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Figure const*> const& known) {
   Names cells = {name_of_row(printed)};
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");

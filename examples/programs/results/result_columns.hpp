@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the columns of results, one per line. Generates from this list the members that a program sets, JSON,
+// Lists the columns of result files, one per line. This list generates the struct that a program fills, JSON,
 // CSV, the JSON Schema, the defaults of rows, the terminal's columns, and the headers and units of pages.
 #pragma once
 
@@ -53,7 +53,7 @@ inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, me
     joules{"J"}, celsius{"C"};
 }  // namespace unit
 
-/// The rows that a table marks as best in a column: least value, or fastest rows.
+/// The rows that a table marks as best in a column: the ones with the smallest value, or the fastest ones.
 enum class Best : std::uint8_t { none, least, fastest };
 
 /// A column in the terminal output of `compare`.
@@ -80,10 +80,10 @@ struct Column {
 };
 
 // clang-format off
-/// The columns of every row, in order: COLUMN(kind, type of column::, name, members of Column). A `described`
-/// column says what ran. A `measured` column is a member of Measurements. Times are in seconds. `_mb` is in
-/// 2^20 bytes and the largest over ranks. Rates are over all ranks. `_w` is watts, `_j` joules, `_c` degrees
-/// Celsius.
+/// The columns of every row, in order: COLUMN(kind, a type of namespace column, name, members of Column). A
+/// `described` column says what ran. A `measured` column becomes a member of Measurements. Times are in
+/// seconds. `_mb` is in 2^20 bytes and the largest over ranks. Rates are over all ranks. `_w` is watts, `_j`
+/// joules, `_c` degrees Celsius.
 #define TESSERA_RESULT_COLUMNS(COLUMN) \
   COLUMN(described, text, experiment, .about = "") \
   COLUMN(described, text, model, .about = "") \
@@ -240,7 +240,7 @@ inline constexpr Column columns[] = {TESSERA_RESULT_COLUMNS(TESSERA_COLUMN)};
 #undef TESSERA_NUMBER_measured
 
 /// Returns the index of a column by its name, or the number of columns if there is none. It does not return a
-/// pointer, since g++'s sanitizers make a comparison with null non-constant.
+/// pointer because with g++'s sanitizers a comparison with null is not a constant expression.
 constexpr std::size_t column_index(std::string_view name) {
   std::size_t index = 0;
   while (index < std::size(columns) && columns[index].name != name) ++index;
@@ -266,7 +266,7 @@ Row to_json(std::optional<T> const& value) {
   return value ? to_json(*value) : Row(nullptr);
 }
 
-// The JSON Schema of a column's values, by its type.
+// Returns the JSON Schema of a column's values, by the column's type.
 
 inline Row type_schema(column::text const&, std::string_view) { return {{"type", "string"}}; }
 inline Row type_schema(column::maybe_text const&, std::string_view) { return {{"type", {"string", "null"}}}; }

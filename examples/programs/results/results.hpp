@@ -28,10 +28,11 @@ namespace programs {
 using namespace tessera;
 namespace results {
 
-/// The version of the document. It rises when a field changes its name or meaning, not for new fields.
-/// Version 1 had the rate of the median step, and the requested `attention`. Version 2 has tokens over the
-/// time of all timed steps, and the `attention` that ran. In version 3, `std_step_time_s` is over repeats and
-/// `median_step_time_s` is their median. Before, both were over the steps of all repeats.
+/// The version of the file format. It rises when a field changes its name or meaning, not for new fields.
+/// Version 1: rates are from the median step, and `attention` is the requested kernel. Version 2: rates are
+/// all tokens over the time of all timed steps, and `attention` is the kernel that ran. Version 3:
+/// `std_step_time_s` is over repeats, and `median_step_time_s` is the median over repeats of each repeat's
+/// median; before, both were over the steps of all repeats.
 inline constexpr int schema_version = 3;
 
 /// The contents of a result file.
@@ -42,7 +43,8 @@ struct Document {
   std::vector<Row> rows;
 };
 
-/// {"schema_version", "command", "environment", "wall_s", "rows"}. Numbers that are not finite become null.
+/// Returns {"schema_version", "command", "environment", "wall_s", "rows"}. Numbers that are not finite become
+/// null.
 inline Row to_json(Document const& document) {
   Row json = Row::object();
   json["schema_version"] = schema_version;
@@ -87,8 +89,8 @@ inline void append_line(std::string& text, std::span<std::string const> cells) {
 
 }  // namespace detail
 
-/// Returns rows as CSV with a header line: the fields of `columns`, then others in order of appearance. Lines
-/// end in LF.
+/// Formats rows as CSV with a header line: first the fields of `columns`, then other fields in the order in
+/// which they first appear. Lines end in LF.
 inline std::string to_csv(std::span<Row const> rows) {
   std::vector<std::string> names;
   for (Column const& column : columns) names.emplace_back(column.name);
@@ -121,15 +123,15 @@ inline void write_csv(std::filesystem::path const& path, std::span<Row const> ro
   write_file(path, to_csv(rows));
 }
 
-/// Checks whether a file's object holds rows of `plan`.
+/// Returns whether a JSON document is an output of `plan`.
 inline bool holds_plans(Row const& json) {
   auto const rows = json.find("rows");
   return rows != json.end() && rows->is_array() && !rows->empty() &&
          rows->front().contains("limit_device_bytes");
 }
 
-/// Reads a result file. Throws Error(data) with the file's name if it is missing, damaged, not a result file,
-/// a plan, or of a newer schema.
+/// Reads a result file. Throws Error(data), which names the file, if it is missing or damaged, if it is an
+/// output of `plan` or of another program, or if its schema is newer.
 inline Document read_results(std::filesystem::path const& path) {
   std::string const name = files::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };

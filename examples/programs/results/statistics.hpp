@@ -33,7 +33,8 @@ inline double deviation(std::vector<double> const& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// Returns the pooled deviation of lists around their own means; nothing if no list has two values.
+/// Returns the pooled standard deviation: each value's distance is taken from the mean of its own list.
+/// Returns nullopt if no list has two values.
 inline std::optional<double> deviation_within(std::vector<std::vector<double>> const& lists) {
   double sum = 0.0, free = 0.0;
   for (std::vector<double> const& list : lists) {
@@ -48,8 +49,8 @@ inline std::optional<double> deviation_within(std::vector<std::vector<double>> c
 /// Values that vary by more than this fraction of their mean are marked.
 inline constexpr double steady_share = 0.05;
 
-/// Checks whether other programs used too much of the cores for a meaningful rate: over a tenth of all core
-/// time while the cores were mostly busy. Arguments are fractions of the time of all cores.
+/// Returns whether other programs used too much CPU time for a meaningful rate: over a tenth of all core
+/// time, while the cores were more than 60 % busy. Arguments are fractions of the time of all cores.
 inline bool is_disturbed(double own, double others) { return others > 0.1 && own + others > 0.6; }
 
 }  // namespace cli

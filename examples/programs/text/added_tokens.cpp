@@ -12,7 +12,8 @@ namespace text {
 
 namespace {
 
-/// Checks whether a word character starts at, or ends before, a position in valid UTF-8.
+/// word_at returns whether a word character starts at a position in valid UTF-8, and word_before whether one
+/// ends there.
 bool word_at(std::string_view text, std::size_t at) {
   return at < text.size() && is_word(next_character(text, at));
 }

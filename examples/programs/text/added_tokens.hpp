@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds added tokens, which are matched as whole strings anywhere in a text, like the package tokenizers.
+// Finds added tokens in a text. They are matched as whole strings at any position, as in Hugging Face's
+// package tokenizers.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +24,15 @@ struct AddedToken {
   bool normalized = false;                       ///< is searched for after normalization
 };
 
-/// Adds tokens to a vocabulary one by one and assigns the same ids as the package: the vocabulary's own id,
-/// or the next unused one. If two tokens have the same text, the flags of the last one count.
+/// Adds tokens to a vocabulary and assigns their ids as Hugging Face's package tokenizers does: the id in the
+/// vocabulary if it has the text, else the next unused id. If two tokens have the same text, the flags of the
+/// last one count.
 class AddedTokenList {
  public:
-  /// `find` looks up the vocabulary, which has `size` tokens.
+  /// `find` looks up a text in the vocabulary, which has `size` tokens.
   AddedTokenList(std::vector<AddedToken>& tokens, std::int64_t size,
                  std::function<std::optional<TokenId>(std::string const&)> find);
-  /// Returns the id of the token after adding it.
+  /// Adds the token and returns its id.
   TokenId add(AddedToken token);
   bool contains(std::string_view content) const;
 
@@ -40,7 +42,7 @@ class AddedTokenList {
   std::function<std::optional<TokenId>(std::string const&)> find_;
 };
 
-/// Finds the leftmost added token in a text, and the longest one at that position.
+/// Searches a text for the leftmost added token. If several begin there, the longest one matches.
 class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);
@@ -49,11 +51,12 @@ class AddedTokens {
     std::size_t next;        ///< where to search for the next token
     TokenId id;
   };
-  /// Searches from `from` on. Takes no white space before `done`.
+  /// Returns the first match at or after `from`. A token that strips the white space on its left strips none
+  /// before `done`.
   std::optional<Match> find(std::string_view text, std::size_t from, std::size_t done) const;
-  /// Checks whether a token overlaps `at` or ends there.
+  /// Returns whether some token overlaps or ends at position `at`.
   bool touch(std::string_view text, std::size_t at) const;
-  /// Checks whether a token begins at `at`.
+  /// Returns whether some token begins at position `at`.
   bool begin_at(std::string_view text, std::size_t at) const { return longest_at(text, at) != nullptr; }
   bool empty() const { return tokens_.empty(); }
   std::size_t longest() const { return longest_; }

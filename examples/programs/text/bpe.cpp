@@ -71,7 +71,7 @@ Bpe::Slot const* Bpe::find(TokenId left, TokenId right) const {
   }
 }
 
-/// Stores the symbols of a word before any merge in cache.symbols_.
+/// Splits a word into its initial symbols (bytes or characters) and stores them in cache.symbols_.
 void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   auto& symbols = cache.symbols_;
   symbols.clear();
@@ -109,7 +109,8 @@ void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   }
 }
 
-/// Searches for the smallest rank from left to right, repeatedly. Fastest for few symbols.
+/// Merges by searching all pairs for the one of smallest rank, again after each merge. Fastest for few
+/// symbols.
 void Bpe::merge_short(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   std::size_t count = symbols.size();
@@ -134,7 +135,7 @@ void Bpe::merge_short(WordCache& cache, Ids& out) const {
   for (std::size_t at = 0; at < count; ++at) out.push_back(symbols[at].id);
 }
 
-/// Merges with a queue of (rank, position). Takes n log n time for n symbols.
+/// Merges with a priority queue of (rank, position). Its time is O(n log n) for n symbols.
 void Bpe::merge_long(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   auto& queue = cache.queue_;

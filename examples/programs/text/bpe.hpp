@@ -23,8 +23,8 @@ struct TextHash {
 };
 using Vocabulary = std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>>;
 
-/// The cache of encoded words and the scratch memory of `encode`, one per thread. Takes a fixed amount of
-/// memory.
+/// Caches encoded words and holds the scratch memory of `Bpe::encode`. Each thread needs one. Its size is
+/// fixed.
 class WordCache {
  public:
   WordCache();
@@ -54,7 +54,7 @@ class WordCache {
   std::size_t used_ = 0;
 };
 
-/// Converts words to tokens. Immutable once made, so threads can share it.
+/// Encodes words to tokens. Immutable after construction, so threads can share it.
 class Bpe {
  public:
   struct Options {
@@ -69,10 +69,12 @@ class Bpe {
     TokenId left, right, result;
   };
 
-  /// With `bytes`, the keys of the vocabulary are bytes. Throws Error(data) that starts with `name`.
+  /// With `options.bytes`, the keys of `vocabulary` are raw bytes. Throws Error(data) that starts with
+  /// `name`.
   Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merges, Options options);
 
-  /// Appends the tokens of a word. Throws Error(data) for an unknown symbol if there is no unknown token.
+  /// Appends the tokens of a word to `out`. Throws Error(data) if a symbol is not in the vocabulary and
+  /// `options.unknown` is not set.
   void encode(std::string_view word, WordCache& cache, Ids& out) const;
 
   Vocabulary const& vocabulary() const { return vocabulary_; }

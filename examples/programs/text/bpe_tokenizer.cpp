@@ -22,8 +22,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text.substr(done));
 }
 
-/// Returns the characters of the byte-level alphabet: printable bytes map to themselves, the others to U+0100
-/// and up.
+/// Returns the character that represents each byte in GPT-2's byte-level alphabet. A printable byte is
+/// represented by itself, any other by a character from U+0100 on.
 std::array<char32_t, 256> byte_alphabet() {
   std::array<char32_t, 256> alphabet{};
   char32_t next = 256;
@@ -34,7 +34,8 @@ std::array<char32_t, 256> byte_alphabet() {
   return alphabet;
 }
 
-/// Checks whether every U+2581 in the vocabulary is at the start of a token or follows another U+2581.
+/// Returns whether U+2581 (which represents a space) occurs only at the start of tokens, possibly several
+/// times.
 bool marks_begin_tokens(Vocabulary const& vocabulary) {
   for (auto const& [token, id] : vocabulary)
     for (std::size_t at = token.find(word_mark); at != token.npos; at = token.find(word_mark, at + 1))
@@ -48,8 +49,8 @@ char const* const gpt2_expression =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 bool is_known_expression(std::string_view pattern) {
-  // GPT-2, Llama 3, Qwen 2: in a match, a letter can only be the last of a run or part of an ASCII
-  // contraction.
+  // The following holds for the expressions of GPT-2, Llama 3 and Qwen 2: within a match, a letter is either
+  // the last of a run or part of an ASCII contraction.
   std::string_view const start = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
   std::string_view const end = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
   if (pattern == gpt2_expression) return true;
@@ -138,7 +139,7 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
         std::any_of(token.content.begin(), token.content.end(), [](char c) { return (c & 0x80) != 0; }))
       return Cuts::nowhere;
   if (!bpe_.options().bytes) {
-    // A cut needs spaces to be replaced by U+2581, and U+2581 to start a word.
+    // A text may be cut before a space only if spaces become U+2581 and U+2581 always starts a word.
     bool marked = false;
     for (Normalizer const& normalizer : normalizers_)
       if (auto const* const replace = std::get_if<Replace>(&normalizer))
@@ -167,7 +168,8 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
 std::size_t BpeTokenizer::cut(std::string_view bytes, std::size_t least) const {
   if (cuts_ == Cuts::nowhere || bytes.size() < all_.longest() + 1) return 0;
   bool const lines = cuts_ == Cuts::spaces_and_lines;
-  // The text after the cut must be able to hold the longest added token, so that no token is cut unnoticed.
+  // At least the length of the longest added token must follow the cut, so that no added token is cut in two
+  // unnoticed.
   for (std::size_t at = bytes.size() - all_.longest() - 1; at >= std::max<std::size_t>(least, 1); --at)
     if ((bytes[at] == ' ' || (lines && bytes[at] == '\n')) && letter_before(bytes, at) &&
         !all_.touch(bytes, at))
@@ -223,7 +225,8 @@ class BpeEncoder final : public Encoder {
     if (done < text.size()) encode(text.substr(done), done);
   }
 
-  /// `first`: a prefix may be added to the text. `document`: the text is the first of its document.
+  /// `first`: whether a prefix may be added to the text. `document`: whether the text is at the start of its
+  /// document.
   void normalized(std::string_view text, bool first, bool document, Ids& out) {
     for_each_section(tokenizer_.normalized_, text, out, [&](std::string_view section, std::size_t at) {
       words(section, first || at > 0, document && at == 0, out);
@@ -245,7 +248,8 @@ class BpeEncoder final : public Encoder {
         tokenizer_.bpe_.encode(piece, cache_, out);
         continue;
       }
-      // No merge crosses the start of a word, so words are encoded separately and cached.
+      // No merge joins the end of a word with the start of the next one, so words are encoded and cached
+      // separately.
       std::size_t begin = 0;
       for (std::size_t at = 0; at < piece.size();) {
         std::size_t end = at;
@@ -274,7 +278,7 @@ class BpeEncoder final : public Encoder {
         bool const number = is_number(next_character(piece, at));
         stretches_.push_back({piece.substr(begin, at - begin), number});
       }
-      // Only digits are separated. The text between them stays together.
+      // Joins adjacent parts without digits, so that only digits are split off.
       std::vector<Stretch> joined;
       for (Stretch const& stretch : stretches_)
         if (!joined.empty() && !joined.back().matches && !stretch.matches)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a BPE tokenizer as tokenizer.json describes it: added tokens, normalizers, pre-tokenizers and
-// model.
+// Provides a BPE tokenizer with the stages of a tokenizer.json: added tokens, normalizers, pre-tokenizers and
+// the BPE model.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct Metaspace {
 };
 using PreTokenizer = std::variant<ByteLevel, Split, Digits, Metaspace>;
 
-/// A tokenizer as a folder's files describe it, read and checked.
+/// The validated contents of a tokenizer's files.
 struct BpeDescription {
   std::string name;       ///< file name for messages
   Vocabulary vocabulary;  ///< keyed by token bytes if symbols are bytes
@@ -63,7 +63,7 @@ struct BpeDescription {
   std::vector<PreTokenizer> pre_tokenizers;
   Ids before, behind;  ///< tokens that the post-processor puts around a text
 
-  /// Returns the vocabulary with the spelling of the file.
+  /// Returns the vocabulary with tokens spelled as in the file.
   Vocabulary const& tokens() const { return spelled.empty() ? vocabulary : spelled; }
 };
 
@@ -87,7 +87,8 @@ class BpeTokenizer final : public Tokenizer {
   friend class BpeEncoder;
 
   std::string normalize(std::string_view text, bool begins) const;
-  /// The positions where a text may be cut: before a space, before a line end, or nowhere.
+  /// Positions at which a text may be cut so that encoding both parts separately gives the same tokens:
+  /// before a space, before a space or line end, or nowhere.
   enum class Cuts { nowhere, spaces, spaces_and_lines };
   Cuts find_cuts() const;
 
@@ -101,11 +102,12 @@ class BpeTokenizer final : public Tokenizer {
   Cuts cuts_ = Cuts::nowhere;
 };
 
-/// Returns the bytes that a token of the byte-level alphabet represents; nothing if a character is not in the
-/// alphabet.
+/// Decodes a token that is spelled in GPT-2's byte-level alphabet (one character per byte). Returns nullopt
+/// if a character is not in the alphabet.
 std::optional<std::string> bytes_of(std::string_view token);
-/// gpt2_expression is GPT-2's expression. is_known_expression checks whether the pieces of an expression
-/// always end after a letter that is followed by a space or a line end.
+/// gpt2_expression is the expression by which GPT-2 splits text into words. is_known_expression returns
+/// whether a split expression is one of the known ones that always end a word between a letter and a
+/// following space or line end.
 extern char const* const gpt2_expression;
 bool is_known_expression(std::string_view pattern);
 

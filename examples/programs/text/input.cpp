@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t buffer_bytes = 256 * 1024;
 
-/// Reads a file descriptor through a buffer and can inspect the first bytes.
+/// Reads a file through a buffer. Its first bytes can be read without consuming them.
 class RawBytes {
  public:
   explicit RawBytes(std::string const& path)
@@ -42,13 +42,13 @@ class RawBytes {
   std::string const& name() const { return name_; }
   std::int64_t consumed() const { return consumed_; }
 
-  /// Returns the rest of the buffer or the next bytes of the file; empty at the end.
+  /// Returns the unread part of the buffer, or the next bytes of the file if there is none; empty at the end.
   std::string_view next() {
     if (begin_ == end_) begin_ = end_ = 0, load();
     return {buffer_.data() + begin_, end_ - begin_};
   }
   void take(std::size_t bytes) { begin_ += bytes; }
-  /// Returns up to `size` first bytes. Call it before any byte is consumed.
+  /// Returns the first bytes, up to `size`, without consuming them. Call it before any byte is consumed.
   std::string_view head(std::size_t size) {
     while (end_ < size && load()) {
     }
@@ -174,7 +174,7 @@ class ZstdStream final : public ByteStream {
   std::size_t left_ = 0;  // not 0 within a frame
 };
 
-/// A compressed stream whose first uncompressed bytes can be inspected.
+/// Decompresses a stream. Its first decompressed bytes can be read without consuming them.
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
@@ -199,7 +199,7 @@ class PeekedStream final : public ByteStream {
 
 enum class Ending { jsonl, json, other };
 
-/// Returns the format by the ending of a file name. Ignores case and the endings .gz and .zst.
+/// Returns the format that a file name implies. Ignores case and the suffixes .gz and .zst.
 Ending ending_of(std::string name) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (char const* packed : {".gz", ".zst"})
@@ -216,7 +216,7 @@ enum class JsonKind {
   other     ///< an array, or an object that spans lines
 };
 
-/// Returns the kind of a .json file. Reads up to its second line that is not blank.
+/// Returns the kind of a .json file. Reads it up to its second line that is not blank.
 JsonKind json_kind(std::string const& path) {
   constexpr std::size_t most = 256 * 1024 * 1024;
   constexpr std::string_view blank = " \t\r\n";
@@ -297,8 +297,8 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     if (ending == Ending::jsonl) file.records = true;
     if (ending == Ending::json) {
       JsonKind const kind = json_kind(path);
-      // In a folder, such as one with a program's sources, a .json file with one value is text like its
-      // neighbours.
+      // In a folder, a .json file with one object is text, like the files around it (for example source
+      // code). A file that the user named is JSONL.
       file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
       if (kind == JsonKind::other && named)
         throw Error(ErrorKind::data, files::path_text(path) +

@@ -12,8 +12,8 @@
 namespace programs {
 namespace text {
 
-/// The bytes of one input. Decompresses it if its first bytes show that it is compressed. Takes a fixed
-/// amount of memory.
+/// Reads the bytes of one input. Decompresses the input if its first bytes are those of gzip or zstd. Needs a
+/// fixed amount of memory.
 class ByteStream {
  public:
   /// Opens a path; "-" is standard input. Throws Error(data), which names the path.
@@ -22,13 +22,13 @@ class ByteStream {
 
   /// Reads up to `size` bytes. Returns 0 only at the end. Throws Error(data) for a damaged or truncated file.
   virtual std::size_t read(char* out, std::size_t size) = 0;
-  /// Skips bytes that an earlier run has read. Returns false if there are fewer.
+  /// Skips bytes that an earlier run has read. Returns false if the input is shorter.
   virtual bool skip(std::int64_t bytes);
-  /// Returns the number of (compressed) bytes read from the file so far.
+  /// Returns the number of bytes read from the file so far, before decompression.
   virtual std::int64_t consumed() const = 0;
 };
 
-/// Appends to `out` until it has `size` bytes. Returns false at the end of the stream.
+/// Reads from the stream until `out` has `size` bytes. Returns false if the stream ended first.
 bool fill(ByteStream& stream, std::string& out, std::size_t size);
 
 enum class InputFormat { by_name, text, records };
@@ -46,10 +46,10 @@ struct Inputs {
   std::int64_t bytes() const;
 };
 
-/// Finds the input files that `paths` name. Searches folders as `--data` does: takes regular files that are
-/// not hidden, in byte order of their paths, and skips files whose first bytes are not text. A name ending in
-/// .jsonl or .ndjson means JSONL, and so does .json if each line is an object. Throws Error(data), also for a
-/// named .json file of another form.
+/// Finds the input files that `paths` name. In a folder it takes regular files that are not hidden, sorted by
+/// path, and skips files whose first bytes are not text, as --data does. A name that ends in .jsonl or
+/// .ndjson means JSONL (one JSON object per line), and so does .json if each line is an object. Throws
+/// Error(data), also if a .json file that `paths` name directly has another form.
 Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format);
 
 }  // namespace text

@@ -30,7 +30,7 @@ std::string shown(InputFile const& file) {
   return file.path == "-" ? "standard input" : files::path_text(file.path);
 }
 
-/// Bytes of one file that are encoded together: lines of records, or a section of a text.
+/// The bytes of one file that one thread encodes: lines of JSONL, or a section of a text.
 struct Block {
   InputFile const* file = nullptr;
   std::string bytes;
@@ -50,7 +50,7 @@ class BlockReader {
     for (std::size_t i = 0; i < at_.file && i < files.size(); ++i) packed_before_ += files[i].size;
   }
 
-  /// Returns the next block; nothing at the end.
+  /// Reads the next block; returns nullopt after the last one.
   std::optional<Block> next() {
     for (;;) {
       if (at_.file >= files_.size()) return std::nullopt;
@@ -88,7 +88,7 @@ class BlockReader {
                   shown(file) + ": is shorter than when the run began; start again without --resume");
   }
 
-  /// Fills the carry up to `size` bytes or the limit of --data-bytes. Returns false if nothing follows.
+  /// Reads until `carry_` has `size` bytes or --data-bytes is reached. Returns false at the end of the input.
   bool fill_carry(std::size_t size) {
     if (limit_ == 0) return fill(*stream_, carry_, size);
     auto const left = static_cast<std::size_t>(std::max<std::int64_t>(0, limit_ - at_.bytes));
@@ -100,7 +100,8 @@ class BlockReader {
     carry_.erase(0, bytes);
   }
 
-  /// Takes text up to a position where it may be cut. Returns true for the last block.
+  /// Moves a section of text into the block, up to a position where it may be cut. Returns true for the
+  /// file's last block.
   bool take_text(Block& block) {
     for (std::size_t size = stretch_;; size *= 2) {
       if (!fill_carry(size)) {
@@ -122,7 +123,8 @@ class BlockReader {
     }
   }
 
-  /// Takes whole lines. The last line of a file needs no line end. Returns true for the last block.
+  /// Moves whole lines into the block. The last line of a file may lack a line end. Returns true for the
+  /// file's last block.
   bool take_lines(Block& block) {
     bool more = true;
     for (std::size_t size = longest_stretch; more; size *= 2) {
@@ -144,7 +146,7 @@ class BlockReader {
     return take(block, carry_.size()), true;
   }
 
-  /// Drops the first bytes of a character that the limit has cut.
+  /// Removes the incomplete character at the end of `carry_` if --data-bytes cuts a character.
   void drop_part_of_character() {
     std::size_t at = carry_.size();
     for (int back = 0; back < 3 && at > 0 && (static_cast<unsigned char>(carry_[at - 1]) & 0xc0) == 0x80;
@@ -217,12 +219,12 @@ class BlockEncoder {
   std::string storage_;
 };
 
-/// The state that threads share: blocks to encode, results by number, and errors.
+/// The state that the threads share: blocks to encode, results by block number, and errors.
 class Exchange {
  public:
   explicit Exchange(std::size_t window) : window_(window) {}
 
-  /// Waits until the queue accepts a block. Returns false when the run ends.
+  /// Adds a block to the queue; waits while the queue is full. Returns false if the run was stopped.
   bool offer(Block&& block) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || offered_ - taken_ < window_; });
@@ -231,7 +233,7 @@ class Exchange {
     changed_.notify_all();
     return true;
   }
-  /// Marks the end of the blocks, possibly with an error.
+  /// Call it after the last block. `error` is the error of the reader, or null.
   void finish(std::exception_ptr error) {
     std::lock_guard const lock(mutex_);
     finished_ = true;
@@ -256,7 +258,8 @@ class Exchange {
     failures_[number] = error;
     changed_.notify_all();
   }
-  /// Returns the next result in order; nothing at the end. Throws the error of that result, if any.
+  /// Waits for the next result in input order and returns it; nullopt after the last one. If encoding it
+  /// failed, throws that error.
   std::optional<Encoded> take() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {

@@ -17,7 +17,8 @@
 namespace programs {
 namespace text {
 
-/// A position between two blocks.
+/// A position in the inputs at which a later run can resume: the end of a block, the unit of work of one
+/// thread.
 struct Position {
   std::size_t file = 0;     ///< index in the inputs
   std::int64_t offset = 0;  ///< uncompressed bytes in that file
@@ -26,7 +27,7 @@ struct Position {
   std::int64_t packed = 0;  ///< bytes of all files as stored on disk, for the progress bar
 };
 
-/// The approximate maximum number of bytes of a text that are encoded together.
+/// A longer text is encoded in sections of about this many bytes.
 inline constexpr std::size_t longest_stretch = 256 * 1024;
 
 struct PipelineOptions {
@@ -37,11 +38,12 @@ struct PipelineOptions {
   std::size_t stretch = longest_stretch;  ///< bytes of a text that are encoded together
 };
 
-/// Returns the longest stretch for which inputs of this size (0: unknown) have enough stretches to split off
-/// a share of them.
+/// Returns the section size in bytes for splitting off a share of the input, such as 0.01 for validation
+/// data. It is `longest_stretch`. If bytes x share is smaller, it is half of that (at least 16), so that some
+/// section belongs to the share. `bytes` is the input size; 0 means unknown.
 std::size_t stretch_for(std::int64_t bytes, double share);
 
-/// The result of one block.
+/// The tokens of one block of input.
 struct Encoded {
   Ids ids;
   std::vector<std::size_t> ends;  ///< end of each part: a record, or a section of a text
@@ -51,8 +53,8 @@ struct Encoded {
   Position after;                 ///< position after this block
 };
 
-/// Encodes all inputs. Calls `take` with the blocks in order on the calling thread. `take` returns false to
-/// end the run. Throws the first error in the order of the inputs.
+/// Encodes all inputs on several threads. Calls `take` with the blocks in order, on the calling thread; if
+/// `take` returns false, stops. If blocks fail, throws the error of the first one in input order.
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& take);
 

@@ -18,8 +18,8 @@ namespace text {
 
 namespace {
 
-/// Throws Error(data) with the library's reason. Removes the source position that some reasons have:
-/// "Internal: src/file.cc(232) [expression] text".
+/// Throws Error(data) with the library's reason if the status is an error. Removes the source position from
+/// reasons such as "Internal: src/file.cc(232) [expression] text".
 void check(sentencepiece::util::Status const& status, std::string const& name) {
   if (status.ok()) return;
   std::string reason = status.ToString();
@@ -33,7 +33,8 @@ void check(sentencepiece::util::Status const& status, std::string const& name) {
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
-/// Checks whether this byte is a single space between letters, so that one word ends and another begins.
+/// Returns whether the byte at `at` is a single space between two ASCII letters. Text may be cut there,
+/// because one word ends and another begins.
 bool is_cut(std::string_view bytes, std::size_t at) {
   return bytes[at] == ' ' && at > 0 && at + 1 < bytes.size() && is_ascii_letter(bytes[at - 1]) &&
          is_ascii_letter(bytes[at + 1]);
@@ -57,12 +58,13 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
   model_->name = name_;
   check_sentence_piece_model(bytes, name_);
   check(processor.LoadFromSerializedProto(bytes), name_);
-  // Repeated protobuf fields are merged: this adds normalizer_spec (3) with add_dummy_prefix (3) false.
+  // The library merges repeated protobuf fields. The appended bytes set normalizer_spec (field 3) with
+  // add_dummy_prefix (field 3) = false.
   check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
-  // A text may be cut before a space if a space starts a word, since the library adds one at the start of a
-  // text. The mark of an unknown word must be a separate piece. Otherwise adjacent unknown words would be one
-  // token.
+  // A text may be cut before a space only if three things hold. The library puts a space before a text. A
+  // space can only begin a token. An unknown character does not merge with the space before it, since
+  // adjacent unknown words would then be one token.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
   bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);
@@ -88,7 +90,7 @@ void SentencePieceTokenizer::add_tokens(std::vector<AddedToken> tokens, bool leg
 
 namespace {
 
-/// Encodes word by word if a text may be cut, and caches words, because the library is slow.
+/// Encodes a text word by word, if the model allows that, and caches the words, because the library is slow.
 class SentencePieceEncoder final : public Encoder {
  public:
   explicit SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model)
@@ -115,7 +117,7 @@ class SentencePieceEncoder final : public Encoder {
  private:
   static constexpr std::size_t longest_word = 64, most_words = 1 << 16;
 
-  /// `prefix`: the library adds a space at the start.
+  /// `prefix`: whether the text gets a space at its start, which the library adds.
   void words(std::string_view text, bool prefix, Ids& out) {
     std::size_t begin = 0;
     auto const add = [&](std::string_view one) {
@@ -140,7 +142,8 @@ class SentencePieceEncoder final : public Encoder {
     }
     out.insert(out.end(), found->second.begin(), found->second.end());
   }
-  /// Encodes the text after a marker token, since the library may strip white space at the start of a text.
+  /// Encodes a text to which the library must not add a space. If the text itself starts with a space, it is
+  /// encoded after a marker token, since the library may strip that space.
   void without_prefix(std::string_view text, Ids& out) {
     if (!text.starts_with(' ') && !text.starts_with(word_mark)) return encoded(model_->inside, text, out);
     std::string const mark = "<unk>";
@@ -193,7 +196,8 @@ std::string SentencePieceTokenizer::token_text(TokenId id) const {
 
 std::size_t SentencePieceTokenizer::cut(std::string_view bytes, std::size_t least) const {
   AddedTokens const& added = model_->added;
-  // The text after the cut must be able to hold the longest added token, so that no token is cut unnoticed.
+  // At least the length of the longest added token must follow the cut, so that no added token is cut in two
+  // unnoticed.
   std::size_t const behind = std::max<std::size_t>(2, added.longest() + 1);
   if (!model_->cuts || bytes.size() < behind) return 0;
   for (std::size_t at = bytes.size() - behind; at >= std::max<std::size_t>(least, 1); --at)

@@ -16,13 +16,13 @@
 namespace programs {
 namespace text {
 
-/// Checks the bytes of a model that would make libsentencepiece abort the program or read out of bounds.
-/// Throws Error(data), which starts with `name`.
+/// Throws Error(data), which starts with `name`, if the bytes of a model would make libsentencepiece abort
+/// the program or read out of bounds.
 void check_sentence_piece_model(std::string_view bytes, std::string const& name);
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  /// Throws Error(data), which starts with `name`.
+  /// Loads a model from the bytes of its file. Throws Error(data), which starts with `name`.
   SentencePieceTokenizer(std::string const& bytes, std::string name);
   ~SentencePieceTokenizer() override;
 
@@ -34,7 +34,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   /// Sets the added tokens, which are matched anywhere in a text. `legacy`: the text after an added token
   /// starts a new word. `prefix`: a document starts with a new word.
   void add_tokens(std::vector<AddedToken> tokens, bool legacy, bool prefix);
-  /// Returns the model's own tokens for the start and the end of a text.
+  /// Returns the token that the model itself defines for the start or the end of a text; nullopt if there is
+  /// none.
   std::optional<TokenId> begin_token() const;
   std::optional<TokenId> end_token() const;
   void set_before(Ids before) { before_ = std::move(before); }

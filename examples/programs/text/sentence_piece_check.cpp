@@ -18,13 +18,13 @@ namespace text {
 
 namespace {
 
-/// Iterates over the fields of a protocol buffers message.
+/// Reads the fields of a protocol buffers message one after the other.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
-  /// Advances to the next field. Returns false at the end, or if the bytes are not a message (then sets
-  /// `broken`).
+  /// Advances to the next field. Returns false at the end. Also returns false, and sets `broken`, if the
+  /// bytes are not a valid message.
   bool next() {
     std::uint64_t tag = 0, size = 0;
     if (rest_.empty() || !number(tag)) return false;
@@ -69,8 +69,8 @@ class Fields {
   std::string_view rest_;
 };
 
-/// Checks whether a normalizer's rules stay within their bytes: a darts-clone double array and the texts that
-/// it refers to.
+/// Returns whether a normalizer's rules never refer beyond their own bytes. The rules are a darts-clone
+/// double array and the texts that it refers to.
 bool is_whole(std::string_view rules) {
   std::uint32_t size = 0;
   if (rules.empty()) return true;

@@ -25,8 +25,8 @@ std::string message_of(int code) {
   return reinterpret_cast<char const*>(text);
 }
 
-/// Characters that Unicode 15 to 16 added to a category and PCRE2 10.42 does not know: first-last,
-/// hexadecimal.
+/// Characters that Unicode 15 to 16 added to a category and that PCRE2 10.42 does not know yet, as
+/// hexadecimal ranges first-last.
 constexpr std::pair<char, char const*> additions[] = {
     {'L',
      "1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85 10ec2-10ec4 1123f-11240 11380-11389 "
@@ -47,7 +47,7 @@ constexpr std::pair<char, char const*> additions[] = {
      "1fada-1fadc 1fadf 1fae8-1fae9 1faf7-1faf8 1fbcb-1fbef"},
 };
 
-/// Returns the additions to a category in PCRE2 syntax; empty if none are known.
+/// Returns the added characters of a category in PCRE2 syntax; "" if there are none.
 std::string additions_to(std::string_view category) {
   std::string out;
   for (auto const& [letter, ranges] : additions) {
@@ -100,7 +100,7 @@ void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, 
 }
 
 std::string pcre_pattern(std::string const& name, std::string_view pattern) {
-  // PCRE2's own \s also includes U+180E.
+  // PCRE2's own \s is not used, because it also includes U+180E.
   constexpr char spaces[] =
       "\\t-\\r\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
   auto const refuse = [&](std::string_view what) {

@@ -14,18 +14,18 @@ namespace text {
 
 using Pieces = std::vector<std::string_view>;
 
-/// The handling of a match (the delimiter), in the terms of tokenizer.json.
+/// The treatment of a match of the expression, called the delimiter. The names are from tokenizer.json.
 enum class Delimiter { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A piece of a text with a flag that says whether it matches. Pieces are in text order, not empty, and cover
-/// the whole text.
+/// A part of a text, and whether the part matches the expression. The parts of a text are in order, not
+/// empty, and cover the whole text.
 struct Stretch {
   std::string_view text;
   bool matches;
 };
 void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, Pieces& out);
 
-/// Scratch memory for one match, one per thread and expression.
+/// Scratch memory for matching. Each thread needs one for each expression.
 class MatchRoom {
  public:
   MatchRoom() = default;
@@ -36,7 +36,7 @@ class MatchRoom {
   std::vector<Stretch> stretches_;
 };
 
-/// A regular expression in the dialect of tokenizer.json (Oniguruma's), run by PCRE2. Immutable, so threads
+/// A regular expression in the syntax of tokenizer.json (Oniguruma's), run by PCRE2. Immutable, so threads
 /// can share it.
 class Expression {
  public:
@@ -44,8 +44,8 @@ class Expression {
   /// differently.
   Expression(std::string const& name, std::string_view pattern);
 
-  /// Appends the pieces of valid UTF-8 text. With `invert`, the delimiter is the text between matches. Throws
-  /// Error(data) if PCRE2 gives up.
+  /// Splits valid UTF-8 text and appends the parts to `out`. With `invert`, the text between matches is the
+  /// delimiter. Throws Error(data) if PCRE2 reaches its limits.
   void split(std::string_view text, Delimiter delimiter, bool invert, MatchRoom& room, Pieces& out) const;
 
  private:
@@ -53,7 +53,8 @@ class Expression {
   std::shared_ptr<void> code_;
 };
 
-/// Translates an Oniguruma expression to PCRE2 syntax with the same white space. Throws Error(data).
+/// Translates an Oniguruma expression to PCRE2 syntax so that \s matches the same characters. Throws
+/// Error(data) for syntax whose meaning differs.
 std::string pcre_pattern(std::string const& name, std::string_view pattern);
 
 }  // namespace text

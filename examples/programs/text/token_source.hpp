@@ -15,13 +15,13 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns the tokens that `prepare` would write for these files and folders. Takes 4 bytes of memory per
-/// token. Reads `default_data_path` if there are no paths. `threads` 0: all cores. Throws Error(data).
+/// Returns the tokens that `prepare` would write for these files and folders, in memory: 4 bytes per token.
+/// Without paths, reads `default_data_path`. `threads` 0 means all cores. Throws Error(data).
 TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths, std::string const& field,
                       int threads, TokenOptions options);
 
-/// Returns an encoder that converts a record to tokens like a document, with the tokens that the tokenizer
-/// puts around it. Use it on one thread only.
+/// Returns a function that encodes one record to tokens, including the tokens that begin and end a document.
+/// Use it on one thread only.
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer);
 
 }  // namespace text

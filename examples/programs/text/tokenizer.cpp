@@ -43,7 +43,7 @@ std::string bytes_in(Path const& path) {
   return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
 }
 
-/// The files of a tokenizer and their combined content.
+/// The files of a tokenizer's folder: their names, their bytes for the hash, and the parsed settings.
 struct Folder {
   Path place;
   std::string read;  // file names for messages
@@ -58,7 +58,7 @@ struct Folder {
     return bytes;
   }
   Json take_json(char const* name) { return is_file(place / name) ? parsed(name, take(name)) : nullptr; }
-  /// Parses a file as Python does, which also accepts NaN, Infinity and unpaired surrogates.
+  /// Parses a file as Python does. Python also accepts NaN, Infinity and unpaired surrogates.
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
     if (json.is_discarded())
@@ -69,16 +69,16 @@ struct Folder {
     return json;
   }
   bool lists_added() const { return config.is_object() && config.contains("added_tokens_decoder"); }
-  /// Returns the entry for a special token such as "eos_token": a string, or an object with its content. Null
-  /// if no file has one. special_tokens_map.json comes first; it is ignored if tokenizer_config.json lists
-  /// added tokens.
+  /// Returns the entry of a special token such as "eos_token": a string, or an object with its content.
+  /// Searches special_tokens_map.json first, unless tokenizer_config.json lists added tokens, then
+  /// tokenizer_config.json. Returns null if neither has it.
   Json const& named(char const* key) const {
     static Json const none;
     for (Json const* const json : {lists_added() ? &none : &map, &config})
       if (json->is_object() && json->contains(key) && !json->at(key).is_null()) return json->at(key);
     return none;
   }
-  /// Returns the text of a special token; empty if no file names it.
+  /// Returns the text of a special token such as "eos_token"; "" if no file names it.
   std::string special(char const* key) const {
     Json const& value =
         named(key).is_null() && map.is_object() && map.contains(key) ? map.at(key) : named(key);
@@ -87,7 +87,7 @@ struct Folder {
       return value["content"].get<std::string>();
     return {};
   }
-  /// Checks whether a file explicitly says that the token does not exist.
+  /// Returns whether a file sets a special token to null, so that it does not exist.
   bool denies(char const* key) const {
     for (Json const* const json : {&config, &map})
       if (json->is_object() && json->contains(key) && json->at(key).is_null()) return named(key).is_null();
@@ -102,14 +102,14 @@ struct Folder {
   }
 };
 
-/// A token that other files in the folder add to the tokenizer.
+/// A token that a file other than the tokenizer's own adds, such as added_tokens.json.
 struct SideToken {
   AddedToken token;
   std::string from;         ///< the file and the key that define it
   std::int64_t given = -1;  ///< the id given there
 };
 
-/// Returns the side tokens in the order in which transformers adds them.
+/// Returns the tokens that other files add, in the order in which transformers adds them.
 std::vector<SideToken> side_tokens(Folder const& folder) {
   std::vector<SideToken> tokens;
   auto const file = [&](char const* name) { return files::path_text(folder.place / name); };
@@ -169,8 +169,8 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
   return tokens;
 }
 
-/// Adds the side tokens to a tokenizer's added tokens. `plain`: text is not normalized before the search.
-/// Throws Error(data) for an id that transformers would number differently.
+/// Adds the tokens of other files to `list`. With `plain`, tokens are searched for in text that is not
+/// normalized. Throws Error(data) if a file gives a token another id than transformers would.
 void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   for (SideToken& side : side_tokens(folder)) {
     if (plain && side.token.single_word)
@@ -191,13 +191,13 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   }
 }
 
-/// The tokenizer class that transformers uses for a folder.
+/// The name of the class that transformers uses for a folder's tokenizer.
 struct TokenizerClass {
   std::string key;     ///< the file and the key that define it; empty if none does
   std::string value;   ///< as written there
   bool model = false;  ///< the value is a model type, which implies a tokenizer class
 
-  /// Checks whether the class (without a final "Fast") or the model type is in these lists.
+  /// Returns whether the class name (without a final "Fast") is in `classes`, or the model type in `models`.
   bool is_one_of(std::initializer_list<std::string_view> classes,
                  std::initializer_list<std::string_view> models) const {
     std::string_view name = value;
@@ -205,7 +205,7 @@ struct TokenizerClass {
     auto const& known = model ? models : classes;
     return std::find(known.begin(), known.end(), name) != known.end();
   }
-  /// Checks whether there is no class, or one that adds nothing to the files.
+  /// Returns whether the folder names no class, or a class that does not change the meaning of the files.
   bool is_plain() const {
     return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
   }
@@ -219,7 +219,7 @@ struct TokenizerClass {
   }
 };
 
-/// Reads the class from tokenizer_config.json or else from config.json, as transformers does.
+/// Reads the class name from tokenizer_config.json, else from config.json, as transformers does.
 TokenizerClass class_of(Folder const& folder) {
   auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
     if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
@@ -234,13 +234,13 @@ TokenizerClass class_of(Folder const& folder) {
   return found.value.empty() ? of(config, "config.json", "model_type") : found;
 }
 
-/// Refuses a folder whose tokenizer class gives the files another meaning.
+/// Throws an error for a folder whose tokenizer class gives its files another meaning.
 [[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
   throw Error(ErrorKind::data, name.key + " is " + files::printable(name.value, 60) + std::string(meaning));
 }
 
-/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json if the tokenizer class does.
-/// Throws Error(data) if tessera cannot.
+/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, if transformers does so for this
+/// tokenizer class. Throws Error(data) if that is not supported.
 void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   TokenizerClass const name = class_of(folder);
   bool const given = folder.config.is_object() && folder.config.contains("add_prefix_space") &&
@@ -271,7 +271,8 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
                     "; make both agree");
 }
 
-/// Checks whether the bytes are a tiktoken vocabulary: lines of base64, a space and a rank.
+/// Returns whether the bytes are a tiktoken vocabulary: each line has a token in base64, a space and its
+/// rank.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
   if (line.ends_with('\r')) line.remove_suffix(1);
@@ -281,7 +282,8 @@ bool is_tiktoken(std::string_view bytes) {
          line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
-/// Returns the token that ends a document: the requested one, the folder's, or one with a common name.
+/// Returns the tokens after a document. They end with the token `asked`, else the folder's eos_token, else a
+/// common end-of-text token. With "none", no such token is added.
 Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& asked, Ids const& behind) {
   if (asked == "none") return behind;
   std::string name = asked.empty() ? folder.special("eos_token") : asked;
@@ -372,7 +374,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    // Adds the class's default bos_token, eos_token and unk_token unless a file defines them.
+    // transformers adds <|endoftext|> as the default of these tokens for this class, unless a file defines
+    // them.
     std::string const usual = "<|endoftext|>";
     for (char const* key : {"bos_token", "eos_token", "unk_token"})
       if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&

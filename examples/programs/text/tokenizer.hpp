@@ -19,21 +19,21 @@ namespace text {
 /// The character that represents a space in SentencePiece's alphabet: U+2581.
 inline constexpr std::string_view word_mark = "\xe2\x96\x81";
 
-/// Encodes texts one after the other, one encoder per thread. Its memory grows with the longest text.
+/// Encodes texts to tokens. Each thread needs its own encoder. Its memory grows with the longest text.
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  /// Appends the tokens of valid UTF-8 text. `begins`: the text starts a document and does not follow a cut
-  /// from `Tokenizer::cut`.
+  /// Appends the tokens of valid UTF-8 text to `out`. `begins`: whether the text is the start of a document;
+  /// false after a cut by `Tokenizer::cut`.
   virtual void encode(std::string_view text, bool begins, Ids& out) = 0;
 };
 
 /// A tokenizer. Immutable once opened, so threads can share it. Each thread makes its own encoder.
 class Tokenizer {
  public:
-  /// Opens a folder or one of its files. `end_of_text` names the token that ends a document; empty: the one
-  /// that the folder names; "none": no token. Throws Error(data), which names the file and the unsupported
-  /// feature.
+  /// Opens a folder or one of its files. `end_of_text` names the token that ends a document. If it is empty,
+  /// the folder's own token is used; "none" means no token. Throws Error(data), which names the file and the
+  /// unsupported feature.
   static std::shared_ptr<Tokenizer const> open(std::string const& path, std::string const& end_of_text = {});
   virtual ~Tokenizer() = default;
 
@@ -49,13 +49,14 @@ class Tokenizer {
 
   /// Returns the largest id plus one.
   std::int64_t vocabulary() const { return vocabulary_; }
-  /// The tokens that precede and follow every document.
+  /// Returns the tokens that are put before (`before`) and after (`behind`) every document.
   Ids const& before() const { return before_; }
   Ids const& behind() const { return behind_; }
-  /// The files that were read, and XXH3-128 over them.
+  /// Returns the names of the files that were read (`description`), and XXH3-128 over their contents
+  /// (`hash`).
   std::string const& description() const { return description_; }
   std::string const& hash() const { return hash_; }
-  /// Returns the form of a document, such as "<s> TEXT </s>".
+  /// Returns a document as text with its begin and end tokens, such as "<s> TEXT </s>".
   std::string document_form() const;
 
  protected:
@@ -64,8 +65,8 @@ class Tokenizer {
   std::string description_, hash_;
 };
 
-/// Encodes a whole text in one call, for tests and small texts. Repairs invalid UTF-8. Adds the tokens around
-/// a document if `whole`.
+/// Encodes a whole text in one call, for tests and small texts. Repairs invalid UTF-8. With `whole`, adds the
+/// tokens that begin and end a document.
 Ids encode(Tokenizer const& tokenizer, std::string_view bytes, bool whole = false);
 
 }  // namespace text

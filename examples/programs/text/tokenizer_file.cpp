@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A JSON value of the file with its path for messages.
+/// A JSON value with its path in the file, for error messages.
 class Node {
  public:
   Node(std::string const& file, Json const& value, std::string path = {})
@@ -39,7 +39,7 @@ class Node {
   std::string const& file() const { return file_; }
   std::string const& path() const { return path_; }
 
-  /// Returns a member; null if it is absent.
+  /// Returns a member of the object; a null value if it is absent.
   Node operator[](char const* key) const {
     if (!value_.is_object()) refuse("must be an object");
     static Json const null;
@@ -67,11 +67,11 @@ class Node {
       refuse("must be a token id, a whole number from 0 to 2147483646");
     return value_.get<TokenId>();
   }
-  /// Limits the depth of recursive parts.
+  /// Throws if the value is in more than 32 nested arrays, so that recursion is limited.
   void check_depth() const {
     if (std::count(path_.begin(), path_.end(), '[') > 32) refuse("is nested too deeply");
   }
-  /// Refuses a member unless it is absent, null, false or empty.
+  /// Throws unless a member is absent, null, false or empty. Used for unsupported features.
   void no(char const* key) const {
     Node const member = (*this)[key];
     auto const& v = member.value_;
@@ -233,7 +233,7 @@ void read_pre_tokenizer(Node const& node, std::vector<PreTokenizer>& out) {
   }
 }
 
-/// Reads the ids that a post-processor puts before and after a text.
+/// Reads which token ids a post-processor puts before and after a text.
 void read_post_processor(Node const& node, Ids& before, Ids& behind) {
   if (node.is_null()) return;
   std::string const& type = node["type"].text();

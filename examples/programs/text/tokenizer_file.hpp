@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses descriptions of BPE tokenizers from bytes. Refuses unsupported features by name.
+// Parses the files of BPE tokenizers. The error message for an unsupported feature names it.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns a function that finds a token of a vocabulary by the spelling in the file. The description must
-/// outlive it.
+/// Returns a function that looks up a token's id by the token's spelling in the file. The description must
+/// outlive the function.
 std::function<std::optional<TokenId>(std::string const&)> finder(BpeDescription const& description);
 
 /// Parses a tokenizer.json. Throws Error(data), which starts with `name`.

@@ -42,12 +42,14 @@ bool is_word(char32_t character);
 /// Checks for the Unicode property White_Space.
 bool is_space(char32_t character);
 
-/// Checks whether a letter ends right before `at`. The bytes need not be valid UTF-8.
+/// Returns whether the character that ends right before byte `at` is a letter. The bytes need not be valid
+/// UTF-8.
 bool letter_before(std::string_view bytes, std::size_t at);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-/// Returns a normal form of valid UTF-8; `text` itself if it is ASCII.
+/// Converts valid UTF-8 text to a Unicode normal form. Returns `text` itself if it is ASCII, else a view of
+/// `storage`.
 std::string_view normal_form(std::string_view text, Form form, std::string& storage);
 
 }  // namespace text

@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-/// Returns how much of an interval is covered by others, which are sorted and disjoint.
+/// Returns the nanoseconds of `one` that the spans `others` cover. `others` must be sorted and disjoint.
 std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   std::int64_t sum = 0;
   auto other = std::partition_point(others.begin(), others.end(),
@@ -37,7 +37,7 @@ std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   return sum;
 }
 
-/// Returns when a lane's entries ran in a step, in order.
+/// Returns the spans of time in which entries of a lane ran in a step, in order.
 std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane lane) {
   std::vector<TimeSpan> ran;
   for (TimedInstance const& instance : step.instances)
@@ -45,7 +45,8 @@ std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane l
   return ran;
 }
 
-/// Returns when either compute lane was busy, as sorted and disjoint intervals.
+/// Returns the spans of time in which the lane `compute` or the lane `gradients` was busy, sorted and
+/// disjoint.
 std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step) {
   std::vector<TimeSpan> all = busy(times, step, Lane::compute);
   std::vector<TimeSpan> const gradients = busy(times, step, Lane::gradients);
@@ -62,7 +63,7 @@ std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step
   return apart;
 }
 
-/// Returns the time of the step before, between and after these intervals.
+/// Returns the nanoseconds of `whole` that the sorted, disjoint spans `ran` do not cover.
 std::int64_t gaps(TimeSpan const& whole, std::vector<TimeSpan> const& ran) {
   std::int64_t sum = 0, end = whole.begin;
   for (TimeSpan const& each : ran) {
@@ -78,7 +79,8 @@ std::string rate(std::optional<double> const& per_second) {
   return per_second ? fixed(*per_second * 1e-9, 2) : "-";
 }
 
-/// Returns the phase of a verb as an index into phase_names; -1 for moves and other verbs without a phase.
+/// Returns the phase of a verb (kind of entry) as an index into phase_names; -1 for moves and other verbs
+/// without a phase.
 int phase_of(Verb verb) {
   switch (verb) {
     case Verb::forward:
@@ -100,7 +102,8 @@ int phase_of(Verb verb) {
   }
 }
 
-/// Returns the name of a kind of entry in files. Files keep the former names of six verbs.
+/// Returns the name of a kind of entry as it is stored in files. Six verbs were renamed; files keep their old
+/// names.
 std::string stored(std::string const& kind) {
   constexpr std::pair<std::string_view, std::string_view> renamed[] = {
       {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},
@@ -331,7 +334,7 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
     first = false;
   };
   auto const microseconds = [](std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; };
-  // Viewers reserve process and thread 0.
+  // Viewers of traces treat process 0 and thread 0 specially, so numbers start at 1.
   constexpr int steps_thread = 1, first_lane = 2, phases_thread = first_lane + static_cast<int>(lane_count);
   auto const name = [&](char const* what, int process, int thread, std::string const& as, int order) {
     std::string const kind(what);

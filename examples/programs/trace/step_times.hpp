@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the entries of a few steps, and writes them as a trace for Perfetto or as a profile.
+// Times the schedule entries of a few steps, such as the forward pass of one block. Writes the times as a
+// trace for Perfetto or as a table.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ struct TimeSpan {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The static facts of a schedule entry.
+/// The properties of a schedule entry that are the same in every step.
 struct TimedEntry {
   std::string name;  ///< "forward h.3": verb and unit, as in plan --schedule
   std::string kind;  ///< "forward", "reduce reduce_scatter": verb and move
@@ -36,7 +37,7 @@ struct TimedEntry {
   Lane lane = Lane::compute;
   int phase = -1;               ///< index into phase_names in marks.hpp; -1: none, as for moves
   bool collective = false;      ///< moves values between ranks
-  double flops = 0, bytes = 0;  ///< bytes: carried by a move; least read and written by work
+  double flops = 0, bytes = 0;  ///< bytes: carried by a move, or the least that other work reads and writes
 };
 
 struct TimedInstance {
@@ -55,7 +56,7 @@ struct TimedStep {
 /// The timed steps of one rank.
 struct RankTimes {
   int rank = 0;
-  std::vector<TimedEntry> entries;  ///< of the schedule
+  std::vector<TimedEntry> entries;  ///< all entries of the step's schedule
   std::vector<TimedStep> steps;
 };
 
@@ -65,14 +66,15 @@ std::int64_t monotonic_nanoseconds() noexcept;
 /// Times the steps of a trainer one after the other. The trainer must outlive it.
 class StepTimer final : public EntryTimer {
  public:
-  /// Names the entries, and takes their costs from a recorded step.
+  /// Reads the names of the entries from the trainer's schedule, and their FLOPs and bytes by recording a
+  /// step without running it.
   StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()> clock = &monotonic_nanoseconds);
 
-  /// Starts timing the next step. Call `end` after its ticket was read.
+  /// Starts timing the next step, whose number is `number`. Call `end` once the step's report has been read.
   void begin(std::int64_t number);
-  /// Ends the step. If not `kept`, the step was a warm-up and is dropped.
+  /// Ends the step. With `kept` false, drops its times, as for a warm-up step.
   void end(double reported_seconds, bool kept = true);
-  /// Moves out the steps so far.
+  /// Returns the times of all kept steps and moves them out of the timer.
   RankTimes take() { return std::move(times_); }
 
   std::int64_t now() noexcept override { return clock_(); }
@@ -84,23 +86,24 @@ class StepTimer final : public EntryTimer {
   RankTimes times_;
 };
 
-/// The steps to time.
+/// Tells `time_steps` which batches to train on and when to stop.
 struct TimedSteps {
   std::function<Batch(std::int64_t step)> batch;
   std::int64_t kept = 3;  ///< the most steps to time, after one warm-up step
   double enough_s = 1.0;  ///< no further step is timed after this many seconds
 };
 
-/// Trains these steps and returns the times of their entries on this rank. Collective.
+/// Trains these steps and returns the times of their entries on this rank. All ranks must call it.
 RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps);
 
-/// A part of a step: adjacent entries of one phase, from the first to the last.
+/// One part of a step, such as forward. Spans its first to its last entry.
 struct TimedPhase {
   int phase = 0;  ///< index into phase_names in marks.hpp
   TimeSpan ran;
 };
 
-/// Returns the phases of a step, sorted and disjoint. If two overlap, the one that began first continues.
+/// Returns the forward, backward and update parts of a step, sorted by time. Where two overlap, the later one
+/// starts at the end of the earlier one, so the results are disjoint.
 std::vector<TimedPhase> phases_of(RankTimes const& times, TimedStep const& step);
 
 /// The totals of one kind of entry in one lane, per step.
@@ -119,15 +122,15 @@ struct KindTimes {
   }
 };
 
-/// A lane, per step. Kinds are in the order in which they first ran. Idle is all time in which no entry of
-/// the lane ran.
+/// Mean seconds per step of one lane (a queue of entries that run in order): busy is the time with a running
+/// entry, idle the rest of the step. Kinds are listed in the order in which they first ran.
 struct LaneTimes {
   Lane lane = Lane::compute;
   double busy = 0, idle = 0;
   std::vector<KindTimes> kinds;
 };
 
-/// The mean of a rank's timed steps, in seconds.
+/// Mean times over a rank's timed steps, in seconds.
 struct Profile {
   int rank = 0;
   std::vector<std::int64_t> steps;
@@ -141,14 +144,14 @@ struct Profile {
 
 Profile profile_of(RankTimes const& times);
 std::string profile_text(Profile const& profile, std::size_t ranks);
-/// {"steps", "ranks": [{"rank", "step_ms", "lanes", "collectives"}]}.
+/// Returns {"steps", "ranks": [{"rank", "step_ms", "lanes", "collectives"}]}.
 nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 
-/// Returns, for example, "steps 3 to 5".
+/// Returns the numbers of the timed steps as text, for example "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
-/// Writes Chrome's trace events: one process per rank, one thread per lane, one for the steps and one for
-/// their phases, and one slice per instance. otherData holds the clock and its reading at time 0, for
-/// `read_marks`. The write is atomic. Throws Error(failed) with the path.
+/// Writes a file in Chrome's trace event format. Each rank is a process; each lane, the steps and the phases
+/// of a step are threads; each run of an entry is one slice. The field otherData holds the clock and its
+/// reading at time 0, for `read_marks`. The write is atomic. Throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 
 }  // namespace cli

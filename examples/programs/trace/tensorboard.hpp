@@ -16,12 +16,13 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// One event file with a unique name in a folder, which is created if needed. Each call is one write; a
-/// failed write is undone, so a reader sees complete records only. Throws Error(failed) with the folder and
-/// the reason.
+/// Writes one event file. The constructor creates the folder if needed and gives the file a unique name. Each
+/// call appends one record, or removes a partial record if the write fails, so a reader sees complete records
+/// only. Throws Error(failed) with the folder and the reason.
 class EventFile {
  public:
-  /// `alone`: refuses a folder that another run is writing to, since their curves would mix.
+  /// With `alone`, throws if another run is writing to the folder, because TensorBoard would mix their
+  /// curves.
   explicit EventFile(std::filesystem::path const& folder, bool alone = false);
 
   /// Writes the numbers of one step. Non-finite values are left out.

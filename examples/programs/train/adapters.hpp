@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the adapters of `train`: their flags, the folder that training starts from, and the outputs.
+// Handles the LoRA adapters of `train`: their flags, the folder that training starts from, and the outputs.
 #pragma once
 
 #include <filesystem>
@@ -44,9 +44,9 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
   line.toggle("--merge", flags.merge, "merge the adapters into the weights that --save writes");
 }
 
-/// Refuses flags that contradict each other. `saved` is the path for the model's weights, or empty. A --lora
-/// that is not on the line comes from a comparison. It is ignored if the row trained the model's own weights
-/// or --adapter is given.
+/// Throws if adapter flags contradict each other. `saved` is the path for the model's weights, or empty.
+/// Clears a --lora that comes from a row of a comparison instead of the command line, if that row trained the
+/// model's own weights or if --adapter is given.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
@@ -71,8 +71,8 @@ inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora,
   if (!flags.save.empty()) AdapterWriter::check(flags.save);
 }
 
-/// Opens the adapter folder that training starts from, which defines the adapters. Refuses to train an
-/// adapter whose dropout cannot be applied.
+/// Opens the adapter folder that training starts from, and sets `lora` to the adapters in it. Throws if
+/// training would need a dropout, which is not supported.
 inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vector<UnitSpec> const& units,
                          bool trains) {
   if (settings.from.empty()) return;

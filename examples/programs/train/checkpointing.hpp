@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the checkpoints of `train`: their flags, the point of resumption, and the log up to it.
+// Handles the checkpoints of `train`: their flags, the checkpoint to resume from, and cutting the log there.
 #pragma once
 
 #include <algorithm>
@@ -43,13 +43,14 @@ struct CheckpointSettings {
   std::int64_t data_shift = 0;         ///< added to a step's number to get the number of its data
   std::string config = {};             ///< the model's config.json
 
-  /// Returns the checkpoint memory to plan for.
+  /// Returns which memory for checkpoints the plan must include.
   CheckpointMemory memory() const {
     if (folder.empty()) return CheckpointMemory::none;
     return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
   }
   std::int64_t first_step() const { return from ? from->step : 0; }
-  /// Returns the sums of the epoch in which the run resumes; nothing if the checkpoint does not have them.
+  /// Returns the sums (of loss, seconds and tokens) over the epoch in which the run resumes; nullopt if the
+  /// checkpoint does not have them.
   std::optional<EpochSums::Part> epoch() const {
     if (!from) return std::nullopt;
     auto const notes = nlohmann::ordered_json::parse(from->notes);
@@ -61,7 +62,7 @@ struct CheckpointSettings {
   }
 };
 
-/// Returns the sums of the current epoch as JSON for a checkpoint, to be read by `epoch()`.
+/// Converts the sums of the current epoch to JSON for a checkpoint. `epoch()` reads them back.
 inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
   if (!part) return nullptr;
   return {{"positions", part->positions},
@@ -87,8 +88,8 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
              1u << 20);
 }
 
-/// Finds the checkpoint from which the run resumes. Throws Error(usage) for flags that contradict each other
-/// or the folder.
+/// Finds the checkpoint to resume from. Throws Error(usage) if flags contradict each other or the contents of
+/// the folder.
 inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
   if (settings.folder.empty()) {
     for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
@@ -108,7 +109,7 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   settings.from = read_checkpoint(series.path(*newest));
 }
 
-/// The properties that determine the order of the samples.
+/// The properties of the data that determine the order of the samples. A resumed run must have the same.
 struct DataIdentity {
   std::int64_t tokens = 0, sequence = 0;
   std::int64_t samples = 0;  ///< number of samples before they repeat
@@ -127,8 +128,8 @@ struct DataIdentity {
   }
 };
 
-/// Checks that the run can continue from its checkpoint: the same data in the same order, and a global batch
-/// that starts where the last step ended. Throws Error(config or data).
+/// Checks that the run can continue from its checkpoint. The data and their order must be the same, and the
+/// samples read so far must be a multiple of the global batch. Throws Error(config or data).
 inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
                           std::int64_t steps) {
   if (!settings.from) return;
@@ -171,9 +172,9 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   settings.data_shift = samples / global_batch - done;
 }
 
-/// Returns the offset at which to cut the log of a run that resumes after `step`: after the last line of that
-/// step, before the first line that is from a later step, is a summary or is incomplete. Returns nothing if
-/// the file does not exist. Throws Error(data) if the log lacks that step.
+/// Returns the byte offset at which to cut the log of a run that resumes after `step`. It is before the first
+/// line that is of a later step, is a summary, or is incomplete. Returns nullopt if the file does not exist.
+/// Throws Error(data) if the log does not reach that step.
 inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& path, std::int64_t step) {
   std::error_code code;
   if (path.empty() || !std::filesystem::is_regular_file(path, code)) return std::nullopt;
@@ -198,7 +199,7 @@ inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& pat
   return end;
 }
 
-/// Refuses checkpoints that would fill their disk before the last step.
+/// Throws if the checkpoints would fill their disk before the last step.
 inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::int64_t parameters,
                                        std::int64_t trained, std::int64_t steps) {
   if (settings.folder.empty()) return;

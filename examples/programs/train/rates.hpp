@@ -23,11 +23,13 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The timed steps, measured by the device's clock from the end of one step to the end of the next,
-/// regardless of when the host reads their reports. Stores only sums, so a run may have any length.
+/// Sums the durations of timed steps. A duration is measured by the device's clock, from the end of one step
+/// to the end of the next, so it does not depend on when the host reads the reports. Its memory does not grow
+/// with the run.
 class RunRates {
  public:
-  /// Notes that other work followed the last step. For the next step only its own time counts.
+  /// Call it when other work, such as a validation, followed the last step. The next step then counts only
+  /// its own time, without the gap before it.
   void pause() { paused_ = true; }
   void add(StepReport const& report) {
     double const took = std::exchange(paused_, false) ? report.seconds : report.interval;
@@ -54,7 +56,7 @@ class RunRates {
     return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
   }
 
-  /// Adds the fields of a summary, named like the columns of compare's rows.
+  /// Adds these fields to the summary in the log. They are named like columns of compare's rows.
   void add_to(Json& summary) const {
     summary["avg_tokens_per_sec"] = steps_ > 0 ? Json(rate()) : Json(nullptr);
     summary["train_time_s"] = steps_ > 0 ? Json(seconds_) : Json(nullptr);
@@ -63,7 +65,8 @@ class RunRates {
     summary["spread_pct"] = spread() ? Json(100.0 * *spread()) : Json(nullptr);
     summary["unsteady"] = or_null(unsteady());
   }
-  /// Formats the rate: "5,626 tok/s", "~5,626 tok/s, steps vary by 31%" or "- tok/s".
+  /// Formats the rate: "5,626 tok/s", or "~5,626 tok/s, steps vary by 31%" if it is unsteady, or "- tok/s" if
+  /// no step was timed.
   std::string text() const {
     if (steps_ == 0) return "- tok/s";  // no step was timed
     std::string const rate_text = grouped(std::llround(rate())) + " tok/s";
@@ -77,7 +80,7 @@ class RunRates {
   double seconds_ = 0.0, mean_ = 0.0, squares_ = 0.0;
 };
 
-/// The rates of a run, and the use and memory of its GPUs. For rank 0 only, except `prepare`.
+/// Measures the rates of a run and the use and memory of its GPUs. Used by rank 0 only, except `prepare`.
 class RunFigures {
  public:
   /// Call it before the ranks start.
@@ -90,33 +93,33 @@ class RunFigures {
     ceiling_ = ceiling_of(recipe, ranks, facts);
     if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
   }
-  /// Call it when the report of the first step has been read.
+  /// Call it once the report of the first step has been read.
   void first_step() { first_step_s_ = process_seconds(); }
-  /// Starts counting steps.
+  /// Starts sampling the GPUs for the steps that follow.
   void begin() {
     paused_ = false;
     if (watch_) watch_->begin();
   }
-  /// Notes that other work followed the last step. GPU figures are dropped, since they cannot be separated
-  /// from that work.
+  /// Call it when other work followed the last step. The GPU figures of the run are then dropped, since they
+  /// would include that work.
   void pause() {
     paused_ = true;
     rates.pause();
   }
-  /// Call it when the last step has ended and every rank still has its trainer.
+  /// Call it after the last step, while every rank still has its trainer.
   void end() {
     if (watch_ && !paused_) use_ = watch_->sums().use();
     memory_ = device_memory_of(device_, ranks_);
   }
 
-  /// Returns the MFU in percent. `flops_per_token` is absent if parameters are frozen, since the formula
-  /// counts all gradients.
+  /// Returns the model FLOP utilization in percent. `flops_per_token` is absent if parameters are frozen,
+  /// since its formula counts the gradients of all parameters.
   std::optional<double> mfu_pct(std::optional<double> flops_per_token) const {
     if (!ceiling_ || !flops_per_token || rates.rate() == 0.0) return std::nullopt;
     return 100.0 * rates.rate() / ranks_ * *flops_per_token / ceiling_->flops;
   }
-  /// Adds the fields of a summary, named like the columns of compare's rows. Fields of GPUs are null on the
-  /// CPU.
+  /// Adds all fields to the summary in the log. They are named like columns of compare's rows. Fields of GPUs
+  /// are null on the CPU.
   void add_to(Json& summary, std::optional<double> flops_per_token) const {
     rates.add_to(summary);
     summary["first_step_s"] = or_null(first_step_s_);

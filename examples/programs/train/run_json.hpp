@@ -66,7 +66,7 @@ inline Json config_json(Settings const& settings) {
   return config;
 }
 
-/// Returns an epoch as a line of the log.
+/// Converts the figures of an epoch to a line of the log.
 inline Json epoch_json(results::EpochLogRow const& epoch) {
   return {{"epoch", epoch.epoch},
           {"steps", epoch.steps},

@@ -45,7 +45,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The flags as given.
+/// The values of the flags, before they are checked.
 struct TrainFlags {
   TrainFlags() { slots.of<slot::device>() = name_of(default_device()); }
 
@@ -155,7 +155,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               "print the effect of every key of a DeepSpeed configuration");
 }
 
-/// The resolved and checked flags.
+/// The settings of a run, after the flags were checked and missing values were derived.
 struct Settings {
   ModelChoice model;
   RecipeTable recipe;
@@ -182,7 +182,8 @@ struct Settings {
   std::string length_from;  ///< the flag that sets the training length
   bool quiet = false;
 
-  /// Returns the model's units with adapters and frozen parameters.
+  /// Returns the function that lists the model's units (the embedding, each block, the head), with adapters
+  /// and frozen parameters.
   UnitLister lister() const { return trained_units(model.built.units(), recipe, options); }
   std::vector<UnitSpec> units() const { return lister()({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
@@ -215,7 +216,7 @@ struct Settings {
             .seed = options.seed,
             .whole_epochs_of = epochs > 0 ? relation.global() : 0};
   }
-  /// Returns the number of samples read by all steps up to `step`.
+  /// Returns the number of samples that the run has read after `step` steps.
   std::int64_t samples_after(std::int64_t step) const {
     if (epochs == 0) return (step + checkpoints.data_shift) * relation.global();
     std::int64_t const in_epoch = samples_of(*source, options.sequence, samples);
@@ -235,7 +236,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   return recipe;
 }
 
-/// Refuses an output that is an input, another output or "-".
+/// Throws if an output is an input, another output, or "-".
 inline void check_outputs(CommandLine const& line, Settings const& settings) {
   for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
                                    std::pair("--trace", settings.trace.file)})
@@ -254,8 +255,8 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
                {"--save", settings.save / ModelFolderWriter::config_name}});
 }
 
-/// Refuses outputs that would fill their disk before the last step. Counts the state that occupies the disk
-/// until the weights are saved.
+/// Throws if the outputs would fill their disk before the last step. Includes the training state on disk,
+/// which exists until the weights are saved.
 inline void check_room_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
@@ -264,7 +265,8 @@ inline void check_room_for(Settings const& settings) {
     int const ranks = static_cast<int>(settings.relation.ranks);
     std::int64_t const state =
         footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
-    // State that is too large by itself is refused with the plan, which says what would fit.
+    // If the state by itself is too large for the disk, planning refuses it later with a message that says
+    // what would fit.
     if (state <= host_memory::free_bytes(options.nvme_directory))
       files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
                        .bytes = state,
@@ -289,7 +291,8 @@ inline void check_folder_to_save(Settings const& settings) {
   ModelFolderWriter::check(settings.save);
 }
 
-/// Sets the schedule's number of steps. Refuses a decaying schedule whose warm-up takes all steps.
+/// Sets the number of steps of the learning-rate schedule. Throws if the warm-up of a decaying schedule needs
+/// all steps.
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
@@ -304,9 +307,10 @@ inline void check_schedule(Settings& settings) {
   options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is used
 }
 
-/// Sets the minimum time. Measuring power and utilisation takes seconds, so by default a run on GPUs is timed
-/// for at least 3 s. Exceptions: its length is given, its schedule has an end, or it saves or validates
-/// weights, which must not depend on time. Refuses --min-time if the number of steps must be known.
+/// Sets the minimum of timed seconds. By default a run on GPUs is timed for at least 3 s, because measuring
+/// power and utilisation takes seconds. This default does not apply if the user gives the length, if the
+/// schedule has an end, or if the run saves or validates weights, since these must not depend on time. Throws
+/// if --min-time is given although the number of steps must be fixed.
 inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, Settings& settings) {
   constexpr double seconds_on_gpus = 3.0;
   TrainerOptions const& options = settings.options;
@@ -331,8 +335,8 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
         "--min-time continues after --steps, but a run with --checkpoint ends after --steps; leave one out");
 }
 
-/// Resolves and checks everything that can be known before the first step except disk space, some of which
-/// state may take. Throws Error.
+/// Checks the flags and derives the settings. Checks everything that can be known before the first step,
+/// except the free space on disks, which state files may still reduce. Throws Error.
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
@@ -449,7 +453,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
-/// Returns the resolved values of flags that were not given; empty for flags that would be refused if given.
+/// Returns the derived values of flags that were not given, by flag. A flag has the value "" if giving it
+/// would be refused.
 inline std::map<std::string, std::string> settled_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {
@@ -466,7 +471,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   return flags;
 }
 
-/// Returns the settings and their origins.
+/// Returns a box that shows every setting and where it comes from, such as a flag or a default.
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
   auto const origin = [&](char const* flag) { return line.origin(flag); };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the steps of a run that are traced and handles their times.
+// Selects the steps of a run that are traced and collects their times.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace cli {
 
 /// The settings of --trace, --profile and --trace-steps.
 struct TraceSettings {
-  /// Steps of a run before the first traced one. The last of them is traced too, only as a warm-up of
-  /// tracing.
+  /// The number of steps before the first step in the trace. The last of them is timed too, but its times are
+  /// dropped.
   static constexpr std::int64_t warmup = 2;
 
   std::filesystem::path file;  ///< empty: no trace
@@ -31,7 +31,7 @@ struct TraceSettings {
   std::int64_t steps = 3;
 
   bool asked() const { return profile || !file.empty(); }
-  /// Checks whether a step, numbered from 1, is traced only as a warm-up of tracing.
+  /// Returns whether a step, numbered from 1, is timed only as a warm-up.
   bool warms_up(std::int64_t number) const { return asked() && number == warmup; }
 };
 
@@ -42,8 +42,8 @@ inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
   line.whole("--trace-steps", settings.steps, "the number of these steps, after two warm-up steps", 1, 1000);
 }
 
-/// Refuses contradicting flags. `taken`: the steps that the run takes, or that --steps gives if --min-time
-/// may add others. `silent`: nothing is printed or logged.
+/// Throws if flags contradict each other. `taken` is the number of steps of the run. `adds`: --min-time may
+/// add steps to it. `silent`: nothing is printed or logged.
 inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken, bool adds,
                         bool silent) {
   if (!settings.asked()) {
@@ -66,7 +66,7 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
                                        "; raise --steps, or lower --trace-steps");
 }
 
-/// Traces steps of a run on one rank. `step` counts from 0, like the loop over steps.
+/// Times the traced steps of a run on one rank. Steps are counted from 0.
 class TracedSteps {
  public:
   TracedSteps(TraceSettings const& settings, std::int64_t first_step, AnyTrainer& trainer, int rank)
@@ -75,19 +75,20 @@ class TracedSteps {
         first_(first_step + TraceSettings::warmup),
         end_(settings.asked() ? first_ + settings.steps : 0) {}
 
-  /// Checks whether a step is traced, so that tickets must be read before it and before the next one.
+  /// Returns whether this step is timed. The reports of all earlier steps must be read before a timed step
+  /// starts, and its own report before the next step starts.
   bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
-  /// Call it before such a step.
+  /// Call it before a timed step.
   void begin(std::int64_t step) {
     if (!timer_) timer_.emplace(trainer_, rank_);
     timer_->begin(step + 1);
   }
-  /// Call it after such a step. Returns whether it was the last.
+  /// Call it after a timed step. Returns whether that was the last one.
   bool end(std::int64_t step, double reported_seconds) {
     timer_->end(reported_seconds, step >= first_);
     return step + 1 == end_;
   }
-  /// Checks whether a run that ends before this step was cut short.
+  /// Returns whether a run that stops before step `step` has not finished its timed steps.
   bool wants(std::int64_t step) const { return step < end_; }
   RankTimes take() { return timer_ ? timer_->take() : RankTimes(); }
 
@@ -98,7 +99,7 @@ class TracedSteps {
   std::optional<StepTimer> timer_;
 };
 
-/// Writes the requested trace. Warns and returns false if that fails.
+/// Writes the trace file, if --trace names one. Prints a warning and returns false if that fails.
 inline bool write_asked(TraceSettings const& settings, std::vector<RankTimes> const& times) {
   if (settings.file.empty()) return true;
   try {

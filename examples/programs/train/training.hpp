@@ -42,8 +42,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// One training run over all ranks. Ranks share only read-only data and gates; members that only rank 0 uses
-/// are marked.
+/// One training run over all ranks, which are threads of this process. Ranks share read-only data and what
+/// mutexes or atomics protect. Comments mark the members that only rank 0 uses.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -62,7 +62,7 @@ class Training {
       init_ = source_with_adapters(settings.units(), init_, settings.adapters.weights, settings.options.seed);
   }
 
-  /// Trains and saves. Returns the exit code.
+  /// Trains and saves the results. Returns the program's exit code.
   int run() {
     std::optional<Interrupt> interrupt;
     unsigned const grace = settings_.checkpoints.grace;
@@ -122,7 +122,7 @@ class Training {
 
   bool checkpoints() const { return !settings_.checkpoints.folder.empty(); }
   bool saves() const { return checkpoints() || !settings_.save.empty() || !settings_.adapters.save.empty(); }
-  /// Checks whether standard output is the run's only output and its reader is gone.
+  /// Returns whether standard output is the run's only output and its reader (such as `head`) has exited.
   bool unread() const {
     return !std::cout && !saves() && settings_.log.empty() && settings_.tensorboard.empty() &&
            settings_.trace.file.empty() && reader_is_gone();
@@ -135,7 +135,7 @@ class Training {
     auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
-      // The last rank closes the files, because mapped pages that were read would count as memory of this
+      // The last rank releases the files, because their memory-mapped pages would count as memory of this
       // process.
       if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
     }
@@ -156,7 +156,7 @@ class Training {
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint beside;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
-    // Checks whether all requested steps are done. With --min-time only rank 0 knows.
+    // Returns whether all requested steps are done. With --min-time only rank 0 knows this.
     auto const complete = [&](std::int64_t done) {
       return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
     };
@@ -205,7 +205,7 @@ class Training {
                       }}});
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
-    // After this vote, rank 0 also sees errors that other ranks noted.
+    // All ranks meet in this vote, so afterwards rank 0 sees errors that other ranks stored.
     bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
     if (validation && whole && validated != step)
@@ -218,8 +218,8 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// Collects the times of all ranks and writes the trace. Called after the last traced step or when the run
-  /// is cut short, so that a trace exists however the run ends.
+  /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it after the last traced
+  /// step, or earlier if the run stops before that step, so that a trace always exists.
   void hand_in(RankTimes times, comm::Comm const& comm) {
     times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
@@ -234,8 +234,8 @@ class Training {
     if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
-  /// Saves all state after a step, whose line is already in the log. With `beside`, saves while the next
-  /// steps run.
+  /// Saves a checkpoint after a step, whose line is already in the log. With `beside`, a thread writes it
+  /// while the next steps run.
   void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* beside = nullptr) {
     if (beside) beside->wait();
     if (root && !saving_.empty()) say_saved();
@@ -258,7 +258,7 @@ class Training {
     if (!beside) say_saved();
   }
 
-  /// Calls f before anything is saved. If the run diverges, adds to the error that --save wrote nothing.
+  /// Calls f before anything is saved. If the loss diverges, adds to the error that --save wrote nothing.
   template <class F>
   std::invoke_result_t<F> without_save(F&& f) const {
     try {
@@ -270,13 +270,13 @@ class Training {
     }
   }
 
-  /// Keeps the error of the first rank whose data ended.
+  /// Stores an error of the data. The first call counts.
   void note(Error const& error) {
     std::lock_guard const lock(data_mutex_);
     if (!data_error_) data_error_ = error;
   }
 
-  /// Returns a batch of the validation data; null if it cannot be read.
+  /// Returns a batch of the validation data. If it cannot be read, stores the error and returns null.
   Batch const* load(Loader& loader, std::int64_t step) {
     try {
       return &loader.load(step);
@@ -326,8 +326,8 @@ class Training {
                   0);
   }
 
-  /// Collects the weights once, in pieces, for both the file and the hash. Needs no more memory than the
-  /// steps did. Weights that are not finite end the run with an error.
+  /// Collects the weights once, in blocks, for both the file and the hash. Needs no more memory than the
+  /// steps did. Throws if a weight is not finite.
   void finish(AnyTrainer& trainer, bool root) {
     if (root) bar_.clear();
     if (!root) return trainer.collect_pieces([](ParameterSpec const&, std::span<float const>) {});
@@ -368,18 +368,18 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Checks whether a signal, a cut validation or a lost reader of the output ends the run before the next
-  /// step.
+  /// Returns whether to stop before the next step: after a signal, an incomplete validation, or if the reader
+  /// of the output has exited.
   bool wants_end() {
     unread_ = unread_ || unread();
     return Interrupt::caught() || validation_cut_ || unread_;
   }
 
-  /// Checks whether the run missed a step or a validation loss.
+  /// Returns whether steps or a validation loss are missing because the run was interrupted.
   bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
 
-  /// Writes to the log, if there is one. From the first step on, a log that cannot be written is abandoned
-  /// with a warning, and the run continues.
+  /// Calls `write` with the log, if there is one. If writing fails, prints a warning, closes the log, and the
+  /// run continues.
   template <class Write>
   void to_log(Write&& write) {
     if (!log_) return;
@@ -395,7 +395,7 @@ class Training {
     }
   }
 
-  /// Writes to the event file in the same way.
+  /// Calls `write` with TensorBoard's event file. Handles failures like `to_log`.
   template <class Write>
   void to_events(Write&& write) {
     if (!events_) return;
@@ -411,7 +411,7 @@ class Training {
     }
   }
 
-  /// Starts the log. A failure ends the run, since nothing is lost yet.
+  /// Opens the log and the event file. Throws if that fails, since no training is lost yet.
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
@@ -455,7 +455,7 @@ class Training {
     bar_.start("train", settings_.steps);
   }
 
-  /// Warns that another micro-batch size changes the order of sums.
+  /// Warns if the micro-batch size differs from the checkpoint's, since that changes the order of sums.
   void warn_of_split() {
     CheckpointSettings const& saved = settings_.checkpoints;
     if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
@@ -508,8 +508,8 @@ class Training {
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
     if (!settings_.quiet) {
-      // Prints the first ten steps, a hundred lines for the rest, the last step, and problems. Above a bar,
-      // prints the first step, and for the rest twenty lines or one a minute.
+      // Without a progress bar, prints the first ten steps, about a hundred lines for the rest, the last
+      // step, and problems. With a bar, prints the first step and about twenty lines, or one line a minute.
       bool const bar = bar_.interactive();
       std::int64_t const asked = settings_.print_every;
       std::int64_t const every =

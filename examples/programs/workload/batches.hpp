@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settles the equation global batch = batch x ranks x accumulation. Derives missing values. Refuses
-// impossible ones, with the equation, its numbers and the nearest possible values.
+// Solves the equation global batch = batch x ranks x accumulation for the value that is missing. If it has no
+// solution, throws an error with the equation, its numbers and the nearest possible values.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct BatchRelation {
   std::int64_t accumulation = 1;
 
   std::int64_t global() const { return batch * ranks * accumulation; }
-  /// Formats the relation: "batch 4 x ranks 4 x accumulation 2 = 32".
+  /// Formats the equation: "batch 4 x ranks 4 x accumulation 2 = 32".
   std::string text() const {
     return "batch " + std::to_string(batch) + " x ranks " + std::to_string(ranks) + " x accumulation " +
            std::to_string(accumulation) + " = " + std::to_string(global());
@@ -36,7 +36,8 @@ struct BatchRelation {
 /// The maximum number of sequences in a step.
 inline constexpr std::int64_t most_sequences = std::numeric_limits<std::int32_t>::max();
 
-/// Refuses products above 2^31 - 1 sequences per step, and more micro-batches than a schedule can hold.
+/// Throws if a step would have more than 2^31 - 1 sequences, or more micro-batches than a schedule can hold.
+/// Otherwise returns `relation`.
 inline BatchRelation checked_relation(BatchRelation relation) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
@@ -53,8 +54,8 @@ inline BatchRelation checked_relation(BatchRelation relation) {
   return relation;
 }
 
-/// Names the multiples of `unit` that are nearest to `wanted`, up to `times` * `unit`: "; the nearest are
-/// --global-batch 12 and 24".
+/// Returns text that names the possible global batches nearest to `wanted`: multiples of `unit`, up to
+/// `times` * `unit`. Example: "; the nearest are --global-batch 12 and 24".
 inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit, std::int64_t times) {
   std::int64_t const most = std::min(times, most_sequences / unit);
   std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
@@ -64,7 +65,7 @@ inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit
          std::to_string(above * unit);
 }
 
-/// Returns the least common multiple of these products; 0 if it exceeds the sequences of a step.
+/// Returns the least common multiple of these products; 0 if it exceeds the sequences that a step may have.
 inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   std::int64_t unit = 1;
   for (std::int64_t const product : products) {
@@ -74,8 +75,8 @@ inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   return unit;
 }
 
-/// Suggests changes for a global batch that contradicts both other flags. Each change makes all `relations`
-/// possible.
+/// Suggests what to change if the global batch contradicts both --batch and --accumulation. Suggests only
+/// changes that solve the equation of every relation.
 inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> const& relations) {
   bool same = true, without_accumulation = true, without_batch = true;
   for (BatchRelation const& relation : relations) {
@@ -92,10 +93,10 @@ inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> cons
   return joined(ways, ", or ");
 }
 
-/// Settles the relation. Without a global batch, `batch` and `accumulation` stay as they are (accumulation 1
-/// unless given). With one, the missing one of the two is derived. If both are missing, the batch is the
-/// largest one up to `default_batch` that divides the samples of a rank. Throws Error(config) for an
-/// impossible relation.
+/// Solves the equation. Without a global batch, `batch` and `accumulation` stay as given (accumulation
+/// defaults to 1). With a global batch, the missing one of the two is derived. If both are missing, the batch
+/// is the largest number up to `default_batch` that divides the samples of a rank. Throws Error(config) if
+/// there is no solution.
 inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
                                     std::optional<std::int64_t> batch,
                                     std::optional<std::int64_t> accumulation, std::int64_t default_batch) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the data that the command line names: opening it, its samples and its epochs.
+// Opens the data that the command line names, and counts its samples and epochs.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
 
-/// Opens the tokenizer; null if none was given.
+/// Opens the tokenizer that --tokenizer names; returns null without this flag.
 inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
   return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
 }
 
-/// Opens the paths, or the default data if there are none. `vocabulary` is as in TokenOptions. Text goes
-/// through the tokenizer, if there is one, on this many threads.
+/// Opens the paths, or the default data if there are none. `vocabulary` is as in TokenOptions. If there is a
+/// tokenizer, it encodes text on `threads` threads.
 inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
                              SharedTokenizer const& tokenizer, int threads) {
   if (tokenizer && flags.samples_are == SamplesAre::tokens)
@@ -48,13 +48,14 @@ inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::in
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Checks whether JSONL is read. A tokenizer reads it even if samples are tokens.
+/// Returns whether the data may be JSONL, so that --field applies: if samples are records, or if a tokenizer
+/// reads the data as one stream of tokens.
 inline bool reads_fields(DataFlags const& flags) {
   return flags.samples_are == SamplesAre::records ||
          (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
 }
 
-/// Refuses flags about records if samples are not records.
+/// Throws if --field or --separator is given although samples are not records.
 inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
   bool const records = flags.samples_are == SamplesAre::records;
   for (char const* flag : {"--field", "--separator"})
@@ -63,17 +64,18 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
              "; give --samples-are records, or leave it out");
 }
 
-/// Returns the samples of an epoch: the first `wanted`, or all if it is 0.
+/// Returns the number of samples in an epoch: the first `wanted`, or all if `wanted` is 0.
 inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t wanted) {
   return Loader(source, {.sequence = static_cast<int>(sequence), .samples = wanted}).samples();
 }
 
-/// Returns the steps of an epoch, the last of which may be padded.
+/// Returns the number of steps in an epoch. The last step may be padded.
 inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_batch) {
   return (samples + global_batch - 1) / global_batch;
 }
 
-/// Describes the samples: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions padding".
+/// Describes the samples for the user: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions
+/// padding".
 inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
                                 std::int64_t wanted) {
   std::string text = name_of(flags.samples_are);
@@ -92,13 +94,13 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
          "% of all positions padding";
 }
 
-/// Returns the mean of a step's losses over all positions of its samples, where padding counts as a loss of
-/// 0.
+/// Converts a step's mean loss over unmasked tokens to the mean over all `positions` of its samples, where
+/// padding counts as a loss of 0.
 inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
   return report.loss * static_cast<double>(report.unmasked) / static_cast<double>(positions);
 }
 
-/// Combines the reports of steps into epochs.
+/// Sums the reports of steps over each epoch.
 class EpochSums {
  public:
   /// The sums of an unfinished epoch.
@@ -107,8 +109,8 @@ class EpochSums {
     double seconds = 0.0, loss = 0.0;
   };
 
-  /// If the run resumes within an epoch after step `first`, `part` holds the sums so far. Without `part`,
-  /// only the steps and samples of that epoch are reported.
+  /// `first` is the number of steps done before a resumed run. If that is within an epoch, `part` holds the
+  /// epoch's sums so far. Without `part`, the figures of that epoch cover only the remaining steps.
   EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
             std::optional<Part> part = std::nullopt)
       : samples_(samples),
@@ -120,15 +122,15 @@ class EpochSums {
     part_ = part.value_or(Part());
   }
 
-  /// Returns the sums so far; nothing if the start of the epoch is unknown.
+  /// Returns the sums of the current epoch so far; nullopt if its first steps are unknown.
   std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
-  /// Returns the positions of the samples of a step, numbered from 1. Padding samples in an epoch's last step
-  /// do not count.
+  /// Returns the number of token positions in a step, numbered from 1. Samples that only pad an epoch's last
+  /// step do not count.
   std::int64_t positions(std::int64_t step) const {
     std::int64_t const before = (step - 1) % steps_ * global_batch_;
     return std::min(global_batch_, samples_ - before) * sequence_;
   }
-  /// Adds a step. Returns the epoch's row if this step ends it; unknown values are NaN.
+  /// Adds the report of a step. If the step ends an epoch, returns the epoch's figures; unknown ones are NaN.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
     part_.seconds += report.interval;
     part_.loss += report.loss * static_cast<double>(report.unmasked);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the matrix of recipes and shapes for `compare` and `plan` from its flags.
+// Builds the rows of `compare` and `plan`: all combinations of the recipes and shapes that their flags list.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
 
-/// Returns the offloads of this build, starting with none.
+/// Returns the offloads that this build can run, starting with none.
 inline Names built_offloads() {
   Names names;
   for (auto const& name : slot_choices<slot::offload>())
@@ -39,7 +39,8 @@ inline Names built_offloads() {
   return names;
 }
 
-/// Returns the choices of a slot in the registered recipes, which are the default list.
+/// Returns the choices of a slot (such as the precision) that occur in the registered recipes. They are the
+/// default of its list.
 template <class Slot>
 Names registered_choices() {
   Names names;
@@ -47,7 +48,7 @@ Names registered_choices() {
   return distinct(names);
 }
 
-/// The lists of the command line. An empty list of a slot means its default.
+/// The lists of values that the flags give. If the list of a slot is empty, the slot has its default choice.
 struct MatrixFlags {
   std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
   std::vector<std::int64_t> batches;  ///< empty: derived, or `default_batch`
@@ -70,7 +71,7 @@ struct MatrixFlags {
   }
 };
 
-/// Returns the choices of a slot that a list names, without duplicates.
+/// Parses a list of choices of a slot and removes duplicates.
 template <class Slot>
 Names slot_list(std::string const& flag, Names const& items) {
   Names names;
@@ -80,8 +81,8 @@ Names slot_list(std::string const& flag, Names const& items) {
 
 namespace detail {
 
-/// Checks whether the strategies of a list are offloads rather than shardings. Refuses a mixture and unknown
-/// names.
+/// Returns whether the values of --strategies are offloads; false if they are shardings. Throws for a mixture
+/// and for unknown names.
 inline bool are_offloads(std::string const& flag, Names const& items) {
   Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
   for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
@@ -158,14 +159,14 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
 }
 
-/// Checks whether row and table names handle this slot separately. Other slots are named only where rows
-/// differ.
+/// Whether names of rows and tables always contain this slot or never need it. Other slots are in a name only
+/// if rows differ in them.
 template <class Slot>
 inline constexpr bool named_otherwise =
     std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
     std::is_same_v<Slot, slot::precision> || std::is_same_v<Slot, slot::offload>;
 
-/// One row before it is planned or measured.
+/// One row of the matrix: a model, a shape and a recipe.
 struct Point {
   ModelChoice model;
   BatchRelation split;
@@ -177,7 +178,7 @@ struct Point {
   std::optional<std::string> refusal;  ///< the violated rule, or the missing part of the build
 
   int world() const { return static_cast<int>(split.ranks); }
-  /// Returns a heading with everything except sharding and offload.
+  /// Returns a heading for rows that differ only in sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
     std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
@@ -197,8 +198,9 @@ struct Point {
 
 namespace detail {
 
-/// Returns the batch if only the global batch is given: the largest one up to the default that suits all rank
-/// counts. Every row then has the same micro-batches and ends with the same weights.
+/// Returns the batch per rank if only --global-batch is given: the largest one, up to the default, that
+/// divides the samples of a rank for every rank count. All rows then have equal micro-batches and end with
+/// equal weights.
 inline std::int64_t common_batch(MatrixFlags const& flags) {
   for (std::int64_t batch = default_batch; batch > 1; --batch)
     if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
@@ -207,7 +209,7 @@ inline std::int64_t common_batch(MatrixFlags const& flags) {
   return 1;
 }
 
-/// Refuses a global batch that is impossible for some rows, and suggests one that suits all.
+/// Throws if some row cannot have this global batch. The message suggests one that every row can have.
 inline void check_global_batch(MatrixFlags const& flags) {
   using Sizes = std::vector<std::int64_t>;
   Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
@@ -249,7 +251,8 @@ inline void check_global_batch(MatrixFlags const& flags) {
        nearest_global_batches(wanted, unit, most / unit));
 }
 
-/// Returns the micro-batches for one rank count. A missing list is derived from the global batch.
+/// Returns the batches and accumulations for one rank count. A list that is not given is derived from the
+/// global batch.
 inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks) {
   using Given = std::vector<std::optional<std::int64_t>>;
   auto const given = [](std::vector<std::int64_t> const& list) {
@@ -274,7 +277,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .sequence = point.sequence,
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
-  // Adds slots that these names do not include if rows of the matrix differ in them.
+  // Appends the choices of slots that the name does not contain yet, if rows of the matrix differ in them.
   for_each_slot([&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
     std::string_view const value = names.*Slot::field;
@@ -289,9 +292,10 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   return name;
 }
 
-/// Checks whether a row is in the selection. With the first offload, none, it has every sharding in every
-/// precision. With each other offload it has every sharding in one precision, a different one for the next
-/// offload. So each sharding meets each precision and offload, and each offload meets each precision.
+/// Returns whether a row is in the selection, a smaller set of rows than all combinations. Without offload,
+/// the selection has every sharding in every precision. With an offload, it has every sharding in one
+/// precision, which changes from sharding to sharding and from offload to offload. So each sharding occurs
+/// with each precision and each offload, and each offload with each precision.
 inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   auto const place = [&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
@@ -302,8 +306,8 @@ inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
 }
 
-/// Returns the choices of every row of one shape. Shardings vary fastest, then offloads, then the other
-/// slots. The names live as long as the flags.
+/// Returns the combinations of choices of all slots, for the rows of one shape. Shardings vary fastest, then
+/// offloads, then the other slots. The result refers to strings of `flags`, which must outlive it.
 inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
   std::vector<SlotNames> rows(1);
   rows.front().device = flags.device;
@@ -329,9 +333,9 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 
 }  // namespace detail
 
-/// Returns all rows in table order. `vocabulary` is the flag's (0: not given), `text_vocabulary` the data's.
-/// `missing` returns why a legal recipe is not available. Throws Error(config) for an impossible relation or
-/// size.
+/// Returns all rows in the order of the table. `vocabulary` is the value of the flag (0: not given), and
+/// `text_vocabulary` that of the data. `missing` returns why this build lacks a valid recipe. Throws
+/// Error(config) for an impossible batch or size.
 inline std::vector<Point> make_matrix(
     MatrixFlags const& flags, std::int64_t vocabulary, std::int64_t text_vocabulary = 256,
     std::optional<std::string> (*missing)(RecipeTable const&) = &unavailable_reason) {
@@ -369,8 +373,8 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// Returns the resolved values of matrix flags that were not given. Empty where rows differ, since a list of
-/// all values would create other rows.
+/// Returns the derived values of flags that were not given, by flag. The value is "" if it differs between
+/// rows, since a list of all values would create other rows.
 inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
   std::map<std::string, std::string> settled;
@@ -391,7 +395,7 @@ inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags
   return settled;
 }
 
-/// Adds the fields that identify the row to a row of results.
+/// Writes the columns that identify a row (model, recipe and shape) to a row of the results.
 inline void describe_point(results::Row& row, Point const& point) {
   SlotNames const& names = point.recipe.names;
   row["experiment"] = point.experiment;
@@ -413,7 +417,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["global_batch"] = point.split.global();
 }
 
-/// Returns the trainer options of this row.
+/// Returns `options` with the batch, sequence and accumulation of this row.
 inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   options.batch = point.split.batch;
   options.sequence = point.sequence;
@@ -423,7 +427,7 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   return options;
 }
 
-/// Uses adapters in all rows if adapters are defined and no list selects rows.
+/// Adds LoRA adapters to all rows if --lora defines them and no list of the slot `adapters` is given.
 inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
   if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }

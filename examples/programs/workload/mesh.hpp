@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the mesh of ranks: --mesh replicate=2,shard=2.
+// Parses the value of --mesh, which arranges the ranks in groups: replicate=2,shard=2.
 #pragma once
 
 #include <algorithm>
@@ -15,19 +15,21 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Replicas of groups of ranks, and the number of shards in a group; 0 shards: derived from the ranks.
+/// A mesh of ranks: the number of groups that replicate each other, and the number of shards in a group. 0
+/// shards means that the number follows from the ranks.
 struct Mesh {
   int replicas = 1;
   int shards = 0;
 
-  /// Formats the mesh for this many ranks: "2x2".
+  /// Formats the mesh for this many ranks as replicas x shards: "2x2".
   std::string text(std::int64_t ranks) const {
     return std::to_string(replicas) + "x" + std::to_string(ranks / replicas);
   }
   friend bool operator==(Mesh const&, Mesh const&) = default;
 };
 
-/// Parses "replicate=2,shard=2"; either may be omitted. Refuses anything else and names the flag.
+/// Parses "replicate=2,shard=2"; either part may be omitted. Throws an error that names the flag for anything
+/// else.
 inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   Mesh mesh;
   for (std::size_t begin = 0; begin <= value.size();) {
@@ -44,7 +46,7 @@ inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   return mesh;
 }
 
-/// Refuses a mesh that does not match the number of ranks.
+/// Throws if the mesh does not match the number of ranks.
 inline void check_mesh(Mesh const& mesh, std::int64_t ranks) {
   if (ranks % mesh.replicas == 0 && (mesh.shards == 0 || mesh.replicas * std::int64_t{mesh.shards} == ranks))
     return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes models and weights in folders in Hugging Face's layout: a config.json with the weights
-// next to it.
+// Reads and writes models in folders with Hugging Face's layout: a config.json, and the weights in the same
+// folder.
 #pragma once
 
 #include <filesystem>
@@ -24,7 +24,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A model as a folder's config.json describes it.
+/// A model that a folder's config.json describes.
 struct FolderModel {
   ModelFamily const* family;
   ModelSpec sizes;
@@ -32,8 +32,8 @@ struct FolderModel {
   std::string not_applied;  ///< dropouts and other settings that are not applied, in words; empty: none
 };
 
-/// Reads the config.json of a folder. Throws Error(data) if the folder holds no model, Error(unsupported) if
-/// the model is in no family or needs something that its family lacks.
+/// Reads the config.json of a folder. Throws Error(data) if the folder holds no model. Throws
+/// Error(unsupported) if no family here can represent the model.
 inline FolderModel read_model_folder(std::filesystem::path const& folder) {
   std::error_code code;
   if (!std::filesystem::exists(folder / "config.json", code)) refuse_pickles_in(folder);
@@ -54,8 +54,8 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
                                           "; the kinds that are supported here are " + joined(known));
 }
 
-/// Reads the model of an llm.c file: GPT-2 with the sizes in its header. Throws Error(data) for another kind
-/// of file, Error(usage) for weights that do not name their model.
+/// Reads the model of a weights file of llm.c: GPT-2 with the sizes in its header. Throws Error(data) for
+/// another kind of file. Throws Error(usage) for a weights file that does not say which model it belongs to.
 inline FolderModel read_model_file(std::filesystem::path const& path) {
   if (weights_format(path) != WeightsFormat::llmc)
     refuse(files::path_text(path) +
@@ -74,8 +74,8 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
               files::path_text(path) + ": belongs to GPT-2, which is not part of this build");
 }
 
-/// Checks whether a folder holds weights in any form, including parts without their index. Returns true for a
-/// file, which must be weights, and false for an empty path.
+/// Returns whether a folder holds weights of any format, or parts of them whose index file is missing.
+/// Returns true for a file, which must be weights, and false for an empty path.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
@@ -92,7 +92,7 @@ inline bool holds_weights(std::filesystem::path const& folder) {
   return false;
 }
 
-/// Checks whether weights saved at a path form a folder: the path has no suffix .safetensors and is not a
+/// Returns whether --save writes a folder at this path: the path does not end in .safetensors and is not a
 /// device or pipe.
 inline bool is_model_folder(std::filesystem::path const& path) {
   std::error_code code;
@@ -105,8 +105,8 @@ inline bool is_model_folder(std::filesystem::path const& path) {
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
 }
 
-/// Returns a path for a file with the bytes of a folder that may not exist yet, to query the free space on
-/// its disk.
+/// Returns a path on the disk that will hold the weights of a folder, to query its free space. The folder
+/// need not exist yet.
 inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   std::error_code code;
   while (!std::filesystem::exists(folder, code)) {
@@ -116,10 +116,10 @@ inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   return folder / ModelFolderWriter::weights_name;
 }
 
-/// The destination of trained weights: a file, or a folder with a config.json.
+/// Writes trained weights: to a file, or to a folder with a config.json.
 class WeightsOutput {
  public:
-  /// `config` is the text of the config.json. If it is empty, a file is written.
+  /// `config` is the text of the config.json. If it is empty, `path` is a file.
   WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                 std::string const& config) {
     if (config.empty())

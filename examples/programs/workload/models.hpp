@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds models by name: known models of all families, sizes as FAMILY:key=N,... (without a family: the first
-// one), or a folder with a config.json.
+// Finds a model by its text on the command line: the name of a known model, sizes as FAMILY:key=N,...
+// (without a family: the first one), or a folder with a config.json.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A model from the command line. `with_sizes` settles sizes that are 0 and builds the model.
+/// A model from the command line. `with_sizes` derives the sizes that are 0, and builds the model.
 struct ModelChoice {
   std::string name;  ///< as in results
   ModelFamily const* family = nullptr;
@@ -41,12 +41,13 @@ struct ModelChoice {
   ParameterSource weights = {};       ///< initial weights; empty: from the seed
   std::string hub = {};               ///< the name on the Hugging Face hub, if given
 
-  /// Checks whether the model can run. If not, it is known but needs something that its family lacks.
+  /// Returns whether the model can run. A known model cannot run if it needs a feature that its family here
+  /// lacks.
   bool can_run() const { return lacking.empty(); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
 
-/// Returns the folders or files of the models.
+/// Returns the models' folders or files, for models that have one.
 inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> const& models) {
   std::vector<std::filesystem::path> folders;
   for (ModelChoice const& model : models)
@@ -82,12 +83,12 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   return found;
 }
 
-/// Returns the prefix of a family's sizes; empty for the first family.
+/// Returns the prefix of a family's sizes, such as "llama:"; "" for the first family.
 inline std::string prefix_of(ModelFamily const& family) {
   return &family == model_families().front() ? std::string() : family.name + ":";
 }
 
-/// Returns the form of a family's sizes: "layers=L,heads=H,channels=C[,positions=P]".
+/// Returns the syntax of a family's sizes: "layers=L,heads=H,channels=C[,positions=P]".
 inline std::string form_of(ModelFamily const& family) {
   auto const item = [](std::string const& key) {
     return key + "=" + static_cast<char>(std::toupper(static_cast<unsigned char>(key.front())));
@@ -104,8 +105,8 @@ inline std::string number_text(ModelKey const& key, double number) {
   return key.real ? shortest(number) : std::to_string(static_cast<std::int64_t>(number));
 }
 
-/// Refuses a number that does not divide the other number that it must divide, and suggests the nearest valid
-/// one.
+/// Throws if one size must divide another but does not, such as heads and channels. The message suggests the
+/// nearest valid number.
 inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
   for (ModelKey const& key : family.keys) {
     if (key.divides.empty()) continue;
@@ -123,7 +124,8 @@ inline void check_divisors(std::string const& flag, ModelFamily const& family, M
   }
 }
 
-/// Splits "FAMILY:key=N,..." into the family and the text after it. Without a family, returns the first one.
+/// Splits "FAMILY:key=N,..." at the colon into the family and the sizes. Without a family, uses the first
+/// one.
 inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
                                                             std::string const& text) {
   std::vector<ModelFamily const*> families = model_families();
@@ -184,7 +186,7 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
 
 }  // namespace detail
 
-/// Returns the model names that the command line knows, optionally only the ones that can be built.
+/// Returns the names of all known models. With `runnable_only`, returns only the ones that can run.
 inline Names model_names(bool runnable_only = false) {
   Names names;
   detail::for_each_named([&](ModelFamily const&, NamedModel const& model) {
@@ -228,8 +230,8 @@ inline ModelChoice folder_choice(std::string const& flag, std::string const& tex
 
 }  // namespace detail
 
-/// Parses one model. Throws Error(usage) with the nearest name, Error(config) if the heads do not divide the
-/// channels, and the errors of read_model_folder.
+/// Parses the text of one model. Throws Error(usage) with the nearest known name, Error(config) if the heads
+/// do not divide the channels, and the errors of read_model_folder.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
@@ -240,7 +242,8 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
          joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
 }
 
-/// Warns that nothing is downloaded if the model was named by its hub name but gets random weights.
+/// Prints a warning if the model was named by its name on the Hugging Face hub, because nothing is downloaded
+/// and it gets random weights.
 inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
   if (model.hub.empty() || !model.can_run()) return;
   std::cerr << "warning: " << flag << " " << model.hub
@@ -250,7 +253,8 @@ inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) 
             << ", or --init ./" << model.name << std::endl;
 }
 
-/// Splits a list of models at commas or spaces. "layers=2,heads=2,channels=64" is one model.
+/// Splits a list of models at commas or spaces. Sizes such as "layers=2,heads=2,channels=64" stay together as
+/// one model.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
@@ -279,9 +283,10 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
   return distinct(found);
 }
 
-/// Settles the positions and vocabulary of a model and builds it. A `vocabulary` above 0 (a flag; 0: not
-/// given) replaces the model's. Missing positions become max(sequence, 1024). A missing vocabulary becomes
-/// `text_vocabulary`, the data's. Throws Error(config) if the sequence is longer than the positions.
+/// Sets the positions and vocabulary of a model and builds it. A `vocabulary` above 0 comes from a flag and
+/// replaces the model's own. If the model has no positions, they become max(sequence, 1024). If it has no
+/// vocabulary, it becomes `text_vocabulary`, the vocabulary of the data. Throws Error(config) if the sequence
+/// is longer than the positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
   ModelSpec& sizes = model.sizes;
@@ -297,14 +302,15 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
   return model;
 }
 
-/// Opens and checks the weights next to a folder's config.json, if there are any.
+/// Opens and checks the weights in the model's folder, if there are any.
 inline void open_weights(ModelChoice& model) {
   if (model.built && holds_weights(model.folder))
     model.weights =
         ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
 }
 
-/// Refuses sizes whose byte count would overflow 64 bits, before any plan is made.
+/// Throws if a step would have more than 10^15 values, so that byte counts cannot overflow 64 bits. Call it
+/// before planning.
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
   if (!model.built) return;
   double values = 0.0;  // per token

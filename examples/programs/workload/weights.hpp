@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks trained weights when they leave a trainer.
+// Checks that trained weights are finite before they are saved.
 #pragma once
 
 #include <cmath>
@@ -16,11 +16,12 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Checks weights piece by piece for values that are not finite. The last step's loss does not show the
-/// effect of its own update.
+/// Checks weights, block by block, for values that are not finite. The loss of the last step cannot show
+/// this, since it precedes the last update.
 class FiniteWeights {
  public:
-  /// Throws Error(diverged), which names the tensor and the element. `then`: text for the end of the message.
+  /// Throws Error(diverged), which names the tensor and the element, for a value that is not finite. `then`
+  /// is appended to the message.
   void check(ParameterSpec const& parameter, std::span<float const> values, std::string const& then = {}) {
     if (name_ != parameter.name) {
       name_ = parameter.name;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the operations of a place: one trait for each kind, which the backend of the place specialises.
-// ops/ and optim/ describe what they compute; they check the shapes, report the operation and enqueue it.
+// Declares the operations of a device. `Place` is the device as a type (Cpu or Cuda). Each kind of operation
+// is one trait, which the backend of the device specialises. The functions in ops/ and optim/ define the
+// results, check the shapes, report each operation and enqueue it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass.
+/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass. Both are
+/// -1 if all values are finite.
 struct BadElement {
   std::int64_t unit = -1;
   std::int64_t element = -1;
@@ -23,7 +25,7 @@ struct BadElement {
 /// An elementwise activation after a linear layer.
 enum class Activation : std::uint8_t { none, gelu, relu };
 
-/// Checks whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that
+/// Returns whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that
 /// the compiler then warns about (-Wswitch).
 constexpr bool is_known(Activation activation) {
   switch (activation) {
@@ -56,15 +58,16 @@ struct Columns {
   constexpr std::int64_t bytes() const { return rows * columns * static_cast<std::int64_t>(sizeof(T)); }
 };
 
-/// Queries, keys and values of attention, or their gradients. Rows are (B,T), with the heads next to each
-/// other. Keys and values have the same layout; they may have fewer heads than the queries.
+/// Queries, keys and values of attention, or their gradients. Each has one row per token (B*T rows), with the
+/// columns of the heads next to each other. Keys and values have the same layout; they may have fewer heads
+/// than the queries.
 template <class T, class Place>
 struct HeadColumns {
   Columns<T, Place> q, k, v;
 
   constexpr HeadColumns(Columns<T, Place> queries, Columns<T, Place> keys, Columns<T, Place> values)
       : q(queries), k(keys), v(values) {}
-  /// From one tensor (B,T,3C) that holds queries, keys and values one after another.
+  /// Splits one tensor (B,T,3C) that holds queries, keys and values one after another.
   explicit constexpr HeadColumns(Tensor<T, Place> packed)
       : q(packed, 0, packed.shape().columns() / 3),
         k(packed, q.columns, q.columns),
@@ -85,29 +88,29 @@ struct AttentionSizes {
   constexpr std::int64_t key_heads() const { return heads / group; }
 };
 
-/// The rotation angles of rotary positions: a position turns channels (i, i + pairs) of a head by position *
-/// inverse[i]. Plain data, so that a kernel can take it by value.
+/// The rotation angles of rotary position embeddings. At position p, channels i and i + pairs of each head
+/// are rotated by the angle p * inverse[i]. Plain data, so that a kernel can receive it by value.
 struct RotaryFrequencies {
   static constexpr int most = 256;
   int pairs = 0;
   float inverse[most] = {};
 };
 
-/// The position of a sample's first row, and whether to rotate backwards.
+/// The position of a sample's first row, and whether to rotate by the negative angle (the backward pass).
 struct RotaryOptions {
   std::int64_t first = 0;
   bool transposed = false;
 };
 
-/// The row of the position table that holds position 0, and the token whose embedding row gets no gradient
-/// from lookups.
+/// `first_position` is the row of the position table that holds position 0. The embedding row of
+/// `padding_token` gets no gradient from lookups.
 struct EmbeddingOptions {
   std::int64_t first_position = 0;
   std::int64_t padding_token = -1;
 };
 
 /// The weights of a product: usually a plain tensor. A format of fewer bits also has scales, and a transposed
-/// copy (`twin`) where products support only one orientation.
+/// copy (`twin`) if products support only one orientation.
 template <class T, class Place>
 struct Operand {
   Tensor<T const, Place> values;
@@ -127,11 +130,11 @@ struct LinearOptions {
   Tensor<T const, Place> bias{};      ///< (N)
   Tensor<T const, Place> residual{};  ///< (M,N), added before an activation; may be the same memory as `pre`
   Activation activation = Activation::none;
-  Tensor<T, Place> pre{};  ///< (M,N), with an activation: receives its input
+  Tensor<T, Place> pre{};  ///< (M,N), needed with an activation: receives the activation's input
   double scale = 1.0;      ///< factor of the product
 };
 
-/// Options of the gradient of x: the orientation of w, what to add, and the activation that produced x.
+/// Options of the gradient of x: the orientation of w, a tensor to add, and the activation that produced x.
 template <class T, class Place>
 struct LinearInputOptions {
   bool transposed = false;
@@ -139,9 +142,9 @@ struct LinearInputOptions {
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), the input of the activation
   double scale = 1.0;            ///< factor of the product
-  /// (linear_partial_rows(M),K): receives the sums of dx over blocks of its rows, for the bias gradient of
-  /// the layer that takes dx as its dy. A place that computes them with that layer's weight gradient leaves
-  /// this unchanged.
+  /// (linear_partial_rows(M),K): receives the sums of dx over blocks of its rows. The layer that receives dx
+  /// as its dy computes its bias gradient from these sums. A backend that computes that bias gradient in
+  /// another way, such as the CPU's, leaves `partials` unchanged.
   Tensor<compute_t<T>, Place> partials{};
 };
 
@@ -150,26 +153,29 @@ template <class T, class Place>
 struct LinearWeightOptions {
   bool transposed = false;
   Tensor<T, Place> dbias{};  ///< (N)
-  /// (blocks,N): sums of dy over blocks of its rows, from an operation that wrote or read dy; or empty.
+  /// (blocks,N): the sums of dy over blocks of its rows, if an earlier operation computed them; otherwise
+  /// empty.
   Tensor<compute_t<T> const, Place> partials{};
 };
 
-/// Extra sums of a norm's backward pass, each (layer_norm_partial_rows(M),C): the residual gradient and dx,
-/// as stored, summed over blocks of rows. They serve the bias gradients of the layers that take them as dy. A
-/// place that computes them with the weight gradients of these layers leaves both unchanged.
+/// Extra outputs of a norm's backward pass: the sums over blocks of rows of the residual gradient and of dx,
+/// as stored. Each is (layer_norm_partial_rows(M),C). A layer that receives one of these gradients as its dy
+/// computes its bias gradient from the sums. A backend that computes bias gradients in another way, such as
+/// the CPU's, leaves both outputs unchanged.
 template <class S, class Place>
 struct NormSums {
   Tensor<S, Place> residual_gradient{}, dx{};
 };
 
-/// The destination for the first non-finite value of a unit. *bad becomes {unit, begin + its index}, unless
-/// it already names a later unit. Null: not recorded.
+/// Tells an operation where to record the first non-finite value of a unit. The operation sets *bad to {unit,
+/// begin + index of the value}, unless *bad already names a later unit. If `bad` is null, it records nothing.
 struct BadNote {
   BadElement* bad = nullptr;
   std::int64_t unit = 0, begin = 0;
 };
 
-/// One array of a norm over several arrays (ops::norm_partials). `partials` receives its sums of squares.
+/// One array of a norm over several arrays (ops::norm_partials). `partials` receives the sums of squares of
+/// its blocks.
 struct NormRow {
   void const* values = nullptr;
   void* partials = nullptr;
@@ -180,8 +186,8 @@ struct NormRow {
 /// The maximum number of states per element of an optimizer, not counting the master weights.
 inline constexpr int most_optimizer_states = 2;
 
-/// One array of an update over several arrays (ops::adamw). `weights` is null if the master weights are the
-/// weights.
+/// One array of an update over several arrays (ops::adamw). `weights` is null if the model computes with the
+/// master weights themselves.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
@@ -191,10 +197,10 @@ struct UpdateRow {
   void const* factors = nullptr;
 };
 
-/// The number of elements in a block of a row. The last block of a row may be shorter.
+/// The number of elements in a block of an array. The last block of an array may be shorter.
 constexpr std::int64_t row_block = 4096;
 
-/// The arrays of one operation, as a table in memory that the place reads when the operation runs. A row's
+/// A table of the arrays of one operation. The device reads the table when the operation runs. A row's
 /// `block` is the number of blocks in the rows before it. `elements` and `blocks` count all rows.
 template <class Row>
 struct Rows {
@@ -203,7 +209,7 @@ struct Rows {
   std::int64_t elements = 0, blocks = 0;
 };
 
-/// Sets `block` of each row. The caller then copies the rows to `there`, where the place reads them.
+/// Sets `block` of each row. The caller then copies the rows to `there`, from where the device reads them.
 template <class Row>
 constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   Rows<Row> all{there, static_cast<int>(rows.size())};
@@ -215,22 +221,23 @@ constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
   return all;
 }
 
-/// The number of rows in each block that linear_backward_input sums, and the number of such blocks in M rows.
+/// The number of rows in each block that linear_backward_input sums, and the number of blocks in M rows.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
   return rows <= linear_block_rows ? 1 : (rows - 1) / linear_block_rows + 1;
 }
 
-/// The same for the sums of (B,T,3C) that attention_backward leaves. Blocks are within one sample; for
-/// shorter sequences they are as for linear_backward_input.
+/// The same for the sums that attention_backward writes of its gradient (B,T,3C). A block is part of one
+/// sample. If sequences are shorter than a block, the blocks of linear_backward_input are used instead.
 constexpr std::int64_t attention_block_rows = 64;
 constexpr std::int64_t attention_partial_rows(std::int64_t samples, std::int64_t sequence) {
   return sequence < attention_block_rows ? linear_partial_rows(samples * sequence)
                                          : samples * ((sequence - 1) / attention_block_rows + 1);
 }
 
-/// The maximum number of rows of partial sums that the gradient of a norm over M rows leaves. No place cuts
-/// the rows into more blocks (264 is two for each multiprocessor of a Hopper GPU).
+/// The maximum number of rows of partial sums that the backward pass of a norm over M rows writes. Every
+/// backend divides the rows into at most this many blocks (264 is two for each multiprocessor of a Hopper
+/// GPU).
 constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
   return rows < 1 ? 1 : rows < 264 ? rows : 264;
 }
@@ -242,14 +249,15 @@ namespace backend {
 template <class Place>
 inline constexpr bool lacking = false;
 
-/// Batches of sums over rows (ops::RowSumBatch). A place that computes each sum at once needs none.
+/// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing: it suits a device
+/// that computes each sum at once.
 template <class Place>
 struct RowSums {
   static void begin(Context<Place>& /*context*/) noexcept {}
   static void end(Context<Place>& /*context*/) noexcept {}
 };
 
-/// Accepts all calls of an operation that a place lacks, so that the static_assert is the only error.
+/// Accepts every call of an operation that a device lacks, so that the static_assert is the only error.
 struct Lacking {
   struct Call {
     void operator()(auto&&...) const {}

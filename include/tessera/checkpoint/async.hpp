@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while steps run. Copies the state, and one thread per rank writes the copy.
+// Saves checkpoints while steps run: copies the state, and writes the copy in one thread per rank.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,10 @@ namespace detail {
 class CheckpointWriter;
 }  // namespace detail
 
-/// Saves one rank's part while steps run, at most one save at a time. The trainer's plan must have the copy
-/// that is written (CheckpointMemory::snapshot). All ranks call `save` and `wait` together. The next of these
-/// calls throws the error of a failed save, the same on all ranks, after the save's files are removed.
+/// Saves one rank's part while steps run, at most one save at a time. The trainer's plan must include memory
+/// for the copy of the state (CheckpointMemory::snapshot). All ranks call `save` and `wait` together. The
+/// next of these calls throws the error of a failed save, the same on all ranks, after the save's files are
+/// removed.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint();
@@ -34,16 +35,18 @@ class AsyncCheckpoint {
 
   /// Waits for the previous save and for running steps, starts to copy the state, and returns. A thread then
   /// writes `folder`, byte for byte as save_checkpoint would. Rank 0's thread calls `named` once the folder
-  /// has its name. Throws the errors of save_checkpoint that are known by then.
+  /// has its final name. Throws the errors of save_checkpoint that are known by then.
   void save(AnyTrainer& trainer, std::filesystem::path const& folder, CheckpointOptions const& options = {},
             std::function<void()> named = {});
 
   /// Waits until no save is running.
   void wait();
 
-  /// Whether this rank is still writing or naming the folder. Any thread may call this and `failed`.
+  /// Whether this rank is still writing its files or renaming the folder. Any thread may call `busy` and
+  /// `failed`.
   bool busy() const noexcept;
-  /// Whether the running save has failed on this rank. A run may stop at once; `wait` throws the reason.
+  /// Whether the running save has failed on this rank. The training may then end at once.
+  /// `wait` throws the reason.
   bool failed() const noexcept;
 
  private:

@@ -61,7 +61,7 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
 TESSERA_INLINE void AsyncCheckpoint::wait() {
   if (!writer_) return;
   comm::Transport& transport = writer_->transport();
-  // A rank's own part needs no other rank, but the name needs all parts.
+  // A rank writes its part without other ranks, but the folder is renamed only when all parts are written.
   while (state_.load() == State::writing) detail::pause(transport);
   auto const agree = [&](char const* what) {
     detail::together(transport, what, [&] {

@@ -17,16 +17,17 @@ namespace tessera {
 inline namespace v0 {
 
 /// Writes all state of a trainer to a new folder, which appears complete or not at all. All ranks call it
-/// together and must see the same file system. Waits for running steps. Each rank writes what it holds, one
-/// chunk at a time. Takes SaveStaging::bytes of host memory per rank, from the plan if
-/// TrainerOptions::checkpoints says so. Throws Error(failed) with path and reason, the same on all ranks.
+/// together and must see the same file system. Waits for running steps. Each rank writes the state that it
+/// holds, one chunk at a time. Needs SaveStaging::bytes of host memory per rank, which are part of the plan
+/// if TrainerOptions::checkpoints requests it. Throws Error(failed) with path and reason, the same on all
+/// ranks.
 void save_checkpoint(AnyTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {});
 
-/// Replaces all state of a trainer with a checkpoint's. The checkpoint may come from another stage, world,
-/// offload, precision or device. The next step follows the checkpoint's step. All ranks call it together.
-/// Checks every file once against its checksum. Throws Error(data) that names the file or tensor, the same on
-/// all ranks; the trainer may then be partly filled.
+/// Replaces all state of a trainer with a checkpoint's. The checkpoint may come from another ZeRO stage,
+/// number of ranks, offload, precision or device. The next step follows the checkpoint's step. All ranks call
+/// it together. Checks every file once against its checksum. Throws Error(data) that names the file or
+/// tensor, the same on all ranks; the trainer may then be partly filled.
 CheckpointInfo resume(AnyTrainer& trainer, std::filesystem::path const& folder);
 
 /// A folder of checkpoints, one per step: `step-00000010`, and `latest`, a file that names the newest. Only
@@ -37,7 +38,7 @@ class Checkpoints {
   explicit Checkpoints(std::filesystem::path folder, int keep = 0);
 
   std::filesystem::path path(std::int64_t step) const;
-  /// The steps that have a checkpoint, in ascending order. Empty if the folder does not exist.
+  /// Returns the steps that have a checkpoint, in ascending order. Empty if the folder does not exist.
   std::vector<std::int64_t> steps() const;
   std::optional<std::int64_t> newest() const;
 
@@ -48,12 +49,14 @@ class Checkpoints {
   /// Saves the trainer's current step, then removes the oldest checkpoints beyond `keep`. All ranks call it
   /// together. Returns the checkpoint's folder.
   std::filesystem::path save(AnyTrainer& trainer, CheckpointOptions const& options = {}) const;
-  /// The same while the next steps run. Waits for the previous save. This object must outlive the save.
+  /// Same, but saves while the next steps run. Waits for the previous save. This object must outlive the
+  /// save.
   std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& beside,
                              CheckpointOptions const& options = {}) const;
 
  private:
-  /// On rank 0, once a checkpoint has its name: updates `latest`, and removes old checkpoints.
+  /// Updates `latest` and removes old checkpoints. Called on rank 0 when a checkpoint's folder has its final
+  /// name.
   void named(std::filesystem::path const& newest) const;
   /// Renames a checkpoint before removing it, so that a folder with the name of a checkpoint is always
   /// complete.

@@ -14,12 +14,12 @@ inline constexpr char trainer_file[] = "trainer.json", model_folder[] = "model",
 /// The version of the folder's contents, in trainer.json.
 inline constexpr int checkpoint_schema = 1;
 
-/// "optimizer-0-of-4.safetensors".
+/// Returns a name such as "optimizer-0-of-4.safetensors".
 inline std::string optimizer_file(int rank, int world) {
   return "optimizer-" + std::to_string(rank) + "-of-" + std::to_string(world) + ".safetensors";
 }
 
-/// A folder's path without a slash at its end.
+/// Returns a folder's path without a slash at its end.
 inline std::filesystem::path without_slash(std::filesystem::path path) {
   return path.has_filename() ? path : path.parent_path();
 }

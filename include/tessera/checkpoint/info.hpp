@@ -14,10 +14,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// What goes into a checkpoint besides the trainer's state.
+/// The contents of a checkpoint in addition to the trainer's state.
 struct CheckpointOptions {
   std::string config = {};   ///< the text of the model's config.json; empty: the folder has none
-  std::string notes = "{}";  ///< the text of a JSON object, which `resume` hands back
+  std::string notes = "{}";  ///< the text of a JSON object, which `resume` returns
   std::int64_t part_bytes = 5'000'000'000;  ///< a file of weights ends with the tensor that reaches this size
 };
 
@@ -42,7 +42,8 @@ struct CheckpointInfo {
 CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
 
 /// Checks files of a checkpoint against their sizes and checksums: every `world`-th one, starting with number
-/// `rank`. Calls `beat` now and then. Throws Error(data) that lists all missing, damaged and extra files.
+/// `rank`. Calls `beat` after each chunk of up to 1 MiB. Throws Error(data) that lists all missing, damaged
+/// and extra files.
 void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
                        detail::FunctionRef<void()> beat = {});
 

@@ -67,7 +67,7 @@ class CheckpointReader {
   }
 
  private:
-  /// Elements of a parameter's state, and the tensor that holds them.
+  /// A range of elements of a parameter or of its optimizer state, and the tensor of a file that holds them.
   struct Box {
     Range logical;
     SafetensorsFile const* file;
@@ -212,8 +212,8 @@ class CheckpointReader {
     }
   }
 
-  /// Continues the counts. Continues the loss scale only if it is dynamic and was dynamic before; otherwise
-  /// takes the recipe's initial one.
+  /// Returns the step counts and other scalars of the checkpoint. Keeps the loss scale only if it is dynamic
+  /// in the checkpoint and in this recipe. Otherwise resets it to the recipe's initial one.
   StepState scalars_of(CheckpointInfo const& info) const {
     StepState state = info.state;
     LossScaleKind const kind = plan_.recipe.loss_scale;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a checkpoint. Every rank writes what it holds straight to its place in the files, so no rank ever
-// gathers the model. Needs nlohmann-json and xxHash.
+// Writes a checkpoint. Every rank writes the state that it holds directly to its position in the files, so no
+// rank ever gathers the model. Needs nlohmann-json and xxHash.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,8 @@ inline std::string with_checksum(nlohmann::ordered_json json) {
   return json.dump(2, ' ', false, replace) + "\n";
 }
 
-/// A state that is saved of a trained flat group besides its fp32 weights: its name and its buffer.
+/// A state that is saved for a group of trained parameters in addition to their fp32 weights: its name and
+/// its buffer.
 struct KeptState {
   std::string name;
   int buffer;
@@ -106,7 +107,7 @@ inline bool is_adapter(UnitSpec const& unit, int parameter) {
   return false;
 }
 
-/// The scale of each adapter, by the name of its layer.
+/// Returns the scale of each adapter, by the name of its layer.
 inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
   std::map<std::string, double> scales;
   for (UnitSpec const& unit : plan.units)
@@ -210,8 +211,9 @@ class CheckpointWriter {
       throw;
     }
   }
-  /// Writes this rank's part from its snapshot while steps run, and leaves the checksum of its own file for
-  /// rank 0. Communicates with no other rank. Calls `beat` all the time; an exception from it ends the write.
+  /// Writes this rank's part from its snapshot while steps run. Then writes a small file with the checksum of
+  /// its optimizer file, which rank 0 reads. Communicates with no other rank. Calls `beat` repeatedly; an
+  /// exception from it ends the write.
   void write(std::function<void()> beat) {
     beat_ = std::move(beat);
     while (!state_.has_snapshot()) rest();
@@ -284,7 +286,8 @@ class CheckpointWriter {
   int world() const { return plan_.shape.world; }
   int owner(std::size_t part) const { return static_cast<int>(part) % world(); }
 
-  /// Calls `write(piece, values)` for everything that this rank writes of a buffer, one chunk at a time.
+  /// Calls `write(piece, values)` for each part of a parameter in the range of a buffer that this rank
+  /// writes, one chunk at a time.
   template <class Write>
   void stream(Buffer const& buffer, Write&& write) {
     Flat const of{buffer.unit, buffer.flat};
@@ -299,8 +302,8 @@ class CheckpointWriter {
     }
   }
 
-  /// Gives each parameter its place in a file of weights, in the order of units, the same on every rank.
-  /// Adapters go to the last file, separate from the model's own weights.
+  /// Assigns each parameter a position in a file of weights, in the order of units, the same on every rank.
+  /// Adapters are in the last file, separate from the model's own weights.
   void lay_out() {
     for (bool const adapters : {false, true}) {
       std::int64_t bytes = options_.part_bytes;
@@ -370,7 +373,7 @@ class CheckpointWriter {
     make_folder(beside_ / model_folder);
   }
 
-  /// Creates this rank's file of optimizer state and the files of weights that it owns, so far with headers
+  /// Creates this rank's file of optimizer state and the files of weights that it owns, with their headers
   /// only.
   void make_files() {
     auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
@@ -522,14 +525,14 @@ class CheckpointWriter {
   nlohmann::ordered_json notes_;  // only on rank 0
   std::filesystem::path folder_, beside_;
   std::byte* staging_;
-  std::function<void()> beat_;  // called all the time while this rank writes
+  std::function<void()> beat_;  // called repeatedly while this rank writes
   bool beside_steps_ = false;   // writes from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
   std::size_t model_parts_ = 0;                  // without the part that holds adapters
   std::map<std::pair<int, int>, Place> places_;  // by unit and parameter
   SafetensorsLayout states_;                     // of this rank's file
-  std::map<std::pair<int, int>, Box> box_of_;    // in that file, by buffer and parameter
+  std::map<std::pair<int, int>, Box> box_of_;    // in this rank's file, by buffer and parameter
   std::vector<std::string> files_;               // files of weights, then of optimizers
   std::vector<Sum> sums_;                        // by file of files_
 };

@@ -33,14 +33,15 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// One rank's page. Only that rank and its GPU write to it.
+/// Progress and state of one rank, in one page of memory that all ranks of a host can read. Only that rank
+/// and its GPU write to it.
 struct alignas(4096) Board {
-  std::atomic<std::uint64_t> word{0};            ///< the watch word
-  std::atomic<std::uint64_t> reached_device{0};  ///< collectives that its GPU has reached, replays included
-  std::atomic<std::uint64_t> reached_host{0};    ///< host-memory collectives that it has reached
-  std::atomic<std::uint64_t> beats{0};           ///< heartbeats
-  std::atomic<std::uint32_t> failed{0};          ///< `lost` and `text` hold a fault
-  std::atomic<std::uint32_t> left{0};            ///< it will enter no more collectives
+  std::atomic<std::uint64_t> word{0};            ///< the last collective that was reached (`watch_word`)
+  std::atomic<std::uint64_t> reached_device{0};  ///< collectives reached by its GPU, graph replays included
+  std::atomic<std::uint64_t> reached_host{0};    ///< collectives on host memory that were reached
+  std::atomic<std::uint64_t> beats{0};           ///< number of calls of Transport::heartbeat
+  std::atomic<std::uint32_t> failed{0};          ///< 1: `lost` and `text` describe a failure
+  std::atomic<std::uint32_t> left{0};            ///< 1: the rank will enter no more collectives
   std::int32_t lost = -1;
   char text[2048] = {};
 
@@ -52,7 +53,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes and a 
 static_assert(sizeof(Board) == 4096);
 
 /// Maps collective numbers to requests, for error texts. Replays of captured graphs reuse their numbers, so
-/// captured requests are kept forever; of the others, only the most recent ones are kept.
+/// captured requests are kept forever. Of the others, only the most recent 512 are kept.
 class History {
  public:
   void put(Request const& request, bool captured) {
@@ -65,7 +66,7 @@ class History {
     last_ = request.sequence;
   }
 
-  /// Returns "17, all_gather of 64 bytes (write_back h.3)".
+  /// Returns the collective that a watch word names, such as "17, all_gather of 64 bytes (write_back h.3)".
   std::string text(std::uint64_t word) const {
     std::lock_guard lock(mutex_);
     std::uint64_t const sequence = sequence_of(word);
@@ -113,7 +114,7 @@ class History {
   std::uint64_t last_ = 0;
 };
 
-/// The boards of a world, and the fault that ends it. Any thread may use it.
+/// Access to the boards of all ranks, and the failure that ended the communicator. Any thread may use it.
 class Peers {
  public:
   Peers(Peers const&) = delete;
@@ -121,16 +122,18 @@ class Peers {
   virtual ~Peers() = default;
 
   virtual int world() const noexcept = 0;
-  /// Null for a rank that this one cannot see.
+  /// Returns a rank's board, or null if its memory cannot be opened, as on another host.
   virtual Board* board(int rank) const noexcept = 0;
-  /// The requests behind a rank's collective numbers, as far as this rank knows them.
+  /// Returns the requests of a rank's collectives by number, as far as this rank knows them.
   virtual History& history(int rank) const noexcept = 0;
   virtual bool has_left(int rank) const = 0;
-  /// Checks whether the rank's process ended without leaving.
+  /// Returns whether the rank's process ended before it called `leave`.
   virtual bool died(int rank) const = 0;
-  /// The lost rank (-1 if it is unknown), and what it did.
+  /// Returns the rank that failed (-1 if it is unknown) and the reason. Returns nullopt if there was no
+  /// failure.
   virtual std::optional<std::pair<int, std::string>> fault() const = 0;
-  /// Ends the communicator for all ranks that see this one, unless it has already ended.
+  /// Declares rank `lost` failed. Ends the communicator for all ranks that can read this rank's board, unless
+  /// it has already ended.
   virtual void lose(int lost, std::string const& text) = 0;
   /// Records a sign of life from `rank`.
   virtual void hear(int rank) noexcept = 0;
@@ -172,9 +175,10 @@ class ThreadPeers final : public Peers {
   std::shared_ptr<ThreadBoards> shared_;
 };
 
-/// Ranks that are processes. Each creates one page of shared memory under a random name, tells the others the
-/// name (`see`) and then unlinks it (`hide`), so that killed processes leave nothing behind. Each holds a
-/// lock on its page, which the system releases when the process ends.
+/// Ranks that are processes. Each process creates one page of shared memory under a random name. The others
+/// open the page by that name (`see`). Then the name is unlinked (`hide`), so that killed processes leave
+/// nothing behind. Each process holds a lock on its page. The system releases the lock when the process ends,
+/// which `died` detects.
 class ProcessPeers final : public Peers {
  public:
   using Name = char[48];
@@ -199,7 +203,7 @@ class ProcessPeers final : public Peers {
   ~ProcessPeers() override { hide(); }
 
   Name const& name() const noexcept { return name_; }
-  /// Opens another rank's page. A rank on another host cannot be seen.
+  /// Opens another rank's page by its name. Has no effect if that rank runs on another host.
   void see(int rank, char const* name) {
     Page& page = pages_[static_cast<std::size_t>(rank)];
     if (rank == rank_) return;
@@ -215,7 +219,8 @@ class ProcessPeers final : public Peers {
   Board* board(int rank) const noexcept override {
     return pages_[static_cast<std::size_t>(rank)].board.load(std::memory_order_acquire);
   }
-  /// Uses its own history for all ranks: processes of one launch run the same program.
+  /// Returns this process's own history for every rank, because all processes of a launch run the same
+  /// program.
   History& history(int) const noexcept override { return history_; }
   bool has_left(int rank) const override {
     Board const* const at = board(rank);
@@ -260,7 +265,7 @@ class ProcessPeers final : public Peers {
       if (board.load()) ::munmap(board.load(), sizeof(Board));
       if (file >= 0) ::close(file);
     }
-    /// Must be the last step: a thread that sees the board also sees the file.
+    /// Maps the file. `file` must be set before: other threads use it once `board` is not null.
     bool map(int access) {
       void* const at = ::mmap(nullptr, sizeof(Board), access, MAP_SHARED, file, 0);
       if (at == MAP_FAILED) return false;

@@ -46,20 +46,20 @@ class Transport {
   int rank() const noexcept { return rank_; }
   int world() const noexcept { return world_; }
   bool is_root() const noexcept { return rank_ == 0; }
-  /// The index of this rank's device on its host.
+  /// Returns the index of this rank's device on its host.
   virtual int local_rank() const noexcept { return rank_; }
-  /// The name of the transport for reports: "single", "threads", ...
+  /// Returns the name of the transport for reports: "single", "threads", ...
   virtual std::string_view name() const noexcept = 0;
 
-  /// All ranks of the world as one group.
+  /// Returns all ranks of the world as one group.
   Peers everyone() const noexcept { return {0, 1, world_}; }
 
-  /// Returns `group` with the communicator of its ranks and channel, and opens the communicator on the first
-  /// call. Without ranks, the group is all ranks. If the transport has channels, collectives on different
-  /// channels need not wait for each other. Other transports use one communicator for all channels. To open a
+  /// Returns `group` with the number of its communicator filled in, and opens the communicator on the first
+  /// call. A `count` of 0 means all ranks. If the transport has channels, collectives on different channels
+  /// need not wait for each other. Other transports use one communicator for all channels. To open a
   /// communicator, all ranks of the world call this function together, in the same order and between steps,
-  /// each with the group to which it belongs. On GPUs, opening waits for the other ranks and takes device
-  /// memory. Later calls only look the communicator up.
+  /// each with the group to which it belongs. On GPUs, opening waits for the other ranks and allocates device
+  /// memory. Later calls return the open communicator.
   Peers over(Peers group) {
     if (group.count <= 0) group.count = world_;
     group.communicator = 0;
@@ -71,9 +71,9 @@ class Transport {
     return opened(group);
   }
 
-  /// Runs one move between the ranks of a group; without `peers`, between all ranks. `bytes` is the size of
-  /// one piece: per peer, per rank, or the whole buffer. `dtype` is the format of sums. The functions below
-  /// say how many pieces each buffer holds.
+  /// Runs one collective, given as a `move`, between the ranks of a group. Without `peers`, the group is all
+  /// ranks. A buffer consists of pieces of `bytes` bytes: one per peer, one per rank, or the whole buffer.
+  /// The functions below say how many pieces each buffer holds. `dtype` is the element type of sums.
   void run(Move move, std::int64_t bytes, void const* send, void* recv, CollectiveId const& id = {},
            Peers const& peers = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
     Request request = make(move, id, bytes, root, dtype, peers);
@@ -126,8 +126,8 @@ class Transport {
   }
 
   /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
-  /// holds one piece for each peer. `send` holds the same number of pieces, or `pieces`. The buffers must not
-  /// overlap.
+  /// holds one piece for each peer. `send` holds `pieces` pieces, or one for each peer if `pieces` is 0. The
+  /// buffers must not overlap.
   void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
                   int pieces = 0, Peers const& peers = {}) {
     run(Move::all_to_all, bytes_per_peer, send, recv, id, peers, -1, DType::f32, pieces);
@@ -161,16 +161,16 @@ class Transport {
                Peers const& peers = {}) {
     run(Move::receive, bytes, nullptr, buffer, id, peers, from);
   }
-  /// Replaces every rank's buffer by the sum of all ranks' buffers. Threads sum in rank order; other
-  /// transports sum in any order. Threads sum 16-bit formats in fp32 and round once; a library may round
-  /// every partial sum.
+  /// Replaces every rank's buffer of `count` elements by the sum of all ranks' buffers. The transport between
+  /// threads sums in rank order. It sums 16-bit formats in fp32 and rounds once. Other transports sum in any
+  /// order and may round every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
                   Peers const& peers = {}) {
     run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, peers, -1,
         dtype);
   }
   /// recv = the sum of all ranks' send[index of this rank], over a group, or the world. `send` holds a shard
-  /// for each rank. `recv` may be this rank's slot of it.
+  /// for each rank. `recv` may be this rank's shard of `send`.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
                       CollectiveId const& id = {}, Peers const& peers = {}) {
     run(Move::reduce_scatter, count_per_rank * static_cast<std::int64_t>(size_of(dtype)), send, recv, id,
@@ -213,16 +213,16 @@ class Transport {
   /// Makes the communicator unusable: every rank that waits in it or enters it throws PeerLost with this rank
   /// and cause.
   virtual void poison(char const* cause) noexcept = 0;
-  /// A rank's watchdog word.
+  /// Returns a rank's watch word, which names the last collective that the rank has reached (`watch_word`).
   virtual std::uint64_t word(int rank) const noexcept = 0;
-  /// Returns a text about the collective in which a rank is or was last seen: "in collective 17, all_gather
-  /// of 64 bytes (write_back h.3)".
+  /// Returns a description of the collective in which a rank is or was last seen: "in collective 17,
+  /// all_gather of 64 bytes (write_back h.3)".
   virtual std::string where(int rank) const = 0;
 
  protected:
   using Clock = std::chrono::steady_clock;
 
-  /// `word` must outlive this object. Transports whose ranks watch each other share the words.
+  /// `word` receives this rank's watch word and must outlive this object. Other ranks may read it.
   Transport(int rank, int world, std::atomic<std::uint64_t>& word)
       : rank_(rank), world_(world), word_(&word) {}
 
@@ -237,7 +237,7 @@ class Transport {
   virtual void flush() {}
   bool grouped() const noexcept { return grouped_; }
 
-  /// Stores the watchdog's word before a collective. Device transports store it in stream order.
+  /// Stores this rank's watch word before a collective. Device transports store it in stream order.
   virtual void note(Request const& request) {
     word_->store(watch_word(request.sequence, request.move), std::memory_order_release);
   }
@@ -284,8 +284,8 @@ class Transport {
   void need_memory(Request const& request, void const* memory) const {
     if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
-  /// Refuses buffers with these numbers of pieces if they overlap. However, a buffer of one piece may be this
-  /// rank's slot of the other buffer.
+  /// Throws Error(usage) if the buffers, of these numbers of pieces, overlap. Except in all_to_all, a buffer
+  /// of one piece may be this rank's slot of the other buffer.
   void need_apart(Request const& request, void const* send, int send_pieces, void const* recv,
                   int recv_pieces) const {
     need_memory(request, send);
@@ -339,8 +339,8 @@ class Single final : public Transport {
   std::atomic<std::uint64_t> own_word_{0};
 };
 
-/// A transport without peers: reports each collective to a recorder, by its name and the bytes of one piece,
-/// and touches no buffer.
+/// A transport that communicates with no other rank. It reports the name of each collective and the bytes of
+/// one piece to a recorder, and touches no buffer.
 class RecordingTransport final : public Transport {
  public:
   RecordingTransport(int rank, int world, Recorder& recorder)
@@ -428,8 +428,9 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
 
 }  // namespace detail
 
-/// Compares a value, such as the hash of a schedule, over all ranks. Throws Error(config) with the ranks and
-/// their values if it differs. Costs one all-gather of 8 bytes. It allocates, so call it before step 1.
+/// Checks that all ranks pass the same value, such as the hash of a schedule. Throws Error(config) with the
+/// ranks and their values if they differ. Costs one all-gather of 8 bytes. It allocates, so call it before
+/// step 1.
 inline void agree(Transport& transport, std::uint64_t value, char const* what) {
   std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
   transport.all_gather(&value, values.data(), sizeof value, {"agree", what});

@@ -26,10 +26,10 @@ struct LaunchEnvironment {
   int local_world = 0;
   std::string master_address{};
   int master_port = 0;
-  bool master_port_taken = false;  ///< the launcher's agent already listens there: bind another port
+  bool master_port_taken = false;  ///< the launcher itself listens on that port: use another one
 };
 
-/// Reads one variable; null when it is unset.
+/// Returns the value of an environment variable, or null if it is not set.
 using GetEnvironment = std::function<char const*(char const*)>;
 
 /// Returns "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
@@ -83,7 +83,8 @@ class LaunchReader {
     return value && *value ? value : nullptr;
   }
 
-  /// Reads a whole number in [low, high]. If it is absent, throws an error that names the others' launcher.
+  /// Reads a whole number in [low, high]. If the variable is not set, throws Error(config) that names the
+  /// launcher `source` and `seen`, one of its variables that is set.
   int need(char const* name, int low, int high, char const* source, char const* seen) const {
     if (!has(name)) missing(name, source, seen);
     return number(name, low, high);
@@ -163,7 +164,8 @@ inline void read_master(LaunchReader const& read, LaunchEnvironment& launch) {
   if (read.has("MASTER_PORT")) launch.master_port = read.number("MASTER_PORT", 1, 65535);
 }
 
-/// Returns the number of ranks on host `node`, from "4(x2),3" (hosts in order); 0 if the list does not say.
+/// Returns the number of ranks on host number `node`, from 0, in SLURM's list. "4(x2),3" means two hosts with
+/// 4 ranks each, then one with 3. Returns 0 if the list is invalid or has no such host.
 inline int tasks_on_node(std::string_view list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     auto const read = [&] {
@@ -187,8 +189,8 @@ inline int tasks_on_node(std::string_view list, int node) {
   return 0;
 }
 
-/// Returns the name of the variable that holds the number of tasks of the SLURM step. The job's own number
-/// may differ: salloc -n 4 starts one shell.
+/// Returns the name of the variable that holds the number of tasks of the SLURM step. The number of the job
+/// may differ: salloc -n 4 reserves 4 tasks, but starts one shell.
 inline char const* slurm_tasks(LaunchReader const& read) {
   if (read.has("SLURM_STEP_NUM_TASKS")) return "SLURM_STEP_NUM_TASKS";
   return read.has("SLURM_NTASKS") || !read.has("SLURM_NPROCS") ? "SLURM_NTASKS" : "SLURM_NPROCS";
@@ -210,8 +212,8 @@ inline bool pmi_of_slurm(LaunchReader const& read) {
 /// Returns the launcher's settings, read through `get`. `source` is "none" if there is no launcher. The
 /// launchers are tried in this order: RANK and WORLD_SIZE (torchrun, deepspeed), Open MPI, PMI (MPICH, Intel
 /// MPI), MVAPICH, SLURM (SLURM_PROCID). PMI variables set by srun --mpi=pmi2 count as SLURM. A SLURM job id
-/// alone does not count as a launch. Throws Error(config), which names the variable, if a launcher's
-/// variables are incomplete, are not numbers or contradict each other.
+/// without SLURM_PROCID does not count as a launch. Throws Error(config), which names the variable, if a
+/// launcher's variables are incomplete, are not numbers or contradict each other.
 inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   detail::LaunchReader const read(get);
   constexpr detail::LauncherNames launchers[] = {
@@ -275,14 +277,14 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   return {};
 }
 
-/// The same for this process.
+/// Same, from the environment of this process.
 inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
 
-/// Returns a communicator for this process: a world of one without a launcher, or if the launcher started one
-/// rank. A launch of several processes throws Error(unsupported): CPU ranks are threads of one process, and
-/// one of several processes must never run as a separate world.
+/// Returns a communicator for this process: a world of one rank if there is no launcher or it started one
+/// rank. Throws Error(unsupported) if the launcher started several processes. CPU ranks are threads of one
+/// process, and several processes must not each train on their own by mistake.
 inline Comm from_environment(GetEnvironment const& get) {
   LaunchEnvironment const launch = launch_environment(get);
   if (launch.world == 1) return Comm();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides NCCL, one GPU per rank. Ranks are threads of one process (`run_gpus`) or processes of a launcher.
+// Provides communicators that use NCCL, with one GPU per rank. Ranks are threads of one process (`run_gpus`)
+// or processes of a launcher.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +75,8 @@ inline ncclUniqueId make_id() {
   return id;
 }
 
-/// Sets NCCL_COMM_ID, which makes NCCL meet at an address, while ranks join.
+/// Sets NCCL_COMM_ID, the address at which NCCL connects ranks, for its lifetime. Keeps a value that is set
+/// already.
 class MeetingPoint {
  public:
   explicit MeetingPoint(std::string const& address) : own_(!std::getenv(variable)) {
@@ -95,9 +97,10 @@ class MeetingPoint {
 
 /// Returns a communicator of GPUs for this process; without a launcher, a world of one. The process's GPU
 /// becomes current for the calling thread. Ranks meet at MASTER_ADDR and MASTER_PORT, or at an adjacent port
-/// if the launcher listens on that one. NCCL_COMM_ID=HOST:PORT overrides both. It sets that variable while it
-/// joins, so call it before other threads read the environment. Throws Error(config) if the launch is
-/// incomplete, Error(unsupported) without a GPU for this rank, and PeerLost if ranks do not arrive.
+/// if the launcher listens on that one. NCCL_COMM_ID=HOST:PORT overrides both. The function changes
+/// NCCL_COMM_ID while ranks connect, so call it before other threads read the environment. Throws
+/// Error(config) if the launch is incomplete, Error(unsupported) without a GPU for this rank, and PeerLost if
+/// ranks do not arrive.
 inline Comm nccl_from_environment(GetEnvironment const& get, NcclOptions const& options = {}) {
   LaunchEnvironment const launch = launch_environment(get);
   int const device = detail::device_of(launch, detail::count_devices());

@@ -32,9 +32,10 @@ inline namespace v0 {
 
 namespace cuda {
 
-/// Writes a rank's watch word and counts it, in stream order. The counter distinguishes replays of one graph.
-/// Streams of several channels may do so at once; the largest count remains. Uses one thread. It is a
-/// template, so that programs with several sources contain one kernel.
+/// Stores the watch word, which names the collective that a rank has reached, and counts collectives, in
+/// stream order. The count distinguishes replays of one graph, whose word is the same. Streams of several
+/// channels may run this kernel at once; the largest count remains. Uses one thread. It is a template, so
+/// that a program with several source files contains one kernel.
 template <class Word>
 __global__ void reach_collective(Word* counter, Word volatile* reached, Word volatile* word, Word value) {
   *word = value;
@@ -63,8 +64,9 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
 }
 
 /// One rank's NCCL communicators and the thread that watches them. The first communicator contains all ranks.
-/// They are non-blocking, so they can be aborted at any time, even while they connect. Only the watcher ends
-/// them: when a rank is lost, which also ends kernels that wait for it, or when the transport is destroyed.
+/// Communicators are non-blocking, so they can be aborted at any time, even while they connect. Only the
+/// watcher thread ends them, when a rank is lost or when the transport is destroyed. This also ends kernels
+/// that wait for a lost rank.
 class NcclLink {
  public:
   NcclLink(std::shared_ptr<Peers> peers, int rank, int device, std::chrono::duration<double> timeout)
@@ -73,7 +75,8 @@ class NcclLink {
   Peers& peers() const noexcept { return *peers_; }
   History& history() const noexcept { return peers_->history(rank_); }
 
-  /// Joins all ranks. The watcher thread must already run `watch`.
+  /// Opens the communicator of all ranks, and waits for the other ranks. The watcher thread must already run
+  /// `watch`.
   void join(ncclUniqueId const& id, std::string const& place) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -98,9 +101,10 @@ class NcclLink {
       std::lock_guard lock(calls_);
       if (there_) {
         number = static_cast<int>(communicators_.size());
-        communicators_.push_back(nullptr);  // its address does not change
+        communicators_.push_back(nullptr);  // a deque never moves its elements
         status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
-        // NCCL sets it when it is ready. Until then the first one may not report ncclInProgress.
+        // NCCL sets the new communicator when it is ready. Until then, the state of the first one may not be
+        // ncclInProgress.
         if (status == ncclSuccess) status = ncclInProgress;
       }
     }
@@ -144,7 +148,7 @@ class NcclLink {
       patience.look(now, what);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    check();  // aborted kernels end too
+    check();  // `done` also returns true after an abort
   }
 
   std::string where(int rank) const {
@@ -183,7 +187,7 @@ class NcclLink {
     explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
-      link.peers_->hear(link.rank_);  // this wait has a separate timeout
+      link.peers_->hear(link.rank_);  // this wait has its own timeout
       if (auto const current = link.movement(); current != seen) {
         seen = current;
         moved = now;
@@ -200,7 +204,7 @@ class NcclLink {
     std::uint64_t seen;
   };
 
-  /// Changes whenever a visible rank gives a sign of life.
+  /// Returns a number that changes whenever a visible rank gives a sign of life.
   std::uint64_t movement() const {
     std::uint64_t sum = 0;
     for (int rank = 0; rank < peers_->world(); ++rank)
@@ -211,7 +215,8 @@ class NcclLink {
 
   std::string name() const { return "rank " + std::to_string(rank_); }
 
-  /// The place of this rank when the communicator ended. Stored, since aborted kernels let later ones run.
+  /// Returns the collective that this rank had reached when the communicator ended. The first call stores it,
+  /// because kernels that follow an aborted one still run and change the board.
   std::string last_place() const {
     std::lock_guard lock(place_);
     if (last_place_.empty()) last_place_ = where(rank_);
@@ -225,7 +230,8 @@ class NcclLink {
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
 
-  /// Blames ranks that left before they reached what this rank waits for: they will never reach it.
+  /// Ends the communicator if a rank has left before it reached the collective that this rank waits for. That
+  /// rank will never reach it.
   void blame_leavers() {
     std::uint64_t const own = peers_->board(rank_)->reached();
     for (int rank = 0; rank < peers_->world(); ++rank) {
@@ -243,7 +249,8 @@ class NcclLink {
                      "its process ended before it left the communicator; it was last seen " + where(rank));
   }
 
-  /// Handles a timeout: blames the rank that has reached the fewest collectives, or one that is elsewhere.
+  /// Ends the communicator after a timeout. The error names the rank that has reached the fewest collectives.
+  /// If all have reached equally many, it names a rank that is in another collective than this one, if any.
   void blame(char const* what) {
     auto const reached = [&](int rank) { return peers_->board(rank)->reached(); };
     auto const word = [&](int rank) { return peers_->board(rank)->word.load(std::memory_order_acquire); };
@@ -267,7 +274,7 @@ class NcclLink {
     peers_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
   }
 
-  /// Waits until NCCL has completed the call.
+  /// Waits until NCCL has completed a call. Throws if the call failed.
   void settle(ncclResult_t status, char const* what) {
     if (status == ncclInProgress)
       await(
@@ -279,7 +286,7 @@ class NcclLink {
           },
           what);
     if (status == ncclSuccess || status == ncclInProgress) return;
-    blame_dead();  // a peer's death shows as an error of the connection
+    blame_dead();  // if a peer's process ended, NCCL reports a connection error
     check();
     std::string const text = failure(status);
     if (status == ncclRemoteError) peers_->lose(-1, text);
@@ -295,8 +302,8 @@ class NcclLink {
     return text_of(status, there_ ? communicators_.front() : nullptr);
   }
 
-  /// The state of all communicators: a failure takes precedence over work in progress. A communicator that
-  /// NCCL has not set yet counts as in progress. Requires the lock.
+  /// Returns the combined state of all communicators. A failure takes precedence over work in progress. A
+  /// communicator that NCCL has not set yet counts as in progress. The caller must hold the lock `calls_`.
   ncclResult_t state() {
     ncclResult_t all = ncclSuccess;
     for (ncclComm_t& each : communicators_) {
@@ -312,7 +319,7 @@ class NcclLink {
     return all;
   }
 
-  /// The watcher's check. Returns true once a rank is lost.
+  /// Called repeatedly by the watcher. Returns true once a rank is lost.
   bool lost() {
     if (peers_->fault()) return true;
     blame_dead();
@@ -322,7 +329,8 @@ class NcclLink {
       status = state();
     }
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
-    // Reports at the second look: by then the lock of a dead process is released, and the process is named.
+    // Reports an error only when two successive checks see it. By then the system has released the lock of a
+    // dead process, and blame_dead has named that process.
     if (failures_ >= 2 && joined_.load(std::memory_order_acquire))
       peers_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
     return peers_->fault().has_value();
@@ -343,8 +351,8 @@ class NcclLink {
     }
   }
 
-  /// Completes pending communication, for at most 3 s. Returns false if something keeps this rank's kernels
-  /// from ending.
+  /// Completes pending communication, for at most 3 s. Returns false if the communication fails or does not
+  /// end in that time.
   bool finalize(ncclComm_t communicator) const {
     if (peers_->fault()) return false;
     auto const start = Clock::now();
@@ -361,8 +369,8 @@ class NcclLink {
   int const rank_;
   int const device_;
   std::chrono::duration<double> const timeout_;
-  std::mutex calls_;                      ///< held while NCCL is called, never while anything waits
-  std::deque<ncclComm_t> communicators_;  ///< NCCL writes here, even after an abort
+  std::mutex calls_;                      ///< held during calls of NCCL, but not while waiting
+  std::deque<ncclComm_t> communicators_;  ///< NCCL writes to the elements, even after an abort
   bool there_ = false;
   std::atomic<bool> joined_{false};
   std::mutex watcher_;

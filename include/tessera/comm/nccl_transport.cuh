@@ -33,16 +33,17 @@ inline namespace v0 {
 
 namespace comm {
 
-/// One GPU's rank. With a stream (`on_stream`), buffers are device memory and a collective only enqueues. It
-/// does not wait for the GPU, and does not allocate once NCCL has connected. A CUDA graph can capture it in
-/// thread-local capture mode; a process that replays graphs must destroy them before this transport. Without
-/// a stream, buffers are host memory and collectives block: threads exchange directly, processes through the
-/// GPUs. Wait for streams with collectives by `await`, which throws PeerLost when a rank is lost or nothing
-/// progresses for the timeout. The rank's device must be current in the calling thread. `where` looks up the
-/// numbers of other processes in this process's own list.
+/// The transport of a rank with its own GPU. With a stream (`on_stream`), buffers are device memory and a
+/// collective only enqueues work. It does not wait for the GPU, and does not allocate memory once NCCL has
+/// connected. A CUDA graph can capture it in thread-local capture mode; a process that replays graphs must
+/// destroy them before this transport. Without a stream, buffers are host memory and collectives block:
+/// threads exchange directly, processes through the GPUs. To wait for a stream that contains collectives, use
+/// `await`, which throws PeerLost if a rank is lost or there is no progress for the timeout. The rank's
+/// device must be current in the calling thread. `where` describes a collective of another process by looking
+/// up its number in this process's own history.
 class Nccl final : public Transport {
  public:
-  /// A rank that is a thread. Call `connect` from that thread.
+  /// Creates the transport of a rank that is a thread. Call `connect` from that thread.
   Nccl(std::shared_ptr<detail::ThreadGroup> const& group, std::shared_ptr<detail::ThreadBoards> const& shared,
        int rank, std::chrono::duration<double> timeout)
       : Transport(rank, group->world(), shared->boards[static_cast<std::size_t>(rank)].word),
@@ -51,7 +52,7 @@ class Nccl final : public Transport {
         threads_(std::in_place, group, rank),
         link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadPeers>(group, shared), rank,
                                                  device_, timeout)) {}
-  /// A rank that is a process.
+  /// Creates the transport of a rank that is a process.
   Nccl(std::shared_ptr<detail::ProcessPeers> const& peers, int rank, int device,
        std::chrono::duration<double> timeout)
       : Transport(rank, peers->world(), peers->board(rank)->word),
@@ -71,13 +72,13 @@ class Nccl final : public Transport {
     int current = device_;
     cudaGetDevice(&current);
     cudaSetDevice(device_);
-    cudaDeviceSynchronize();  // kernels that wait for peers have ended; later ones still write the word
+    cudaDeviceSynchronize();  // collectives have ended, but later kernels may still write to the board
     cudaHostUnregister(&board_);
     cudaSetDevice(current);
   }
 
   /// Makes the rank's GPU current for this thread and waits for all other ranks, which also call it. `place`
-  /// ends the sentence "waits for all ranks to join".
+  /// follows "waited for all ranks to join" in error texts, such as " at HOST:PORT".
   void connect(ncclUniqueId const& id, std::string const& place) {
     Context<Cuda>::select(device_);
     stream_ = cuda::make_stream();
@@ -187,7 +188,8 @@ class Nccl final : public Transport {
     if (!grouped()) flush();
   }
 
-  /// Opens a separate communicator. Its first collectives connect it, which must not happen in a capture.
+  /// Opens a separate communicator. Runs its first collectives, because these connect the ranks, which must
+  /// not happen while a CUDA graph is captured.
   int open_communicator(Peers const& group) override {
     Request first;
     first.stream = stream_.get();
@@ -308,7 +310,7 @@ class Nccl final : public Transport {
     std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
     if (!staging_) staging_ = allocate(2 * half);
     int const count = request.peers.count, own = request.peers.index_of(rank());
-    int up = 1, down = 1;  // in pieces, one per peer
+    int up = 1, down = 1;  // pieces to upload and download
     bool in_place = false;
     switch (request.move) {
       case Move::all_to_all:
@@ -350,7 +352,7 @@ class Nccl final : public Transport {
       for (int peer = 0; peer < up; ++peer)
         copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);
       enqueue(part, in, out);
-      flush();  // even in a group: this is host memory
+      flush();  // also within a group, because the download follows
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
       await([&] { return arrived(); }, name_of(request.move).data());
       for (int peer = 0; peer < down; ++peer)
@@ -365,7 +367,8 @@ class Nccl final : public Transport {
     return true;
   }
 
-  /// Tells all ranks the name of this rank's page and opens the pages of ranks on this host.
+  /// Tells all ranks the name of this rank's page of shared memory, and opens the pages of ranks on this
+  /// host.
   void meet_processes() {
     using Name = detail::ProcessPeers::Name;
     std::vector<std::array<char, sizeof(Name)>> names(static_cast<std::size_t>(world()));
@@ -383,7 +386,7 @@ class Nccl final : public Transport {
   std::shared_ptr<detail::ProcessPeers> processes_;
   std::shared_ptr<detail::NcclLink> link_;
   std::thread watcher_;
-  void* words_ = nullptr;  ///< the board as the GPU sees it
+  void* words_ = nullptr;  ///< the address of the board on the GPU
   cuda::Stream stream_;
   cuda::Event event_;
   Memory small_;  ///< the counter; from byte 256 the operand of barriers; from 512 a value for each rank

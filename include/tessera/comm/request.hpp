@@ -14,21 +14,21 @@
 
 namespace tessera {
 inline namespace v0 {
-/// The way in which values are carried between tiers or between ranks. A transport runs all moves but `none`
-/// and `copy`. The moves are not the verbs of a schedule: Move::gather brings the values of all ranks to one
-/// rank, and Verb::gather brings a unit's full weights to the device.
+/// The kinds of data transfer between memory tiers or between ranks. A transport runs all moves except `none`
+/// and `copy`. A move is not a verb of a schedule: Move::gather brings the values of all ranks to one rank,
+/// whereas Verb::gather brings a unit's full weights to the device.
 enum class Move : std::uint8_t {
-  none,            ///< carries nothing
+  none,            ///< transfers nothing
   copy,            ///< copies values to another buffer of this rank
   all_gather,      ///< brings each rank's part to all ranks
   reduce_scatter,  ///< sums over ranks, and gives each rank a part of the sum
   all_reduce,      ///< sums over ranks, and gives each rank the whole sum
-  all_to_all,      ///< brings a piece of each rank to every rank
+  all_to_all,      ///< brings one part of each rank's values to every rank
   gather,          ///< brings each rank's values to the root
   broadcast,       ///< brings the root's values to all ranks
   send,            ///< sends values to one rank, which calls receive
   receive,         ///< receives values from one rank, which calls send
-  barrier          ///< carries nothing: each rank waits until all have arrived
+  barrier          ///< transfers nothing: each rank waits until all have arrived
 };
 
 constexpr std::string_view name_of(Move move) {
@@ -68,9 +68,9 @@ struct Request {
   Move move = Move::none;
   CollectiveId id{};
   std::uint64_t sequence = 0;  ///< the number of this collective, from 1; send and receive have none
-  std::int64_t bytes = 0;      ///< of one piece: per peer, per rank, or the whole buffer
+  std::int64_t bytes = 0;      ///< size of one piece: per peer, per rank, or the whole buffer
   int root = -1;               ///< index in the group: of the root, or of the other rank of a send or receive
-  DType dtype = DType::f32;    ///< the number format that reductions sum
+  DType dtype = DType::f32;    ///< the element type of sums
   void* stream = nullptr;      ///< the stream on which a device transport enqueues; null for host memory
   Peers peers{};               ///< the ranks of this rank's group, itself included
   int pieces = 0;  ///< all_to_all: the number of pieces in `send`; rank p receives piece p modulo this
@@ -104,8 +104,8 @@ constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 8; }
 constexpr Move move_of(std::uint64_t word) { return static_cast<Move>(word & 0xffu); }
 
 /// The cost of one rank's collectives since the last reset. `bytes_sent` counts the bytes that this rank
-/// gives to other ranks. It follows from the move, whatever algorithm the transport uses (W: number of ranks,
-/// n: bytes of the buffer):
+/// sends to other ranks. The count depends on the move, not on the algorithm of the transport (W: number of
+/// ranks, n: bytes of the buffer):
 ///   all_to_all      (W-1) * piece         all_gather      (W-1) * shard
 ///   reduce_scatter  (W-1) * shard         gather          shard, 0 on the root
 ///   broadcast       (W-1) * n on the root, 0 on other ranks

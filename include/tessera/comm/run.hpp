@@ -32,14 +32,15 @@ struct RunOptions {
   std::chrono::duration<double> timeout{300.0};
   /// Seconds that a failed run waits for a rank without a sign of life before it calls `stuck`.
   std::chrono::duration<double> grace{30.0};
-  /// Called once. A thread cannot be ended from outside, so a program should print the text and exit here. If
-  /// it returns, `run` waits for that rank. Empty: std::terminate with a PeerLost of that text.
+  /// Called once if a rank does not end within `grace`. A thread cannot be ended from outside, so a program
+  /// should print the text and exit here. If the function returns, `run` waits for that rank. If it is empty,
+  /// `run` throws a PeerLost with the text and calls std::terminate.
   std::function<void(std::string const& text)> stuck{};
 };
 
 namespace detail {
 
-/// Returns the text that the other ranks get.
+/// Returns the text of an exception, which the other ranks get in their PeerLost.
 inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -50,7 +51,7 @@ inline std::string text_of(std::exception_ptr const& thrown) {
   }
 }
 
-/// Checks whether the error's class derives from Error. Without RTTI the answer is always false.
+/// Returns whether the error's dynamic type is a class derived from Error. Always false without RTTI.
 inline bool is_derived([[maybe_unused]] Error const& error) {
 #if defined(__cpp_rtti)
   return typeid(error) != typeid(Error);
@@ -59,10 +60,11 @@ inline bool is_derived([[maybe_unused]] Error const& error) {
 #endif
 }
 
-/// Keeps the first cause among the exceptions of a run.
+/// Keeps the exception that explains best why a run failed.
 class FirstCause {
  public:
-  /// `began`: this exception ended the communicator. An echo is a PeerLost that came after the end.
+  /// Keeps the exception if it takes precedence over the kept one. The order is: the exception that ended the
+  /// communicator (`began`), other exceptions, a PeerLost that only reports the end.
   void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
@@ -124,7 +126,7 @@ inline void watch_threads(comm::detail::ThreadGroup& group, RunOptions const& op
   group.await_leavers(std::nullopt, text, rank);
 }
 
-/// Makes one rank's transport in a group of threads.
+/// A function that creates the transport of one rank in a group of threads.
 using MakeTransport =
     FunctionRef<std::shared_ptr<comm::Transport>(std::shared_ptr<comm::detail::ThreadGroup> const&, int)>;
 
@@ -135,8 +137,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
   for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {
-    // The handle outlives what the function throws, because its rank leaves when the handle is destroyed. Its
-    // transport stays in `ends` until all ranks have left: its destruction may need the others.
+    // The transport stays in `ends` until all ranks have left, because its destruction may need the other
+    // ranks.
     comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
     try {
       fn(handle);
@@ -178,9 +180,10 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
 /// runs on the calling thread in a world of one, and exceptions pass unchanged.
 ///
 /// If a rank throws, the others throw PeerLost at their next collective, and `run` throws the first cause. An
-/// Error keeps its kind and gets the rank and "rank R: " unless it names one. Another std::exception becomes
-/// an Error(failed), out_of_memory for bad_alloc, with the original nested inside. Anything else passes
-/// unchanged. If no rank threw by itself (one left early or did not arrive), `run` throws the first PeerLost.
+/// Error keeps its kind. It gets the rank and the prefix "rank R: ", unless it already has a rank. Another
+/// std::exception becomes an Error(failed), out_of_memory for bad_alloc, with the original nested inside.
+/// Anything else passes unchanged. If no rank threw by itself (one left early or did not arrive), `run`
+/// throws the first PeerLost.
 ///
 /// Throws Error(usage) unless ranks is 1 to 64. Several runs may be active at once, and runs may be nested.
 template <class Fn>

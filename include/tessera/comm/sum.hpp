@@ -14,14 +14,14 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Selects a value in a form that compilers keep free of branches.
+/// Returns `left` if `first` is true, else `right`. Compilers generate no branch for this form.
 constexpr std::uint32_t pick(bool first, std::uint32_t left, std::uint32_t right) {
   std::uint32_t const mask = 0u - static_cast<std::uint32_t>(first);
   return (left & mask) | (right & ~mask);
 }
 
-/// Converts an element to the type of its sum. For half, it gives the same values as the conversion in core,
-/// but without branches, so that the loop below vectorises.
+/// Converts an element to the type of its sum. For half, it gives the same values as the conversion in
+/// core/dtype.hpp, but without branches, so that the loop below vectorises.
 template <class T>
 compute_t<T> widen(T value) {
   if constexpr (std::is_same_v<T, half>) {
@@ -44,7 +44,7 @@ T narrow(compute_t<T> value) {
     std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
     std::uint32_t const magnitude = bits & 0x7fffffffu;
     std::uint32_t const normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-    // Adding 0.5 leaves a mantissa whose last place is 2^-24, the spacing of subnormal halves.
+    // Adding 0.5 rounds to a float whose last mantissa bit is 2^-24, the spacing of subnormal halves.
     std::uint32_t const subnormal =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     std::uint32_t const special = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : 0x7c00u;

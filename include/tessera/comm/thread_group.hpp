@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the state that ranks of one process share: where they meet, and which of them is missing.
+// Provides the state that ranks of one process share to run collectives together and to detect a missing
+// rank.
 #pragma once
 
 #include <algorithm>
@@ -61,9 +62,10 @@ struct Call {
   int other() const { return request.peers.rank(request.root); }
 };
 
-/// The state that W ranks share. Every collective has two meetings. `meet` publishes the request, waits for
-/// all ranks and compares their requests; only here may a rank fail to arrive. `part` holds all ranks until
-/// all have read. Between the two, a rank only copies, so `part` needs no timeout and buffers stay valid.
+/// The state that all ranks share. Every collective synchronises the ranks twice. `meet` publishes the
+/// request of a rank, waits for all ranks and compares their requests. `part` waits until all ranks have read
+/// the buffers, which stay valid until then. Between the two calls, a rank only copies and sums, so only
+/// `meet` needs a timeout.
 class ThreadGroup {
  public:
   ThreadGroup(int world, std::chrono::duration<double> timeout)
@@ -83,7 +85,8 @@ class ThreadGroup {
   std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
   std::byte* recv_of(int rank) const { return static_cast<std::byte*>(member(rank).recv); }
 
-  /// Waits until all ranks request the same collective. Returns the seconds spent.
+  /// Waits until all ranks have requested a collective. Returns the seconds spent. Throws Error(failed) on
+  /// all ranks if the requests differ, and PeerLost if a rank is lost or does not arrive.
   double meet(int rank, Request const& request, void const* send, void* recv) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -127,7 +130,7 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Offers memory to another rank, which takes it.
+  /// Publishes a buffer for another rank, which copies it with `take`. Does not wait.
   void offer(int rank, Request const& request, void const* send) {
     {
       std::lock_guard lock(mutex_);
@@ -139,14 +142,14 @@ class ThreadGroup {
     }
     changed_.notify_all();
   }
-  /// Waits until all memory that a rank offers is taken. Returns the seconds spent.
+  /// Waits until other ranks have copied all buffers that this rank offers. Returns the seconds spent.
   double await_taken(int rank) {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
         lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
-  /// Takes the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
+  /// Copies the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
   double take(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.peers.rank(request.root);
@@ -175,7 +178,8 @@ class ThreadGroup {
     return waited;
   }
 
-  /// The fault that ended the communicator, if any: the lost rank (-1 if ranks disagreed) and the text.
+  /// Returns the failure that ended the communicator, if any: the lost rank (-1 if the ranks' requests
+  /// differ) and the text.
   std::optional<std::pair<int, std::string>> fault() const {
     if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard lock(mutex_);
@@ -197,7 +201,8 @@ class ThreadGroup {
     return true;
   }
 
-  /// Declares that this rank enters no more collectives: a fault only if another one enters or waits in one.
+  /// Declares that this rank enters no more collectives. The communicator fails only if another rank waits in
+  /// a collective or enters one later.
   void leave(int rank) noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -214,8 +219,9 @@ class ThreadGroup {
     wake();
   }
 
-  /// Waits until every rank has left. With a grace, returns false once a fault exists and some rank has given
-  /// no sign of life for that long. `text` then says which rank and where it is.
+  /// Waits until every rank has left. With `grace`, returns false if the communicator has failed and some
+  /// rank has then given no sign of life for that long. `stuck_rank` is then that rank, and `text` names it
+  /// and its last collective.
   bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
     auto const patience = grace ? duration_of(*grace) : Clock::duration{};
     std::unique_lock lock(mutex_);
@@ -259,12 +265,13 @@ class ThreadGroup {
     std::atomic<Clock::rep> heard{0};
     void const* send = nullptr;
     void* recv = nullptr;
-    /// Its strings point to the copies below, since the rank's own may be gone when others report them.
+    /// Its strings point to the copies below, because the caller's strings may be gone when another rank
+    /// reports them.
     Request request;
     bool arrived = false;
     bool inside = false;
     bool left = false;
-    std::vector<Call> offers;  // not taken yet, in order; keeps its capacity
+    std::vector<Call> offers;  // sends that are not received yet, in order; keeps its capacity
     char operation[32] = {};
     char unit[64] = {};
 
@@ -353,7 +360,8 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Runs when all ranks have posted: releases them, or ends the communicator if they disagree.
+  /// Called by the rank that arrives last. Releases all ranks, or ends the communicator if their requests
+  /// differ.
   void complete() {
     arrived_ = 0;
     ++meetings_;
@@ -431,7 +439,8 @@ class ThreadGroup {
         false);
   }
 
-  /// Throws the fault of a communicator that has ended. `inside` stays true, to report where the rank was.
+  /// Throws the failure that ended the communicator. `inside` stays true, so that messages say in which
+  /// collective the rank was.
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);

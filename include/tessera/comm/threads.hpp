@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the transport between threads of one process: they publish pointers, meet, copy and part.
+// Provides the transport between threads of one process. In a collective, each thread publishes its pointers,
+// waits for all others, copies their data, and waits until all have copied.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One rank of a world of threads. Its destructor does not wait. A rank leaves when the last copy of its
-/// handle is destroyed.
+/// The transport of one rank in a world of threads. Its destructor does not wait. A rank leaves the world
+/// when the last copy of its handle is destroyed.
 class Threads final : public Transport {
  public:
   Threads(std::shared_ptr<detail::ThreadGroup> group, int rank)
@@ -96,7 +97,8 @@ class Threads final : public Transport {
   void flush() override {
     if (!later_.empty()) pass();
   }
-  /// Offers all pending sends, takes all pending receives, and waits until its offers are taken.
+  /// Runs all pending sends and receives: publishes the buffers to send, copies the buffers that other ranks
+  /// publish for this one, and waits until the others have copied its own. Returns the seconds spent waiting.
   double pass() {
     for (detail::Call const& call : later_)
       if (call.request.move == Move::send) group_->offer(rank(), call.request, call.send);
@@ -126,7 +128,7 @@ class Threads final : public Transport {
     return waited;
   }
 
-  /// out = the sum over the group of `bytes` bytes at `offset` of their send buffers.
+  /// out = the sum of `bytes` bytes at `offset` in the send buffers of all ranks of the group.
   void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
     with_type(request.dtype, [&]<class T>(T*) {
       auto const from = [&](int peer) {

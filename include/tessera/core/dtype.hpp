@@ -20,7 +20,7 @@ TESSERA_HOST_DEVICE constexpr To bit_cast(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// IEEE binary32 to binary16, round to nearest even; overflow gives infinity, NaN stays NaN.
+/// Converts IEEE binary32 to binary16. Rounds to nearest even. Overflow gives infinity, and NaN stays NaN.
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
   std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   std::uint32_t const sign = (bits >> 16) & 0x8000u;
@@ -57,7 +57,7 @@ TESSERA_HOST_DEVICE constexpr float half_bits_to_float(std::uint16_t half_bits) 
   return bit_cast<float>(sign | ((113u - shift) << 23) | ((mantissa & 0x3ffu) << 13));
 }
 
-/// IEEE binary32 to bfloat16, round to nearest even; NaN stays NaN (quiet).
+/// Converts IEEE binary32 to bfloat16. Rounds to nearest even. NaN stays a (quiet) NaN.
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_bfloat16_bits(float value) {
   std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
@@ -93,15 +93,16 @@ static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>);
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
 /// Tags for formats stored as float whose products run on tensor cores (CUDA only). tf32 multiplies 10-bit
-/// mantissas. The others split each fp32 value into a sum of three bfloat16 pieces. Of the nine products of
-/// pieces, bf16x6 computes the six largest and bf16x3 three.
+/// mantissas. bf16x6 and bf16x3 write each fp32 value as a sum of three bfloat16 values, called pieces. A
+/// product of two fp32 values is then a sum of nine products of pieces. bf16x6 computes the six largest of
+/// them, bf16x3 only three.
 struct tf32;
 struct bf16x6;
 struct bf16x3;
 
-/// The formats by name, for tables, files and reports. u8 holds codes, such as quantized optimizer state.
-/// Only their owner knows what they mean, and they cannot be summed. tf32, bf16x6 and bf16x3 are ways to
-/// multiply values stored as f32.
+/// The number formats as values, for tables, files and reports. u8 holds codes, such as quantized optimizer
+/// state. Only the code that writes them can decode them, and they cannot be summed. tf32, bf16x6 and bf16x3
+/// are ways to multiply values stored as f32.
 enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8, bf16x6, bf16x3 };
 
 constexpr std::string_view name_of(DType dtype) {
@@ -126,7 +127,7 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-/// Bytes of one stored element.
+/// Returns the bytes of one stored element.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -166,7 +167,8 @@ using storage_t =
     std::conditional_t<std::is_same_v<T, tf32> || std::is_same_v<T, bf16x6> || std::is_same_v<T, bf16x3>,
                        float, T>;
 
-/// The number of products of pieces that replace one product of floats; 0 if floats are multiplied whole.
+/// Returns the number of bfloat16 products that replace one product of floats (see bf16x6). Returns 0 for
+/// formats that are not split.
 constexpr int piece_terms(DType product) {
   switch (product) {
     case DType::bf16x6:

@@ -29,7 +29,7 @@ enum class ErrorKind {
   unsupported     ///< a legal request that this build cannot serve
 };
 
-/// The exit code of a program that ends with an error of this kind.
+/// Returns the exit code of a program that ends with an error of this kind.
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::failed:
@@ -52,8 +52,8 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-/// Thrown by constructors, plans and file readers. `what()` reads "what, where, what to do". `rank` is -1 and
-/// `unit` is empty if they do not apply.
+/// Thrown by constructors, plans and file readers. `what()` says what is wrong, where, and what to do. `unit`
+/// is a part of the model, such as "h.3". `rank` is -1 and `unit` is empty if they do not apply.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})
@@ -69,15 +69,15 @@ class Error : public std::runtime_error {
   std::string unit_;
 };
 
-/// Thrown by the surviving ranks. `rank()` is the rank that was lost, `unit()` the place where it was
-/// expected.
+/// Thrown by the surviving ranks. `rank()` is the rank that was lost. `unit()` is the part of the model in
+/// the last collective of the rank that throws.
 class PeerLost : public Error {
  public:
   PeerLost(std::string const& text, int lost_rank, std::string unit = {})
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-/// A piece of a sentence: a reference to text, or a whole number.
+/// A part of a message: a reference to text, or a whole number.
 class Word {
  public:
   Word(char const* text) : text_(text), value_(-1) {}
@@ -103,8 +103,8 @@ class Word {
   std::int64_t value_;          // the number, or the length of the text; -1: null-terminated
 };
 
-/// Concatenates the words. Sums of strings would be compiled at every call site, most of them for an error
-/// that never happens.
+/// Concatenates the words. This keeps call sites small. With operator+, every call site would contain code
+/// for strings, mostly for errors that never happen.
 inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);

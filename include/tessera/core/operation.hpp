@@ -9,14 +9,15 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Entries of one lane run in order. Entries of different lanes run concurrently unless a wait orders them.
+/// A queue for the entries (operations) of a training step, such as a CUDA stream. Entries of one lane run in
+/// order. Entries of different lanes run concurrently unless one waits for another.
 enum class Lane : std::uint8_t {
   compute,
   communication,
   download,  ///< copies from the device to the other tiers
-  upload,    ///< copies back to the device: a link carries both directions at once
+  upload,    ///< copies back to the device, concurrent with downloads
   host,
-  gathering,  ///< communication ahead of use, on a separate channel
+  gathering,  ///< communication that runs ahead of its use, on a separate channel
   disk,       ///< reads and writes of files
   gradients   ///< gradients of parameters, concurrent with other compute
 };
@@ -52,8 +53,9 @@ struct Operation {
   double bytes = 0;
 };
 
-/// Listens to a context. A context with a recorder reports each operation instead of running it. It reports a
-/// call that a step must not make (reading device memory from the host, a wait) as a violation.
+/// Receives the operations of a context. A context with a recorder reports each operation instead of running
+/// it. It reports a call that is forbidden during a step (a read of device memory by the host, a wait) as a
+/// violation.
 class Recorder {
  public:
   virtual ~Recorder() = default;
@@ -61,8 +63,8 @@ class Recorder {
   virtual void violation(char const* what) = 0;
 };
 
-/// Receives the times at which a step's entries ran, in nanoseconds of the machine's monotonic clock. A
-/// context that was given one (`begin_timing`) reports each entry in the order of enqueueing, and then the
+/// Receives the times at which the entries of a step ran, in nanoseconds of the machine's monotonic clock. A
+/// context with a timer (`begin_timing`) reports each entry in the order of enqueueing, and then the whole
 /// step as entry -1. Its functions must not throw.
 class EntryTimer {
  public:
@@ -71,8 +73,8 @@ class EntryTimer {
   virtual void ran(int entry, std::int64_t begin, std::int64_t end) noexcept = 0;
 };
 
-/// Enqueues operations: holds the workers, the workspace and the order of one rank on one place. Each backend
-/// specialises it.
+/// Enqueues the operations of one rank on a place, such as Cpu or Cuda. Holds its threads or streams and its
+/// workspace. Each backend specialises it.
 template <class Place>
 class Context;
 

@@ -21,14 +21,14 @@ struct PhiloxKey {
   friend constexpr bool operator==(PhiloxKey const&, PhiloxKey const&) = default;
 };
 
-/// A 64-bit seed as a key, low word first.
+/// Returns a 64-bit seed as a key, low word first.
 TESSERA_HOST_DEVICE constexpr PhiloxKey philox_key(std::uint64_t seed) {
   return {{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}};
 }
 
-/// Four random words for a counter and a key: ten rounds of Philox4x32 (Salmon, Moraes, Dror, Shaw, "Parallel
-/// random numbers: as easy as 1, 2, 3", SC 2011). Integer only, so every compiler and device agrees. About 40
-/// multiplications. Example: `philox4x32({i, 0, 0, 0}, philox_key(seed)).word[0]`.
+/// Returns four random words for a counter and a key: ten rounds of Philox4x32 (Salmon, Moraes, Dror, Shaw,
+/// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Integer only, so every compiler and device
+/// agrees. About 40 multiplications. Example: `philox4x32({i, 0, 0, 0}, philox_key(seed)).word[0]`.
 TESSERA_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     std::uint64_t const first = std::uint64_t{0xD2511F53u} * counter.word[0];

@@ -17,12 +17,12 @@ enum class Device : std::uint8_t { cpu, cuda };
 /// The properties of a device on which code depends.
 struct DeviceInfo {
   std::string_view name;  ///< in flags, results and stored files
-  bool own_memory;        ///< its memory is not the host's
+  bool own_memory;        ///< it has memory separate from the host's
   /// The number of steps that a training loop enqueues before it reads the oldest report. 0: a call returns
   /// when its work has finished.
   int max_steps_in_flight;
   bool graphs;        ///< it can record a step and replay it as one graph
-  bool tensor_cores;  ///< it can multiply in tf32 and in pieces of bf16
+  bool tensor_cores;  ///< it can multiply in tf32, bf16x6 and bf16x3
   bool on_cores;      ///< ranks share the machine's cores; otherwise each rank has its own device
 };
 /// The devices in the order of their enumerators.
@@ -48,10 +48,10 @@ constexpr std::string_view name_of(Device device) { return info_of(device).name;
 /// and disk they pass through the host.
 enum class Tier : std::uint8_t { device, host, nvme };
 
-/// The facts about a tier.
+/// The properties of a tier.
 struct TierInfo {
   std::string_view name;       ///< in listings, reports and JSON
-  bool has_addresses;          ///< its bytes have addresses; other bytes are copied to such a tier
+  bool has_addresses;          ///< its bytes have addresses; otherwise they are copied to a tier that has
   Tier worked_on;              ///< the tier where its values are processed
   std::string_view optimizer;  ///< the name of the offload that keeps the optimizer's state there
   std::string_view all_state;  ///< the name of the offload that keeps parameters there too
@@ -71,7 +71,8 @@ constexpr Tier worked_on(Tier tier) { return info_of(tier).worked_on; }
 /// Whether a tier is host memory separate from the device.
 constexpr bool in_host_memory(Tier tier) { return has_addresses(tier) && tier != Tier::device; }
 
-/// A place used in On has a `device`. A place used in Offload has an `offload_tier`, where it keeps state.
+/// Tag types for policies. A place in On<...> needs a `device`. A place in Offload<...> needs an
+/// `offload_tier`, the memory tier that keeps the offloaded state.
 struct Cpu {
   static constexpr Device device = Device::cpu;
   static constexpr std::string_view name = name_of(device);

@@ -28,9 +28,9 @@ class Shape {
   constexpr int dims() const { return dims_; }
   constexpr std::int64_t operator[](int dim) const { return extents_[place(dim)]; }
   constexpr std::int64_t elements() const { return rows() * columns(); }
-  /// The last extent, or 1.
+  /// Returns the last extent, or 1.
   constexpr std::int64_t columns() const { return extents_[max_dims - 1]; }
-  /// The product of all extents but the last.
+  /// Returns the product of all extents except the last.
   constexpr std::int64_t rows() const { return extents_[0] * extents_[1] * extents_[2]; }
 
   /// Returns a copy with one extent replaced.
@@ -45,11 +45,11 @@ class Shape {
  private:
   constexpr std::size_t place(int dim) const { return static_cast<std::size_t>(max_dims - dims_ + dim); }
 
-  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // the last extent is the last element; 1 before
+  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // aligned to the end, filled with 1
   int dims_ = 0;
 };
 
-/// "[50257, 768]".
+/// Returns text such as "[50257, 768]".
 inline std::string to_string(Shape const& shape) {
   std::string text = "[";
   for (int dim = 0; dim < shape.dims(); ++dim) text += sentence({dim ? ", " : "", shape[dim]});

@@ -31,24 +31,25 @@ struct Batch {
   int sequence = 1;                     ///< T, tokens in a sequence
   std::vector<std::int32_t> tokens{};   // (A,B,T)
   std::vector<std::int32_t> targets{};  // (A,B,T)
-  /// The position in the run of sequence (0,0). Sequence (a,b) is a*W*B + b further, for W ranks.
+  /// The position of sequence (0,0), counted in sequences from the start of the run. With W ranks, sequence
+  /// (a,b) has position first_sample + a*W*B + b.
   std::int64_t first_sample = 0;
   std::int64_t step = 0;  ///< from 0
   /// The rank whose share of the global batch this is, and the number of ranks; world 0: unknown. A trainer
   /// on several ranks rejects the share of another rank.
   int rank = 0, world = 0;
 
-  /// A*B*T.
+  /// Returns A*B*T.
   std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
-  /// The number of targets that are not masked.
+  /// Returns the number of targets that are not masked.
   std::int64_t unmasked() const noexcept {
     std::int64_t count = 0;
     for (std::int32_t const target : targets) count += target >= 0 ? 1 : 0;
     return count;
   }
-  /// The inputs of micro-batch `index`, (B,T).
+  /// Returns the inputs of micro-batch `index`, (B,T).
   std::span<std::int32_t const> micro_tokens(int index) const { return micro(tokens, index); }
-  /// The targets of micro-batch `index`, (B,T).
+  /// Returns the targets of micro-batch `index`, (B,T).
   std::span<std::int32_t const> micro_targets(int index) const { return micro(targets, index); }
 
  private:
@@ -66,7 +67,7 @@ struct LoaderOptions {
   int world = 1;         ///< the number of ranks that share the global batch
   Order order = Order::shuffled;
   std::uint64_t seed = 1;
-  std::int64_t first_step = 0;  ///< the first step of the range
+  std::int64_t first_step = 0;  ///< the step at which iteration begins
   std::int64_t samples = 0;     ///< use only this many samples, from the start of the data; 0: all
   /// If true, each epoch ends with a partial step, whose missing sequences are masked. Otherwise the
   /// remaining samples of an epoch begin the next step.
@@ -77,9 +78,10 @@ struct LoaderOptions {
 /// run on another number of ranks read the same samples. As a range, it yields the steps from `first_step` to
 /// the end of that epoch. Only one thread at a time may use a loader.
 ///
-/// A record is cut to sequence + 1 tokens, or padded on the right with token 0, whose targets are masked. No
-/// position attends to a later one, so padding does not affect the tokens before it and needs no attention
-/// mask. Its loss and the gradient of its logits are 0, and so is everything computed from them.
+/// A record (a sample of its own length, see TokenSource::divide) is cut to sequence + 1 tokens, or padded on
+/// the right with token 0, whose targets are masked. No position attends to a later one, so padding does not
+/// affect the tokens before it and needs no attention mask. Its loss and the gradient of its logits are 0,
+/// and so is everything computed from them.
 class Loader {
  public:
   /// `source` must outlive the loader. Throws Error(usage) if a number is not positive, and Error(data) if
@@ -101,7 +103,8 @@ class Loader {
     current_.targets = std::vector<std::int32_t>(elements);
   }
   Loader(TokenSource&&, LoaderOptions) = delete;
-  /// Catches arguments that are not a LoaderOptions. Otherwise compilers list every constructor.
+  /// Gives a short error for an argument that is not a LoaderOptions. Without this overload, compilers list
+  /// every constructor.
   template <class Fields = LoaderOptions>
   // clang-format off
   Loader(TokenSource const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.
@@ -111,20 +114,21 @@ class Loader {
   static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
 
   LoaderOptions const& options() const noexcept { return options_; }
-  /// Samples in an epoch.
+  /// Returns the number of samples in an epoch.
   std::int64_t samples() const noexcept { return order_.samples(); }
-  /// Sequences in a step over all ranks.
+  /// Returns the number of sequences in a step over all ranks.
   std::int64_t global_batch() const noexcept { return split_.global_batch(); }
-  /// The number of steps in an epoch, at least 1. With `whole_epochs` it includes a partial last step.
-  /// Otherwise it counts only full steps; the remaining samples begin the next step.
+  /// Returns the number of steps in an epoch, at least 1. With `whole_epochs` it includes a partial last
+  /// step. Otherwise it counts only full steps; the remaining samples begin the next step.
   std::int64_t steps_per_epoch() const noexcept {
     std::int64_t const steps =
         (samples() + (options_.whole_epochs ? global_batch() - 1 : 0)) / global_batch();
     return steps > 0 ? steps : 1;
   }
-  /// The sample at a position of the run.
+  /// Returns the index of the sample at a position of the run.
   std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
-  /// The number of unmasked targets in a step over all ranks, computed only from lengths.
+  /// Returns the number of unmasked targets in a step over all ranks. Reads no tokens, only the lengths of
+  /// records.
   std::int64_t targets_in(std::int64_t step) const {
     std::int64_t count = 0;
     for (std::int64_t sequence = 0; sequence < global_batch(); ++sequence)
@@ -189,14 +193,14 @@ class Loader {
     std::int64_t const held = records > 0 ? records : samples_in(source.size(), options.sequence);
     return options.samples > 0 && options.samples < held ? options.samples : held;
   }
-  /// The position in the run of a sequence of a step's global batch. With `whole_epochs`, it may be past the
-  /// end of the epoch.
+  /// Returns the position in the run of sequence number `sequence` in the global batch of a step. With
+  /// `whole_epochs`, it may be past the end of the epoch.
   std::int64_t position_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (!options_.whole_epochs) return step * global_batch() + sequence;
     return step / steps_per_epoch() * samples() + step % steps_per_epoch() * global_batch() + sequence;
   }
-  /// The tokens that a sequence of a step's global batch reads, at most sequence + 1; none past the end of a
-  /// whole epoch.
+  /// Returns the range of tokens of sequence number `sequence` in the global batch of a step, at most
+  /// options.sequence + 1 tokens. With `whole_epochs`, the range is empty past the end of the epoch.
   Record read_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (options_.whole_epochs && step % steps_per_epoch() * global_batch() + sequence >= samples()) return {};
     std::int64_t const sample = order_(position_of(step, sequence)),
@@ -289,7 +293,8 @@ inline TokenBatches tokens(std::initializer_list<std::string> paths, LoaderOptio
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};
 }
-/// Catches arguments that are not a LoaderOptions. Otherwise compilers list every function.
+/// Gives a short error for an argument that is not a LoaderOptions. Without this overload, compilers list
+/// every function.
 template <class Fields = LoaderOptions>
 // clang-format off
 TokenBatches tokens(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.

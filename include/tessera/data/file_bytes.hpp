@@ -25,7 +25,7 @@ inline namespace v0 {
 
 namespace files {
 
-/// The system's message for an errno.
+/// Returns the system's message for an errno.
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
 
 /// Formats 1234567 as "1,234,567".
@@ -45,9 +45,9 @@ inline double plain(double value) {
   return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-/// Returns the size in bytes of the UTF-8 character at the start of a text if terminals act on it, else 0.
-/// Terminals act on control characters of one or two bytes, and on characters that break lines, change the
-/// text direction or are invisible.
+/// Returns the size in bytes of the UTF-8 character at the start of a text if it can corrupt a terminal's
+/// output, else 0. Such characters are control characters of one or two bytes, and characters that break
+/// lines, change the text direction or are invisible.
 inline std::size_t control_bytes(std::string_view text) {
   auto const byte = [&](std::size_t at) {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
@@ -63,8 +63,8 @@ inline std::size_t control_bytes(std::string_view text) {
   return general || isolates || mark ? 3 : 0;
 }
 
-/// Returns a name that fits on one line. Each byte of a character on which terminals act becomes \xNN. Cuts
-/// the name between two characters after about `limit` bytes.
+/// Returns a name in a form that is safe to print on one line. Each byte of a control character
+/// (`control_bytes`) becomes \xNN. Cuts the name between two characters after about `limit` bytes.
 inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
@@ -157,11 +157,12 @@ inline void refuse_pointer(std::string const& path, std::span<std::byte const> s
                ": is a pointer of Git LFS, not the file itself; run git lfs pull where it was cloned"});
 }
 
-/// Files up to this many bytes are copied, so that a folder of many files needs few mappings and descriptors.
+/// Files up to this many bytes are copied into memory, so that a folder of many small files needs few
+/// descriptors.
 inline constexpr std::size_t copied_up_to = 64 * 1024;
 
 /// Reads a file piece by piece during a run. If the file has been cut short, a read throws, whereas a memory
-/// mapping would crash the process. Small files are copied. Several threads may read. Move-only.
+/// mapping would crash the process. Small files are copied into memory. Several threads may read. Move-only.
 class FileReader {
  public:
   /// An empty reader.
@@ -187,7 +188,7 @@ class FileReader {
 
   std::string const& path() const noexcept { return path_; }
   std::size_t size() const noexcept { return size_; }
-  /// Whether it holds a descriptor.
+  /// Whether the file is kept open.
   bool is_open() const noexcept { return static_cast<bool>(file_); }
 
   /// Copies bytes offset..offset+size-1, which must be within the file's size at opening. Throws Error(data)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the order of the data. The samples of a step are a pure function of numbers, so no state is ever
-// saved.
+// Defines the order in which samples are read. It is a pure function of the seed and the position in the run,
+// so checkpoints store no state of the data.
 #pragma once
 
 #include <bit>
@@ -13,13 +13,13 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Maps positions in the run to samples of the data.
+/// The order in which the samples of the data are read.
 ///
 /// `shuffled`: every epoch is a different permutation of all samples. `sequential`: file order, starting over
 /// at the end.
 enum class Order : std::uint8_t { shuffled, sequential };
 
-/// "shuffled" or "sequential".
+/// Returns "shuffled" or "sequential".
 constexpr char const* name_of(Order order) {
   switch (order) {
     case Order::shuffled:
@@ -30,9 +30,9 @@ constexpr char const* name_of(Order order) {
   return "?";
 }
 
-/// The number of samples of `sequence` tokens in `tokens` tokens. Sample i reads tokens [iT, iT+T]: the
-/// inputs iT..iT+T-1 and their targets, one further, so neighbours share one token. `sequence` must be above
-/// 0.
+/// Returns the number of samples of T = `sequence` tokens in `tokens` tokens. Sample i reads tokens [iT,
+/// iT+T]: the inputs iT..iT+T-1 and their targets iT+1..iT+T. So neighbouring samples share one token.
+/// `sequence` must be above 0.
 constexpr std::int64_t samples_in(std::int64_t tokens, std::int64_t sequence) {
   return tokens > sequence ? (tokens - 1) / sequence : 0;
 }
@@ -44,9 +44,10 @@ struct BatchSplit {
   std::int64_t accumulation = 1;  ///< A, micro-batches of a rank in a step
   std::int64_t world = 1;         ///< W, ranks that read data
 
-  /// G, sequences in a step over all ranks.
+  /// Returns G, the number of sequences in a step over all ranks.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
-  /// The position in the run of the first sequence of a micro-batch: sG + mB. Steps count from 0.
+  /// Returns the position in the run of the first sequence of micro-batch m in step s: sG + mB. Steps count
+  /// from 0.
   constexpr std::int64_t position(std::int64_t step, std::int64_t rank,
                                   std::int64_t accumulation_index) const {
     return step * global_batch() + (accumulation_index * world + rank) * batch;
@@ -77,7 +78,7 @@ class SampleOrder {
   std::int64_t samples() const noexcept { return samples_; }
   std::int64_t epoch(std::int64_t position) const noexcept { return position / samples_; }
 
-  /// The sample at a position in the run, which must be 0 or above.
+  /// Returns the index of the sample at a position in the run, which must be 0 or above.
   std::int64_t operator()(std::int64_t position) const noexcept {
     std::int64_t const within = position % samples_;
     switch (order_) {

@@ -55,8 +55,8 @@ constexpr std::int64_t bytes_per_token(TokenFormat format) {
   return 0;
 }
 
-/// The vocabulary of a source when none is given: 256 for bytes, GPT-2's 50257 for 16-bit ids, LLaMA 3's
-/// 128256 for 32-bit ids.
+/// Returns the vocabulary of a source when none is given: 256 for bytes, GPT-2's 50257 for 16-bit ids, LLaMA
+/// 3's 128256 for 32-bit ids.
 constexpr std::int64_t default_vocabulary(TokenFormat format) {
   switch (format) {
     case TokenFormat::bytes:
@@ -69,7 +69,7 @@ constexpr std::int64_t default_vocabulary(TokenFormat format) {
   return 0;
 }
 
-/// The position of the tokens in a `.bin` file.
+/// The format and the position of the tokens in a `.bin` file.
 struct TokenLayout {
   TokenFormat format = TokenFormat::u16;
   std::size_t offset = 0;  ///< bytes before the first token: 1024 with a header, else 0
@@ -78,7 +78,8 @@ struct TokenLayout {
 
 namespace detail {
 
-/// Describes a file that has another of llm.c's magic numbers. Null for other numbers.
+/// Describes the llm.c file, other than a token file, that begins with this magic number. Returns null for
+/// other numbers.
 constexpr char const* foreign_magic(std::int32_t magic) {
   switch (magic) {
     case 20240326:
@@ -127,11 +128,12 @@ inline bool has_control_bytes(std::span<std::byte const> bytes) {
   });
 }
 
-/// Returns the kind of a file of `size` bytes that certainly begins with these bytes. The file may also hold
-/// raw ids, which can have any bytes. So a kind is reported only if at least 6 bytes match its format. Random
-/// bytes match by chance once in 10^12 files (gzip), once in 10^14 files (NumPy) or less often (the rest).
-/// Ids of a text hardly ever match, since these pairs of bytes are rare tokens. The exception is zstd, which
-/// has only four bytes: one of the two ids they would form is beyond GPT-2's vocabulary.
+/// Returns the kind of a file of `size` bytes that begins with these bytes, or no kind if it is uncertain.
+/// The file may hold raw token ids, which can have any bytes. So a kind is reported only if at least 6 bytes
+/// match its format. Random bytes match by chance once in 10^12 files (gzip), once in 10^14 files (NumPy) or
+/// less often (the rest). Token ids of a real text hardly ever match, because as 16-bit ids these bytes are
+/// rare tokens. The exception is zstd, which has only four bytes: one of the two ids they would form is
+/// beyond GPT-2's vocabulary.
 inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
@@ -217,8 +219,8 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
   return {};
 }
 
-/// Recognizes UTF-16 and UTF-32. UTF-16 needs a byte order mark and an ASCII character, or only ASCII
-/// characters. Returns null for any other text.
+/// Returns "UTF-16" or "UTF-32" if a text has that encoding, else null. A text counts as UTF-16 if it has a
+/// byte order mark and an ASCII character, or if it consists only of ASCII characters.
 inline char const* utf16_name(std::string_view bytes) {
   using namespace std::string_view_literals;
   if (bytes.starts_with("\xff\xfe\0\0"sv) || bytes.starts_with("\0\0\xfe\xff"sv)) return "UTF-32";
@@ -318,7 +320,8 @@ namespace detail {
 /// white space, with at least 8 different values. Of the 65536 ids, 9604 consist of two such bytes (of
 /// GPT-2's 50257, fewer than one in five). So 32 random ids, the fewest that are judged, all match once in
 /// 10^22 files. Ids of a text never do, since its frequent tokens are small numbers, whose second byte is not
-/// printable. The limit of 8 values accepts a file of a few repeated ids.
+/// printable. A file with fewer than 8 different values may consist of a few repeated ids, so the result is
+/// false.
 inline bool is_plain_text(std::span<std::byte const> bytes) {
   if (bytes.size() < 64) return false;
   std::array<bool, 128> seen{};

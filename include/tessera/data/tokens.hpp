@@ -48,8 +48,8 @@ struct Record {
 /// A name that ends in `.bin` is a token file. The magic number of llm.c's header gives the type (20240520
 /// for uint16, 20240801 for uint32); a file without it is raw uint16. A file that is certainly something
 /// else, such as text or wider ids, is refused. Any other named file is text, and its bytes are the tokens.
-/// Packed files, images, tables and UTF-16 are recognized by their first bytes and refused, and so is a file
-/// with a NUL in its first 4096 bytes; every other value is legal. A folder and its subfolders give their
+/// Compressed files, images, tables and UTF-16 are recognized by their first bytes and refused, and so is a
+/// file with a NUL in its first 4096 bytes. All other bytes are legal. A folder and its subfolders give their
 /// text files in the byte order of their paths. Hidden files, symbolic links and files that would be refused
 /// by name are skipped and counted. Several paths are concatenated; text and token files cannot be mixed.
 ///
@@ -81,7 +81,8 @@ class TokenSource {
   static TokenSource open(std::string const& path, TokenOptions options = {}) {
     return open(std::span<std::string const>(&path, 1), options);
   }
-  /// Catches arguments that are not a TokenOptions. Otherwise compilers list every function.
+  /// Gives a short error for an argument that is not a TokenOptions. Without this overload, compilers list
+  /// every function.
   template <class Fields = TokenOptions>
   // clang-format off
   static TokenSource open(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write TokenOptions{...}, and the compiler names the field. See docs/trainer.md.
@@ -105,19 +106,20 @@ class TokenSource {
 
   /// The number of tokens.
   std::int64_t size() const noexcept { return size_; }
-  /// The requested vocabulary, or the default of the format. Every token is below it.
+  /// Returns the requested vocabulary, or the default of the format. Every token is below it.
   std::int64_t vocabulary() const noexcept { return vocabulary_; }
   TokenFormat format() const noexcept { return format_; }
   std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
-  /// The number of folder entries that were skipped.
+  /// Returns the number of folder entries that were skipped.
   std::int64_t skipped() const noexcept { return skipped_; }
   /// A file's name, and the index of its first token. `file_begin(files())` is the end.
   std::string const& file_name(std::int64_t file) const { return at(file).name; }
   std::int64_t file_begin(std::int64_t file) const { return file == files() ? size_ : at(file).first; }
 
-  /// Makes each record one sample of a Loader, in place of stretches of equal length. `left_out`: the number
-  /// of records that were too short. Throws Error(data) if there is no record, and Error(usage) unless each
-  /// has at least two tokens, all within the source. Must be called before a Loader is made of the source.
+  /// Makes each record one sample of a Loader. Otherwise, samples are consecutive ranges of equal length.
+  /// `left_out`: the number of records that were too short. Throws Error(data) if there is no record, and
+  /// Error(usage) unless each has at least two tokens, all within the source. Must be called before a Loader
+  /// is made of the source.
   void divide(std::vector<Record> records, std::int64_t left_out = 0) {
     if (records.empty())
       throw_error(
@@ -131,16 +133,17 @@ class TokenSource {
     records_ = std::move(records);
     left_out_ = left_out;
   }
-  /// The samples; empty if they are stretches of equal length.
+  /// Returns the records that are samples. Empty if samples are ranges of equal length.
   std::span<Record const> records() const noexcept { return records_; }
-  /// The paths as they were given, for messages: "a.txt, b.txt".
+  /// Returns the paths as they were given, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;
     for (auto const& name : names_) text.append(text.empty() ? "" : ", ").append(name);
     return text;
   }
 
-  /// "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16) in 1,200 records".
+  /// Returns text such as "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16) in
+  /// 1,200 records".
   std::string description() const {
     std::string const what =
         files() == 1 ? segments_.front().name : sentence({files::with_commas(files()), " files"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports how much memory and disk space this process can still take.
+// Reports how much memory and disk space this process can still use.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,8 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   return available;
 }
 
-/// Returns the bytes that new files of this process can take in `folder`, or -1 if the system does not say.
+/// Returns the bytes of disk space that new files of this process can use in `folder`, or -1 if the system
+/// does not report it.
 inline std::int64_t free_bytes(std::string const& folder) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides sorting and searching as plain loops. Every program compiles them again, and an instance of a
-// standard algorithm costs 10 ms or more of compile time.
+// Provides sorting and searching as plain loops. Every program compiles this header, and each instance of a
+// standard algorithm would add 10 ms or more of compile time.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ inline void sort_indices(std::vector<std::size_t>& indices,
     indices.swap(merged);
   }
 }
-/// Returns 0 to count - 1 in that order.
+/// Returns the indices 0 to count - 1, sorted like sort_indices.
 inline std::vector<std::size_t> sorted_indices(std::size_t count,
                                                FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::vector<std::size_t> indices(count);

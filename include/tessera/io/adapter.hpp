@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes adapters in the layout of PEFT, a folder with adapter_config.json and
-// adapter_model.safetensors, and merges them into the weights of their layers.
+// Reads and writes LoRA adapters in the layout of PEFT, a folder with adapter_config.json and
+// adapter_model.safetensors. Merges adapters into the weights of their layers.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,21 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Reads an adapter in F32, F16, BF16 or F64. Its tensors and its adapter_config.json define which layers
-/// have one. That file also gives the ranks, which the tensors must match, the scales and the rest.
+/// Reads a LoRA adapter, whose tensors may be F32, F16, BF16 or F64. The tensors and adapter_config.json
+/// define which layers have an adapter. adapter_config.json also gives the ranks, which the tensors must
+/// match, and the scales.
 class AdapterWeights {
  public:
-  /// Opens a folder and checks everything against the units of the model without adapters. Throws Error(data)
-  /// with the remedy and with the file and the key, or the first three tensors that are missing, of another
-  /// shape or of no such layer.
+  /// Opens a folder and checks its contents against `units`, the units of the model without adapters. Throws
+  /// Error(data) that says what to do. It names the file and the key, or the first three tensors that are
+  /// missing, have another shape or belong to no layer of the model.
   static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units);
 
-  /// The path, for messages.
+  /// Returns the path, for messages.
   std::string const& name() const;
-  /// The options of each layer, for TrainerOptions::lora.
+  /// Returns the options of each layer, for TrainerOptions::lora.
   LoraOptions const& options() const;
-  /// The dropout that PEFT would apply in training, which is not applied here.
+  /// Returns the dropout probability that PEFT would apply in training. It is not applied here.
   double dropout() const;
   /// Reads elements of a parameter such as "h.0.attn.c_attn.lora_A.weight". Several threads may call it.
   void read(std::string const& parameter, std::int64_t offset, std::span<float> out) const;
@@ -44,9 +45,9 @@ class AdapterWeights {
   std::shared_ptr<State const> state_;
 };
 
-/// Returns a source for a model with adapters: its own weights come from `weights`, its adapters from a file.
-/// What has no source gets its initial values from the seed, as in a new trainer. `units` include the
-/// adapters.
+/// Returns a source for a model with adapters. The model's own weights come from `weights`, the adapters from
+/// `adapter`. Parameters without a source get their initial values from the seed, as in a new trainer.
+/// `units` include the adapters.
 ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSource weights,
                                      std::optional<AdapterWeights> adapter, std::uint64_t seed);
 
@@ -73,7 +74,7 @@ class AdapterWriter {
   std::optional<AtomicFile> config_;
 };
 
-/// Returns a sink that adds each adapter to the weight of its layer, w + scale (b a), and passes only the
+/// Returns a sink that adds each adapter to the weight of its layer, w + scale * (b a), and passes only the
 /// model's own parameters to `sink`. For `collect` and `collect_pieces`, which deliver a layer's adapter
 /// before its weight. Keeps one layer's adapter in memory.
 ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink);

@@ -27,8 +27,8 @@ namespace detail {
 /// Compiles a regular expression for layer names in Python's syntax (re). Throws Error(data), whose text
 /// begins with `what`, for syntax that std::regex reads differently.
 inline std::regex python_pattern(std::string const& text, std::string const& what) {
-  // std::regex tries all ways to match. Four unlimited repetitions and no repetition of a choice keep that
-  // below a second for all layers of a model.
+  // std::regex backtracks, which may take exponential time. At most four repetitions, and no repeated group
+  // that contains a choice or a repetition, keep it below 1 s for all layers of a model.
   constexpr int most_repetitions = 4;
   std::string why = text.size() > 1000 ? "has more than 1000 characters" : "";
   bool in_class = false;
@@ -123,10 +123,10 @@ class AdapterConfig {
 
   int rank_of(std::string const& module) const { return static_cast<int>(of(ranks_, module).value_or(rank)); }
   double alpha_of(std::string const& module) const { return of(alphas_, module).value_or(alpha); }
-  /// Returns the names in target_modules. Empty if it is a pattern or missing.
+  /// Returns the names in target_modules. Empty if target_modules is a pattern or missing.
   std::vector<std::string> const& targets() const { return targets_.names; }
   bool is_target(std::string const& module) const { return targets_.hold(module); }
-  /// Checks whether PEFT gives the layer an adapter.
+  /// Returns whether PEFT adds an adapter to the layer.
   bool has(std::string const& module) const {
     if (excluded_.hold(module)) return false;
     if (!targets_.pattern && (targets_.names.empty() || targets_.names.front() == "all-linear")) return true;

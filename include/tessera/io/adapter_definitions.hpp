@@ -42,7 +42,7 @@ inline constexpr char adapter_config[] = "adapter_config.json", adapter_file[] =
 inline constexpr std::string_view peft_prefix = "base_model.model.", lora_a = ".lora_A.weight",
                                   lora_b = ".lora_B.weight";
 
-/// The layer to which a parameter of an adapter belongs; empty for other parameters.
+/// Returns the name of the layer to which a parameter of an adapter belongs. Empty for other parameters.
 inline std::string_view layer_of(std::string_view parameter) {
   for (std::string_view const ending : {lora_a, lora_b})
     if (parameter.ends_with(ending)) return parameter.substr(0, parameter.size() - ending.size());
@@ -56,7 +56,7 @@ struct AdapterWeights::State {
   LoraOptions options;
   double dropout = 0.0;
   std::optional<SafetensorsFile> file;
-  std::map<std::string, std::string> tensors;  // by the names of parameters
+  std::map<std::string, std::string> tensors;  // names in the file, by the name of the parameter
 
   State(std::filesystem::path const& folder, std::vector<UnitSpec> const& units)
       : name(files::path_text(folder)) {
@@ -122,7 +122,7 @@ struct AdapterWeights::State {
           linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] = &parameter;
     std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
     std::map<std::string, std::string> names;  // names in the file, by layer
-    std::string prefix;                        // what precedes the layer's name in the file
+    std::string prefix;                        // the prefix of layer names in the file
     for (SafetensorsEntry const& entry : file->tensors()) {
       auto const parts = parts_of(entry.name);
       std::string const& module = parts.first;
@@ -193,7 +193,7 @@ struct AdapterWeights::State {
     fail(text + origin(config));
   }
 
-  /// The advice to the user if an adapter does not fit.
+  /// Returns the advice to the user if an adapter does not fit the model.
   static std::string origin(detail::AdapterConfig const& config) {
     return (config.base.empty() ? std::string("choose")
                                 : "it was made for " + files::printable(config.base) + ", choose") +

@@ -10,7 +10,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The extents of a shape, outermost first.
+/// Returns the extents of a shape, outermost first.
 inline std::vector<std::int64_t> extents_of(Shape const& shape) {
   std::vector<std::int64_t> extents;
   for (int dim = 0; dim < shape.dims(); ++dim) extents.push_back(shape[dim]);

@@ -18,10 +18,11 @@ inline namespace v0 {
 
 namespace files {
 
-/// Throws "PATH: cannot WHAT (ERRNO TEXT)HINT".
+/// Throws Error(failed) with the text "PATH: cannot WHAT (ERRNO TEXT)", followed by advice for some error
+/// codes.
 [[noreturn]] void file_error(std::filesystem::path const& path, std::string_view what, int code);
 
-/// The folder that holds `path`.
+/// Returns the folder that holds `path`.
 std::filesystem::path folder_of(std::filesystem::path const& path);
 
 /// Writes all bytes to a descriptor, and continues after interruptions and short writes.
@@ -31,8 +32,8 @@ void write_all(int file, void const* data, std::size_t size, std::filesystem::pa
 /// holds the lock. Has no effect on a file system without locks.
 void lock_for_run(int file, std::filesystem::path const& path);
 
-/// Removes the temporaries in `folder` that killed processes left. A process locks its temporary while it
-/// writes, also in another container. A file that cannot be locked stays.
+/// Removes the temporary files that killed processes left in `folder`. A running process holds a lock on its
+/// temporary file, which is also visible from other containers. A file that cannot be locked stays.
 void sweep_temporaries(std::filesystem::path const& folder);
 
 /// The current state of a path to write to.
@@ -65,13 +66,13 @@ void check_writable_folder(std::filesystem::path const& folder);
 struct PlannedFile {
   std::filesystem::path path;
   std::int64_t bytes = 0;
-  bool in_place = false;  ///< frees the old file's bytes first; an AtomicFile keeps them until the end
+  bool in_place = false;             ///< the old file is emptied first; an AtomicFile keeps it until the end
   std::filesystem::path named = {};  ///< the path that messages show; empty: `path`
 };
 
 /// Throws Error(failed) with path, bytes needed and bytes free unless the disk space suffices for all of
-/// these files together. Devices and pipes need none. A file system that does not report its free space is
-/// assumed to have enough.
+/// these files together. Devices and pipes need no space. A file system that does not report its free space
+/// is assumed to have enough.
 void check_room(std::vector<PlannedFile> const& files);
 
 /// Creates a folder and the folders above it, unless it exists. Throws Error(failed) that names it.
@@ -79,10 +80,10 @@ void make_folder(std::filesystem::path const& folder);
 
 /// A file that appears whole or not at all. Bytes go to a temporary file in the same folder. `commit()` syncs
 /// it, renames it over the old file and syncs the folder. Without a commit, an exception or the destructor
-/// removes the temporary and the old file stays as it was. The next file in that folder removes what a killed
-/// process left. A link to a file is followed. Devices and /dev/stdout get their bytes directly. Dangling
-/// links, named pipes and sockets are rejected. Errors are Error(failed) with path, operation and the
-/// system's reason. Not thread-safe.
+/// removes the temporary and the old file stays as it was. The next AtomicFile in that folder removes
+/// temporary files that a killed process left. A link to a file is followed. Devices and /dev/stdout get
+/// their bytes directly. Dangling links, named pipes and sockets are rejected. Errors are Error(failed) with
+/// path, operation and the system's reason. Not thread-safe.
 class AtomicFile {
  public:
   /// Throws when the folder does not exist or cannot be written.
@@ -92,7 +93,7 @@ class AtomicFile {
   ~AtomicFile();
 
   std::filesystem::path const& path() const noexcept { return path_; }
-  /// Bytes written so far.
+  /// Returns the number of bytes written so far.
   std::int64_t size() const noexcept { return written_; }
 
   void write(void const* data, std::size_t size);

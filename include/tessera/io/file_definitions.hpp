@@ -95,7 +95,8 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file && errno == EEXIST) continue;
     if (!file) return {Descriptor(), std::move(path)};
-    // Another process may have swept it before the lock. Without file locks, nothing is swept.
+    // Another process may have removed the file before it was locked (sweep_temporaries). On a file system
+    // without locks, nothing is removed.
     struct stat status {};
     bool const taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!taken && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
@@ -105,7 +106,7 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
   return {Descriptor(), std::filesystem::path()};
 }
 
-/// Returns the descriptor, 1 or 2, through which this process writes to the file; -1 if neither leads there.
+/// Returns 1 or 2 if the standard output or error of this process is this file, else -1.
 inline int standard_stream_to(struct stat const& file) {
   for (int const standard : {1, 2}) {
     struct stat status {};

@@ -46,7 +46,7 @@ class WeightsHash {
   void add(std::string_view name, std::span<std::int64_t const> shape, std::span<float const> values);
   void add(std::string_view name, Shape const& shape, std::span<float const> values);
 
-  /// Returns 32 hexadecimal digits. May be called whenever no tensor is incomplete.
+  /// Returns 32 hexadecimal digits. Call only when every tensor that was begun is complete.
   std::string digest() const;
 
  private:
@@ -65,8 +65,9 @@ class WeightsHash {
 /// Returns the XXH3-128 of some bytes as 32 hexadecimal digits, for schedules and plan files.
 std::string hash_of(std::string_view bytes);
 
-/// Returns the XXH3-128 of a file, as xxhsum -H2 prints it. Reads the file in pieces, through `room` or a
-/// buffer of 1 MiB, and calls `beat` after each piece. Throws Error(data) that names the path.
+/// Returns the XXH3-128 of a file, as xxhsum -H2 prints it. Reads the file in chunks, into `room` or, if that
+/// is empty, into a buffer of at most 1 MiB. Calls `beat`, if it is set, after each chunk. Throws Error(data)
+/// that names the path.
 std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat = {},
                          std::span<char> room = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the values of a Hugging Face config.json by key. A value in an inner object has a dotted key,
-// "rope_parameters.rope_theta". Needs no JSON library; io/model_folder.hpp reads the file.
+// Provides the values of a Hugging Face config.json by key. A value in an inner object has a dotted key, such
+// as "rope_parameters.rope_theta". Needs no JSON library; io/model_folder.hpp reads the file.
 #pragma once
 
 #include <charconv>
@@ -72,11 +72,12 @@ class HubConfig {
   /// PyTorch.
   double token(std::string const& key, std::int64_t vocabulary, double absent) const;
 
-  /// Records the key as an unsupported feature unless its value is in the list. The first value is the
-  /// default for a missing key. If that is false, null counts as false.
+  /// Records the key as an unsupported feature unless its value is in the list. A missing key means the first
+  /// value. If that is false, null counts as false.
   void support(std::string const& key, std::vector<HubValue> const& supported);
   void lack(std::string feature);
-  /// Records a number that differs from `here` and affects only training, such as a dropout.
+  /// Records a setting that is not applied and affects only training, such as a dropout probability, unless
+  /// its value is `here`. `absent` is the default for a missing key.
   void passed_over(std::string const& key, double here, double absent);
 
   /// Throws Error(unsupported) that lists all unsupported features, if there are any.

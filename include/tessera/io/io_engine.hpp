@@ -37,8 +37,8 @@ class IoEngine {
 /// Opens an engine that keeps `depth` requests running. Returns null and the reason if the system refuses.
 using OpenIoEngine = std::unique_ptr<IoEngine> (*)(int depth, std::string& why_not);
 
-/// The engine that files prefer to threads; null: none. A program that links an engine registers it before
-/// the first file is made.
+/// The engine that files use instead of threads; null: none. A program that links an engine registers it
+/// before the first file is made.
 inline std::atomic<OpenIoEngine> preferred_io_engine{nullptr};
 
 /// Runs each request on a thread, `depth` at once, with pread and pwrite.
@@ -65,9 +65,9 @@ class IoThreads final : public IoEngine {
   cpu::ThreadPool pool_;
 };
 
-/// Opens an engine with `open`, or the preferred engine if `open` is null, and otherwise threads.
-/// `description` gets the engine's name and, if another was wanted, the reason why it is not used: "threads:
-/// io_uring: Operation not permitted".
+/// Opens an engine with `open`, or the preferred engine if `open` is null. If that fails or there is none,
+/// returns an IoThreads. `description` gets the engine's name and, if another was wanted, the reason why it
+/// is not used: "threads: io_uring: Operation not permitted".
 inline std::unique_ptr<IoEngine> open_io_engine(OpenIoEngine open, int depth, std::string& description) {
   if (open == nullptr) open = preferred_io_engine.load();
   std::string why_not = "io_uring is not linked";

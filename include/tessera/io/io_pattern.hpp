@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the size of disk requests and the number to run at once, by a trial.
+// Chooses the size of disk requests and the number of requests to run at once, by measuring a few candidates.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct IoPattern {
 
 namespace detail {
 
-/// Returns `given`, with its open values taken from `other`.
+/// Returns `given`, with values that are not set (0) taken from `other`.
 constexpr IoPattern completed(IoPattern given, IoPattern other) {
   return {given.request_bytes > 0 ? given.request_bytes : other.request_bytes,
           given.depth > 0 ? given.depth : other.depth};
@@ -36,7 +36,7 @@ constexpr IoPattern completed(IoPattern given, IoPattern other) {
 /// The pattern for files that are too small for a trial.
 inline constexpr IoPattern usual_pattern{std::int64_t{1} << 20, 8};
 
-/// Returns the seconds that writing `bytes` and reading them again takes; 1e9 or more if it fails.
+/// Writes `bytes` bytes and reads them again. Returns the seconds that this takes, 1e9 or more if it fails.
 inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::byte* buffer,
                             std::int64_t bytes) {
   std::vector<IoRequest> requests;
@@ -53,7 +53,7 @@ inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::
 }
 
 /// Tries a few patterns on the first 16 MiB of a file, which it fills with zeros, and returns the fastest.
-/// Takes half a second, or as long as one write if the disk is slower than that. The usual pattern wins
+/// Stops after the first round (16 MiB written and read) that ends later than 0.5 s. Keeps the usual pattern
 /// unless another is 5% faster.
 inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
@@ -83,8 +83,9 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   return best;
 }
 
-/// Returns `given`, completed by a trial on the file, which holds `bytes` bytes without useful contents. The
-/// trial runs once in a process for each folder, engine and `given`; other callers wait for it.
+/// Returns `given`, with values that are not set found by a trial on the file of `bytes` bytes, whose
+/// contents are overwritten. The trial runs once in a process for each folder, engine and `given`; other
+/// callers wait for it. Files below 64 MiB get the usual pattern instead.
 inline IoPattern choose_pattern(std::string const& folder, int file, std::int64_t bytes, OpenIoEngine open,
                                 IoPattern given) {
   struct Known {

@@ -41,7 +41,8 @@ inline bool nests_too_deeply(std::string_view json) {
   return false;
 }
 
-/// Keeps one member of the outer object and builds nothing of the rest.
+/// Handles parser events. Keeps the text of one field of the outer object, and the names of its fields for
+/// messages, and ignores all other values.
 struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
   explicit FieldReader(std::string const& field) : field_(field) {}
 
@@ -110,7 +111,8 @@ inline int hex_digits(std::string_view text) {
   return value;
 }
 
-/// The length of the number at the start of a JSON text if a double cannot hold it, such as 1e999; else 0.
+/// Returns the length of the number at the start of a JSON text if it is beyond the range of double, such as
+/// 1e999, else 0.
 inline std::size_t huge_number(std::string_view text) {
   std::size_t const size = std::min(text.find_first_not_of("+-.0123456789Ee"), text.size());
   auto const digit = [&](std::size_t at) { return at < size && text[at] >= '0' && text[at] <= '9'; };
@@ -211,7 +213,8 @@ inline FieldReader read_line(std::string_view line, std::string const& field, bo
   return parsed ? std::move(second) : std::move(first);
 }
 
-/// Returns a line's bytes as valid UTF-8 whose escapes are whole characters; `storage` may hold them.
+/// Returns a line as valid UTF-8 without escapes of unpaired surrogates. The result may be a view of
+/// `storage`. Adds the number of replaced invalid byte sequences to `replaced`.
 inline std::string_view mended_line(std::string_view line, std::string (&storage)[2],
                                     std::int64_t& replaced) {
   line = utf8::repaired(line, storage[0], replaced);

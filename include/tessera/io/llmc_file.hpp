@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads weights of llm.c (gpt2_124M.bin): 256 whole numbers, then the tensors of GPT-2 one after another.
+// Reads weights of llm.c (gpt2_124M.bin): a header of 256 int32 values, then the tensors of GPT-2 one after
+// another.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Presents a file of llm.c with Hugging Face's names and shapes: omits rows beyond the vocabulary,
-/// transposes its (out,in) matrices and splits tensors by layer. Opening checks the header and the size.
+/// Reads the tensors of an llm.c file with Hugging Face's names and shapes: omits rows beyond the vocabulary,
+/// transposes the (out,in) matrices and splits tensors by layer. Opening checks the header and the size.
 /// Every error is Error(data) that names the file. Several threads may read. Format: train_gpt2.py of
 /// karpathy/llm.c, versions 3 (fp32) and 5 (bf16).
 class LlmcFile {
@@ -43,7 +44,7 @@ class LlmcFile {
 
   static LlmcFile open(std::filesystem::path const& path);
 
-  /// The path, for messages.
+  /// Returns the path, for messages.
   std::string const& name() const noexcept { return name_; }
   Sizes const& sizes() const noexcept { return sizes_; }
   /// Whether its numbers are bfloat16; otherwise they are floats.
@@ -51,8 +52,7 @@ class LlmcFile {
   std::vector<Tensor> const& tensors() const noexcept { return tensors_; }
   Tensor const& at(std::string_view tensor) const;
 
-  /// Reads elements first..first+out.size()-1 of a tensor. A transposed matrix is kept in memory while it is
-  /// read.
+  /// Reads elements first..first+out.size()-1 of a tensor. The last 8 transposed matrices stay in memory.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const;
 
  private:
@@ -72,7 +72,7 @@ class LlmcFile {
 
   void read(std::int64_t first, std::span<float> out) const;
 
-  /// Returns a transposed matrix. Readers request one part after another, so the last few matrices are kept.
+  /// Returns a transposed matrix. Callers read a matrix in several parts, so the last few matrices are kept.
   std::shared_ptr<std::vector<float> const> turned(Tensor const& of) const;
 
   struct Kept;  // the matrices that were transposed last

@@ -23,13 +23,13 @@ HubConfig parse_hub_config(std::string text, std::string name);
 /// Reads the config.json of a folder.
 HubConfig read_hub_config(std::filesystem::path const& folder);
 
-/// Returns the text of a config.json: `source` (may be empty), with these values replacing its own. A dot in
-/// a key leads into an object.
+/// Returns the text of a config.json: `source` (may be empty), with these values replacing its own. A key
+/// "a.b" means key b in the object of key a.
 std::string hub_config_text(std::string const& source, HubEntries const& values);
 
-/// Writes a folder that transformers and `--model` read: model.safetensors as WeightsWriter does, and
-/// config.json. Creates the folder if it does not exist; other files in it stay. Each file appears whole or
-/// not at all, the weights first. Throws Error(failed) with path and reason.
+/// Writes a folder that Hugging Face transformers and the flag `--model` can read: model.safetensors, as
+/// WeightsWriter writes it, and config.json. Creates the folder if it does not exist; other files in it stay.
+/// Each file appears whole or not at all, the weights first. Throws Error(failed) with path and reason.
 class ModelFolderWriter {
  public:
   ModelFolderWriter(std::filesystem::path folder, std::vector<UnitSpec> const& units,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes a model's weights in Hugging Face's safetensors files. Parameters have the file's names
-// and shapes.
+// Reads and writes a model's weights in Hugging Face's safetensors files. The model's parameters have the
+// same names and shapes as in the files.
 #pragma once
 
 #include <filesystem>
@@ -22,9 +22,9 @@ inline namespace v0 {
 std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path);
 
 /// Reads a model's weights from a `.safetensors` file, a `model.safetensors.index.json` with its parts, a
-/// folder that holds either, or a file of llm.c. Reads F32, F16, BF16 and F64. The family's WeightNames
-/// defines what else a file may hold and a prefix of its names. For a tied head, `lm_head.weight` must equal
-/// the matrix that it is tied to bit by bit.
+/// folder that holds either, or a file of llm.c. Reads F32, F16, BF16 and F64. The WeightNames of a model
+/// family define the prefix of names in a file and the other tensors that it may hold. An `lm_head.weight` of
+/// a model with a tied head must equal, bit by bit, the matrix that it is tied to.
 class ModelWeights {
  public:
   /// Opens the files and checks everything against a model's units in one pass. Throws Error(data) with the
@@ -33,7 +33,7 @@ class ModelWeights {
   static ModelWeights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                            WeightNames const& names = {});
 
-  /// The path, for messages.
+  /// Returns the path, for messages.
   std::string const& name() const noexcept;
 
   /// Returns a source for `fill` of a trainer whose model has the units that were given to `open`. Keeps the

@@ -45,7 +45,7 @@ inline nlohmann::json parse_index(std::filesystem::path const& path) {
   return nlohmann::json::parse(text, nullptr, false);
 }
 
-/// Checks whether a path of an index stays below the index's folder.
+/// Returns whether a path in an index stays below the folder of the index.
 inline bool stays_inside(std::filesystem::path const& part) {
   return !part.empty() && part.is_relative() &&
          std::none_of(part.begin(), part.end(), [](auto const& step) { return step == ".."; });
@@ -101,9 +101,9 @@ struct ModelWeights::State {
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::unique_ptr<LlmcFile> llmc;
   std::map<std::string, Location> tensors;       // by their names in the files
-  std::map<std::string, std::string> unnamed;    // tensors that the index lacks, and their parts
+  std::map<std::string, std::string> unnamed;    // tensors that the index lacks, with their files
   std::vector<std::vector<Location>> locations;  // by unit and parameter
-  std::string prefix, left_out;  // the prefix that names in the files have, and the one they lack
+  std::string prefix, left_out;                  // prefixes of names: only in the files, only in the model
 
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }
 
@@ -142,7 +142,8 @@ struct ModelWeights::State {
     return *files.back();
   }
 
-  /// {"metadata": {...}, "weight_map": {"wte.weight": "model-00001-of-00002.safetensors", ...}}.
+  /// Opens the files of an index: {"metadata": {...}, "weight_map": {"wte.weight":
+  /// "model-00001-of-00002.safetensors", ...}}.
   void add_index(std::filesystem::path const& path) {
     nlohmann::json const index = detail::parse_index(path);
     auto const map = index.is_object() ? index.find("weight_map") : index.end();
@@ -188,7 +189,8 @@ struct ModelWeights::State {
 
   using Extents = std::map<std::string, std::vector<std::int64_t>>;
 
-  /// Returns "layers=2,channels=48,positions=1024 and vocabulary 301", as far as these tensors show it.
+  /// Describes the sizes of a model as "layers=2,channels=48,positions=1024 and vocabulary 301", as far as
+  /// the shapes of its tensors show them.
   std::string described(Extents const& shapes) const {
     std::set<std::string_view> layers;
     for (auto const& [tensor, shape] : shapes) {
@@ -267,7 +269,8 @@ struct ModelWeights::State {
     fail(text + "choose the model and vocabulary of the file, or other weights");
   }
 
-  /// Checks a separate head in the file: with a tied head, it must equal the token embedding.
+  /// Checks an `lm_head.weight` in the file of a model whose output head is tied to the token embedding. The
+  /// two must be equal.
   void check_head() const {
     auto const own_head = tensors.find(head);
     auto const tokens = find(names.tied_to);

@@ -35,8 +35,8 @@ inline namespace v0 {
 struct NvmeOptions {
   std::string directory{};         ///< an existing folder that accepts new files
   std::int64_t request_bytes = 0;  ///< bytes per read or write, a multiple of 4096; 0: found by a short trial
-  int depth = 0;                   ///< requests that run at once; 0: likewise
-  OpenIoEngine engine = nullptr;   ///< null: the preferred one, else threads
+  int depth = 0;                   ///< requests that run at once; 0: found by the same trial
+  OpenIoEngine engine = nullptr;   ///< null: `preferred_io_engine`, or threads if there is none
 };
 
 namespace detail {
@@ -124,7 +124,7 @@ class ScratchFile {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (!file_ && errno == EEXIST && number < 1000000) continue;
       if (!file_) refuse(folder_, "create a scratch file", errno);
-      // Another process may have swept it before it was locked.
+      // Another process may have removed the file before it was locked (`sweep`).
       struct stat status {};
       bool const taken = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (taken || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
@@ -152,7 +152,7 @@ class ScratchFile {
     }
     if (code == 0) return;
     std::string const what =
-        path_text(path_) + ": cannot take " + with_commas(bytes) + " bytes (" + errno_text(code) + ")";
+        path_text(path_) + ": cannot reserve " + with_commas(bytes) + " bytes (" + errno_text(code) + ")";
     if (code != ENOSPC && code != EDQUOT && code != EFBIG)
       throw Error(ErrorKind::failed, what + "; name another folder for state on NVMe");
     throw Error(ErrorKind::out_of_memory,
@@ -192,11 +192,12 @@ class ScratchFile {
 }  // namespace detail
 
 /// A scratch file of fixed size in NvmeOptions::directory. It is zero at first and removed with the object.
-/// It bypasses the system's buffer if the file system allows that. Offsets, sizes and addresses are multiples
-/// of 4096. Calls from several threads wait for each other. A call returns when all of its bytes are
-/// transferred; the engine works on its pieces concurrently. Cost: `depth` threads per file, or an io_uring
-/// ring. Errors are Error(failed) with path, bytes, offset and the system's reason. If the disk has too
-/// little space, the constructor throws Error(out_of_memory) with the bytes needed and free.
+/// It bypasses the system's page cache (O_DIRECT) if the file system allows that. Offsets, sizes and
+/// addresses are multiples of 4096. Calls from several threads wait for each other. A call returns when all
+/// of its bytes are transferred. It is split into requests, which the engine runs concurrently. Cost: `depth`
+/// threads per file, or an io_uring ring. Errors are Error(failed) with path, bytes, offset and the system's
+/// reason. If the disk has too little space, the constructor throws Error(out_of_memory) with the bytes
+/// needed and free.
 class NvmeFile final : public StateFile {
  public:
   NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
@@ -220,17 +221,18 @@ class NvmeFile final : public StateFile {
   }
 
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// Total bytes since construction.
+  /// Returns the total bytes transferred since construction.
   std::int64_t bytes_read() const noexcept override { return moved_[0].load(std::memory_order_relaxed); }
   std::int64_t bytes_written() const noexcept override { return moved_[1].load(std::memory_order_relaxed); }
-  /// One past the last byte ever read or written.
+  /// Returns the offset after the last byte ever read or written.
   std::int64_t high_water() const noexcept override { return high_water_.load(std::memory_order_relaxed); }
-  /// The engine in use and, if another was preferred, the reason why it is not used: "io_uring" or
+  /// Returns the engine in use. If another was preferred, adds the reason why it is not used: "io_uring" or
   /// "threads: io_uring: Operation not permitted".
   std::string_view engine() const noexcept { return engine_name_; }
-  /// Whether the system's buffer is bypassed.
+  /// Whether the system's page cache is bypassed.
   bool direct() const noexcept { return scratch_.direct(); }
-  /// Describes all of this for results: "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
+  /// Returns a description for results, such as "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT
+  /// here".
   std::string description() const override {
     return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
            std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
@@ -281,8 +283,8 @@ class NvmeFile final : public StateFile {
     high_water_.store(std::max(high_water(), offset + bytes), std::memory_order_relaxed);
   }
 
-  /// Returns what is left of a request: all of an interrupted one, and everything after the whole blocks of a
-  /// short one.
+  /// Returns the rest of a request. This is the whole request if it was interrupted, otherwise the part after
+  /// the blocks that were transferred completely.
   IoRequest rest_of(bool write, IoRequest request) const {
     if (request.result == -EINTR) return request;
     if (request.result < 0) fail(write, request, static_cast<int>(-request.result));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes samples of records: lines of text, objects of JSON Lines, documents of a token file. Needs
+// Turns records into samples: lines of text, objects of JSON Lines, documents of a token file. Needs
 // nlohmann-json.
 #pragma once
 
@@ -34,7 +34,7 @@ struct RecordOptions {
   RecordEncoder encode = {};    ///< empty: bytes are tokens
 };
 
-/// Returns the note about invalid UTF-8 that follows the name of a text.
+/// Returns a note for messages, such as " (3 x invalid UTF-8 as U+FFFD)", or an empty string for 0.
 inline std::string replaced_text(std::int64_t replaced) {
   return replaced == 0 ? std::string()
                        : sentence({" (", files::with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});

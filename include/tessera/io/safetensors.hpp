@@ -30,9 +30,9 @@ class SafetensorsFile {
   /// Without `keep_open`, each read opens the file again, for callers that read many files.
   static SafetensorsFile open(std::filesystem::path const& path, bool keep_open = true);
 
-  /// The path, for messages.
+  /// Returns the path, for messages.
   std::string const& name() const noexcept { return name_; }
-  /// All tensors in byte order of their names.
+  /// Returns all tensors in byte order of their names.
   std::vector<SafetensorsEntry> const& tensors() const noexcept { return header_.entries; }
   std::map<std::string, std::string> const& metadata() const noexcept { return header_.metadata; }
 

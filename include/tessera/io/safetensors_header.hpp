@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the header of a safetensors file, which is not trusted, and checks it to the byte.
+// Parses the header of a safetensors file. The file is not trusted, so every byte of the header is checked.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
-/// The name of a format in `safetensors_types`.
+/// Returns the name of a format in `safetensors_types`.
 constexpr char const* safetensors_name(DType type) {
   switch (type) {
     case DType::f64:
@@ -90,12 +90,12 @@ void append_names(std::string& text, char const* what, std::vector<std::string> 
 /// 8 if the format does not allow that length.
 std::size_t safetensors_start(std::span<std::byte const> first);
 
-/// Reads and checks the header of a safetensors file of `size` bytes. `bytes` begin the file and include the
-/// header; `file` names it in errors. Throws Error(data).
+/// Reads and checks the header of a safetensors file of `size` bytes. `bytes` are the first bytes of the
+/// file, including the header. `file` is its name for errors. Throws Error(data).
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::size_t size,
                                     std::string const& file);
 
-/// The same for the bytes of a whole file.
+/// Same, for the bytes of a whole file.
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file);
 
 }  // namespace v0

@@ -165,7 +165,7 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   static constexpr std::string_view metadata_key = "__metadata__";
 
   bool known_field() const { return key_ == "dtype" || key_ == "shape" || key_ == "data_offsets"; }
-  /// Checks whether the parser is in a field of a tensor that says nothing about its data.
+  /// Returns whether the parser is in a field of a tensor other than dtype, shape and data_offsets.
   bool ignored() const { return ignored_depth_ > 0 || (place_ == Place::entry && !known_field()); }
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, file_ + ": " + text); }
   std::string where() const { return "tensor " + printable(entry_.name); }
@@ -288,7 +288,7 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
   detail::SafetensorsEvents events(header, file);
   nlohmann::json::sax_parse(text, text + length, &events);
-  // The parser treats a NUL as the end.
+  // The parser treats a NUL as the end, so the end of the text is checked here.
   if (json[json.find_last_not_of(white_space)] != '}' || json.find('\0') != json.npos)
     fail(
         "the header has data other than white space after its JSON; the file is damaged, copy "

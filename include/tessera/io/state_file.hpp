@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the interface of the store to a rank's file for state on a disk. The code that reads and writes
-// disks (io/nvme_file.hpp) is separate, so that a program without such state does not compile it.
+// Defines the interface through which a trainer accesses a rank's file for state on a disk. The code that
+// reads and writes disks (io/nvme_file.hpp) is separate, so that a program without such state does not
+// compile it.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@ class StateFile {
   virtual ~StateFile() = default;
   virtual void read(std::int64_t offset, void* to, std::int64_t bytes) = 0;
   virtual void write(std::int64_t offset, void const* from, std::int64_t bytes) = 0;
-  /// Total bytes since construction.
+  /// Returns the total bytes transferred since construction.
   virtual std::int64_t bytes_read() const noexcept = 0;
   virtual std::int64_t bytes_written() const noexcept = 0;
-  /// One past the last byte ever read or written.
+  /// Returns the offset after the last byte ever read or written.
   virtual std::int64_t high_water() const noexcept = 0;
   /// Describes how the file is read and written, for results.
   virtual std::string description() const = 0;
@@ -29,7 +30,8 @@ class StateFile {
 /// Creates a rank's file of `bytes` bytes in a folder.
 using OpenStateFile = std::unique_ptr<StateFile> (*)(std::string const& folder, int rank, std::int64_t bytes);
 
-/// Creates the files of a place; <tessera/nvme.hpp> defines it for Nvme.
+/// The function that creates the state files of a place, or null if the place has none. <tessera/nvme.hpp>
+/// defines it for Nvme.
 template <class Place>
 inline constexpr OpenStateFile open_state_file = nullptr;
 

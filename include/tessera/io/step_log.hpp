@@ -31,7 +31,7 @@ struct StepRecord {
   bool skipped = false;  ///< gradients were not finite, so the weights stayed
   double tokens_per_sec = 0;
   double ms = 0;
-  std::optional<double> loss_with_padding = std::nullopt;  ///< empty if every token counted
+  std::optional<double> loss_with_padding = std::nullopt;  ///< with masked targets as 0; empty if none are
 };
 
 /// A JSON Lines log. Each line is one write to the file, so a reader never sees half a line and a crash loses
@@ -55,7 +55,7 @@ class JsonlLog {
   std::filesystem::path const& path() const noexcept { return path_; }
 
   /// Writes {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}, and
-  /// "loss_with_padding" if some tokens did not count.
+  /// "loss_with_padding" if it is set.
   void write(StepRecord const& record) {
     nlohmann::ordered_json line = nlohmann::ordered_json::object();
     line["step"] = record.step;

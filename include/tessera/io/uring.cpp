@@ -82,7 +82,7 @@ class Uring final : public tessera::IoEngine {
     static std::mutex mutex;
     return mutex;
   }
-  /// Entries that are filled in but not yet submitted to the kernel.
+  /// Returns the number of requests that are filled in but not yet submitted to the kernel.
   std::int64_t ready() const noexcept { return ::io_uring_sq_ready(&ring_); }
 
   bool fill(int file, bool write, tessera::IoRequest& request) noexcept {

@@ -12,8 +12,8 @@ namespace tessera {
 inline namespace v0 {
 namespace utf8 {
 
-/// Returns the number of bytes at `at` that form a valid character (then sets `valid`), or the longest part
-/// of one, at least 1.
+/// Returns the number of bytes of the character at `at`. `valid` tells whether it is complete and valid. If
+/// it is not, the result is the number of bytes that could begin a character, at least 1.
 inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   unsigned char const first = byte(at);
@@ -55,8 +55,8 @@ inline std::size_t first_invalid(std::string_view bytes, std::size_t from = 0) {
   }
 }
 
-/// Returns the bytes as valid UTF-8. Each longest part of a possible character becomes U+FFFD, as with
-/// Python's errors='replace'. Their number is added to `replaced`. Returns `bytes` itself if nothing is
+/// Returns the bytes as valid UTF-8. Each invalid sequence becomes one U+FFFD, as with Python's
+/// errors='replace'. The number of replacements is added to `replaced`. Returns `bytes` itself if nothing is
 /// wrong, otherwise a view of `storage`.
 inline std::string_view repaired(std::string_view bytes, std::string& storage, std::int64_t& replaced) {
   std::size_t at = first_invalid(bytes);

@@ -12,15 +12,15 @@
 namespace tessera {
 inline namespace v0 {
 
-/// All fields may be empty; a file then has exactly the model's names.
+/// All fields may be empty. The names in a file are then exactly the model's names.
 struct WeightNames {
   std::string prefix = {};                ///< optional prefix of names: "transformer."
   std::string base = {};                  ///< prefix that files of the bare model omit: "model."
-  std::vector<std::string> buffers = {};  ///< not parameters, ignored; * is a number: "h.*.attn.bias"
-  std::string tied_to = {};               ///< what a `lm_head.weight` that the model does not list must equal
-  std::string layers = {};                ///< what precedes the number of a layer: "h."
+  std::vector<std::string> buffers = {};  ///< tensors to ignore; * is a number: "h.*.attn.bias"
+  std::string tied_to = {};               ///< the tensor that a file's tied `lm_head.weight` must equal
+  std::string layers = {};                ///< the prefix of a layer's number: "h."
 
-  /// A size of the model that a file shows: the extent of a tensor. For messages.
+  /// A size of the model for messages, which is the extent of dim `dim` of a tensor in the file.
   struct Extent {
     std::string key, tensor;
     std::size_t dim;
@@ -30,14 +30,16 @@ struct WeightNames {
   bool is_buffer(std::string_view name) const;
 };
 
-/// "h.3.attn.bias" and "h.3.attn.masked_bias" are buffers of old files. The four linear weights are (in,out)
-/// in files and here, so nothing is transposed.
+/// Returns the names of GPT-2's files. Old files also hold "h.3.attn.bias" and "h.3.attn.masked_bias", which
+/// are ignored. The four linear weights of a layer are (in,out) in files and here, so nothing is transposed.
 WeightNames gpt2_weight_names();
 
-/// Files of the bare model have "decoder.embed_tokens.weight" and so on.
+/// Returns the names of OPT's files. Files of the model without its head omit "model.":
+/// "decoder.embed_tokens.weight".
 WeightNames opt_weight_names();
 
-/// Files of the bare model have "embed_tokens.weight" and so on. Old files also hold the rotary frequencies.
+/// Returns the names of LLaMA's files. Files of the model without its head omit "model.":
+/// "embed_tokens.weight". Old files also hold the rotary frequencies, which are ignored.
 WeightNames llama_weight_names();
 
 }  // namespace v0

@@ -11,7 +11,7 @@ namespace tessera {
 inline namespace v0 {
 
 enum class WeightsFormat : std::uint8_t {
-  safetensors,  ///< or unknown: its reader gives the error
+  safetensors,  ///< or an unknown format, which the safetensors reader rejects
   llmc,         ///< any file of llm.c, weights or not
   pickle        ///< a PyTorch pickle: never read
 };
@@ -20,7 +20,8 @@ enum class WeightsFormat : std::uint8_t {
 /// code when it is read, with the line of Python that converts it.
 WeightsFormat weights_format(std::filesystem::path const& path);
 
-/// Throws the same for the first pickle in a folder, by name. Does nothing if there is none.
+/// Throws the same error for the first pickle in a folder, in the order of names. Does nothing if there is
+/// none.
 void refuse_pickles_in(std::filesystem::path const& folder);
 
 }  // namespace v0

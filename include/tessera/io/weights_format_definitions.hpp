@@ -42,7 +42,7 @@ inline WeightsFormat weights_format(std::string_view start) {
   return zipped || bare ? WeightsFormat::pickle : WeightsFormat::safetensors;
 }
 
-/// Returns the line of Python that converts a pickle, chosen by the names in it.
+/// Returns a shell command that converts a pickle to safetensors. The names in the pickle select the command.
 inline std::string conversion_of(std::filesystem::path const& path, std::string_view start) {
   std::string const name = path_text(path),
                     folder = path.has_parent_path() ? path_text(path.parent_path()) : ".";
@@ -53,7 +53,7 @@ inline std::string conversion_of(std::filesystem::path const& path, std::string_
   std::string const load = "import torch; from safetensors.torch import save_file; d = torch.load('" + name +
                            "', map_location='cpu', weights_only=True)";
   if (start.find("model_args") !=
-      start.npos)  // nanoGPT: (out,in) matrices, names as a compiled model has them
+      start.npos)  // nanoGPT: transposes (out,in) matrices, removes torch.compile's prefix
     return "python -c \"" + load +
            "['model']; save_file({k.removeprefix('_orig_mod.'): (v.t() if "
            "k.endswith(('c_attn.weight', 'c_proj.weight', 'c_fc.weight')) else v).clone().contiguous() "

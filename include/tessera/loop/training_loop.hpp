@@ -30,7 +30,7 @@ struct LoopTask {
   std::function<void(std::int64_t done)> run = {};
 };
 
-/// A task after every `interval`-th step. Throws Error(usage) for an interval below 1.
+/// Returns a task that is due after every `interval`-th step. Throws Error(usage) for an interval below 1.
 inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t done)> run) {
   if (interval < 1)
     throw Error(ErrorKind::usage, "training loop: a task is due after every " + std::to_string(interval) +
@@ -127,7 +127,8 @@ class TrainingLoop {
  private:
   Batch& batch_of(std::int64_t step) { return batches_[static_cast<std::size_t>(step) % batches_.size()]; }
 
-  /// Loads the batches of the steps that may follow before other ranks know of this rank's request to end.
+  /// Loads batches ahead: those of all steps that may still run after this rank requests to end and before
+  /// the other ranks know of the request.
   void load() {
     auto const ahead = static_cast<std::int64_t>(batches_.size());
     try {
@@ -139,7 +140,8 @@ class TrainingLoop {
     }
   }
 
-  /// Sets the end to the first step that a rank cannot or will not take.
+  /// Sets the number of steps after which all ranks end: the smallest number of any rank. A rank's own number
+  /// is limited by its data, by its request to stop and by options.steps.
   void agree_on_end() {
     asked_ = false;
     std::int64_t const own = stop_ ? done_ : data_error_ ? loaded_ : end_;
@@ -160,7 +162,7 @@ class TrainingLoop {
   TrainingLoopOptions options_;
   std::size_t late_;  // steps that stay in flight
   bool votes_in_steps_;
-  std::vector<Batch> batches_;      // a ring, by step
+  std::vector<Batch> batches_;      // ring buffer, indexed by step
   std::vector<std::int64_t> ends_;  // by rank
   std::int64_t loaded_, done_, end_;
   std::deque<Ticket> in_flight_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the functions through which a Linear uses its adapter. They are defined behind tessera/lora.hpp,
-// so that programs without adapters do not compile them.
+// Declares the functions through which a linear layer uses its low-rank adapter. Their definitions need
+// tessera/lora.hpp, so programs without adapters do not compile them.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,8 @@ inline namespace v0 {
 struct MicroBatch;
 struct UnitSpec;
 
-/// `with` holds the options that the Linear would use without an adapter.
+/// Pointers to the functions that create adapters and compute a linear layer with its adapter. Each function
+/// gets in `with` the options that the layer uses without an adapter.
 template <class Place, class T>
 struct AdapterFunctions {
   using In = Tensor<T const, Place>;

@@ -42,7 +42,7 @@ struct RmsNorm {
     ops::rms_norm_forward(pass.context(), x, pass[gamma], epsilon, pass[y], pass[rstd]);
     return pass[y];
   }
-  /// dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
+  /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
   template <class P>
   void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
@@ -71,9 +71,9 @@ struct AttentionSpec {
 /// y = causal multi-head attention over x, projected, plus a residual. Queries and keys are rotated in place,
 /// so only the rotated values are kept.
 struct ProjectedAttention {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
   int heads;
-  ops::RotaryFrequencies frequencies;  // without pairs: no rotary positions
+  ops::RotaryFrequencies frequencies;  // 0 pairs: no rotary positions
   Linear query, key, value, proj;
   Saved queries, keys, values, mixed;  // (B,T,heads*D), (B,T,key_heads*D) twice, (B,T,heads*D)
   SavedStatistic logsumexp;
@@ -107,7 +107,8 @@ struct ProjectedAttention {
     key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
     value.backward_input(pass, pass[d_values], dx, {.residual = dx});
   }
-  /// `sums` is passed on as Linear's `partials`.
+  /// `sums` are sums of dy over blocks of rows, for the bias gradient of `proj`; empty: they are computed
+  /// here.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {

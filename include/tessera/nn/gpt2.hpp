@@ -14,7 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Names and shapes as in Hugging Face. The four linear weights are stored (in,out) (Conv1D).
+/// The layers of GPT-2, with the parameter names and shapes of Hugging Face. The four linear weights of a
+/// block are stored as (in,out), as in Hugging Face's Conv1D.
 struct Gpt2Layers {
   using Options = Gpt2Options;
   using Norm = LayerNorm;
@@ -50,13 +51,14 @@ struct Gpt2Layers {
 
 }  // namespace nn
 
-/// GPT-2 as units `embedding`, `h.0` .. `h.{L-1}`, `head`. Throws Error(config) for invalid sizes.
+/// The model GPT-2. Its units are `embedding`, `h.0` .. `h.{L-1}` and `head`. Throws Error(config) for
+/// invalid sizes.
 class Gpt2 : public nn::Transformer<nn::Gpt2Layers> {
  public:
   using Transformer::Transformer;
   Gpt2() = default;
-  /// Catches arguments that are not a Gpt2Options. Without it, compilers list every constructor. Each model
-  /// declares its own, since g++ shows less of an inherited one.
+  /// Catches arguments that are not a Gpt2Options, for a short error message. Without it, compilers list
+  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
   template <class Fields = Options>
   // clang-format off
   explicit Gpt2(...) = delete;  // tessera: a field is misspelt or has another type. Write Gpt2Options{...}, and the compiler names the field. See docs/models.md.

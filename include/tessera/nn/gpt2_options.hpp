@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the sizes of a GPT-2, separately from its code, so that programs can name it without compiling it.
+// Defines the sizes of a GPT-2. The model's code is in another header, so programs can use the sizes without
+// compiling it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The defaults are the 124M model.
+/// The sizes of a GPT-2. The defaults are the model with 124 million parameters.
 struct Gpt2Options {
   std::int64_t layers = 12;
   std::int64_t heads = 12;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes initial weights on a GPU, with the host's counters and formulas, so the bits are the same.
+// Computes initial weights on a GPU. Uses the random-number counters and formulas of the host, so the weights
+// have the same bits.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// One thread for every four elements that share a draw.
+/// Writes initial values. Each thread writes four elements, because one call of the random-number generator
+/// gives four words.
 template <class U>
 __global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::InitialDraw draw, bool random,
                                                              float constant, std::int64_t first, U* to,

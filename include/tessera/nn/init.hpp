@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes initial weights. They are a pure function of the seed, the parameter and the element, so they do
-// not depend on the world size, stage, precision, thread count or place.
+// Computes initial weights. A weight is a function of the seed, the parameter and the element only. So
+// weights do not depend on the number of ranks, ZeRO stage, precision, number of threads or device.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@ inline namespace v0 {
 
 namespace detail {
 
-/// ln(x) for a positive normal float, by range reduction to [sqrt(1/2), sqrt(2)) and the series of atanh;
-/// within 1e-6 of the true value. It uses explicit fma only, so it gives the same bits with every compiler
-/// and on a GPU.
+/// Returns ln(x) for a positive normal float, within 1e-6 of the true value. Reduces x to [sqrt(1/2),
+/// sqrt(2)) and uses the series of atanh. Every multiply-add is an explicit fma, so the result has the same
+/// bits with every compiler and on a GPU.
 TESSERA_HOST_DEVICE inline float log_formula(float x) {
   std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, x);
   std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -34,8 +34,9 @@ TESSERA_HOST_DEVICE inline float log_formula(float x) {
   return ::fmaf(static_cast<float>(exponent), 0.69314718f, series * s);
 }
 
-/// The standard normal quantile of u = (k + 0.5) / 2^32 is a function of x = 2u - 1 and w = -ln(1 - x^2). The
-/// tail 1 - |x| is computed from the integer, so no digits cancel.
+/// These functions convert a random word k to the arguments of the normal quantile at u = (k + 0.5) / 2^32.
+/// They are x = 2u - 1 and w = -ln(1 - x^2). quantile_tail returns 1 - |x|, computed from the integer without
+/// cancellation.
 TESSERA_HOST_DEVICE inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
   return ::fmaf(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
@@ -49,8 +50,8 @@ TESSERA_HOST_DEVICE inline float quantile_w(std::uint32_t k) {
   return -log_formula(tail * (2.0f - tail));
 }
 
-/// sqrt(2) erfinv(x) for w < 5: M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011), the
-/// single-precision form.
+/// Returns the normal quantile sqrt(2) erfinv(x) for w < 5. The polynomial is the single-precision form in M.
+/// Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011).
 TESSERA_HOST_DEVICE inline float quantile_near(float x, float w) {
   float const a = w - 2.5f;
   float p = 2.81022636e-08f;
@@ -65,7 +66,7 @@ TESSERA_HOST_DEVICE inline float quantile_near(float x, float w) {
   return p * x * 1.41421356f;
 }
 
-/// The same for w >= 5, about one value in 300.
+/// Returns the normal quantile for w >= 5, from the same source. About one value in 300 needs it.
 TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
   float const b = ::sqrtf(w) - 3.0f;
   float q = -0.000200214257f;
@@ -80,8 +81,8 @@ TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
   return q * x * 1.41421356f;
 }
 
-/// The source of a parameter's random values. An element's counter is (element / 4, unit, parameter, purpose
-/// 1), and the key is the seed.
+/// Draws a parameter's random initial values with the Philox generator. Its key is the seed. The counter of
+/// an element is (element / 4, unit, parameter, purpose 1).
 struct InitialDraw {
   PhiloxKey key;
   std::uint32_t unit, parameter;
@@ -95,7 +96,7 @@ struct InitialDraw {
         uniform(init.kind == Init::Kind::uniform),
         deviation(static_cast<float>(init.deviation)) {}
 
-  /// The random words of elements 4 * group to 4 * group + 3.
+  /// Returns the random words of elements 4 * group to 4 * group + 3.
   TESSERA_HOST_DEVICE PhiloxCounter words(std::uint64_t group) const {
     constexpr std::uint32_t purpose = 1;
     return philox4x32({{static_cast<std::uint32_t>(group), unit,
@@ -115,12 +116,12 @@ struct InitialDraw {
 
 namespace backend {
 
-/// Computes initial values in the memory of the place. Places whose memory the host cannot address specialise
-/// it.
+/// Computes initial values in a device's own memory. Devices with memory that the host cannot access
+/// specialise it.
 template <class Place>
 struct InitialValues {
-  /// Writes elements [first, first + count) of a parameter, counted in its logical shape, and waits for them;
-  /// returns false if the host has to compute them.
+  /// Writes elements [first, first + count) of a parameter, without its padding, and waits until they are
+  /// written. Returns false if the host has to compute them.
   template <class U>
   static bool fill(Context<Place>& /*context*/, detail::InitialDraw const& /*draw*/, Init::Kind /*kind*/,
                    std::int64_t /*first*/, U* /*to*/, std::int64_t /*count*/) {
@@ -130,8 +131,8 @@ struct InitialValues {
 
 }  // namespace backend
 
-/// Writes the initial values of elements [offset, offset + out.size()) of a parameter, counted in its logical
-/// shape.
+/// Writes to `out` the initial values of elements [offset, offset + out.size()) of a parameter, without its
+/// padding.
 inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
                            std::span<float> out) {
   bool const uniform = init.kind == Init::Kind::uniform;
@@ -149,7 +150,7 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
   detail::InitialDraw const draw(seed, unit, parameter, init);
   float const deviation = draw.deviation;
   std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
-  constexpr std::int64_t chunk = 64;  // values computed together; loops of fixed length vectorise
+  constexpr std::int64_t chunk = 64;  // values per loop; compilers vectorise loops of fixed length
   std::uint32_t words[chunk];
   float x[chunk], w[chunk], values[chunk];
   for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {

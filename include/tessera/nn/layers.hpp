@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides layers. A layer owns its parameters, its saved tensors and both of its passes. Its constructor
-// lists the tensors in a unit. A layer's functions are templates over the Pass and only enqueue. Functions of
-// the smallest layers are called, not inlined, since many layers use them.
+// Provides layers: LayerNorm, Linear, attention, MLP, embedding and classifier. A layer's constructor adds
+// its parameters and saved tensors to the list of a unit (such as a transformer block). Its functions compute
+// the forward and the backward pass. They only enqueue work.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ struct LayerNorm {
                             pass[rstd]);
     return pass[y];
   }
-  /// dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
+  /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
   template <class Place, class T>
   void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
@@ -64,7 +64,7 @@ struct LayerNorm {
   }
 };
 
-/// The initial values, the storage order and the split of a Linear's parameters.
+/// The initial values, the storage order and the tensor-parallel split of a Linear's parameters.
 struct LinearSpec {
   Init init = Init::normal(0.02);
   bool bias = true;
@@ -76,7 +76,7 @@ struct LinearSpec {
   }
 };
 
-/// y = x w + b. Saves nothing: neighbouring layers save its input and its output.
+/// y = x w + b. Saves no tensors, because the layers before and after it save its input and its output.
 struct Linear {
   Weight weight, bias;
   bool transposed;
@@ -90,10 +90,11 @@ struct Linear {
         transposed(with.transposed) {}
   /// y = x w^T with a weight that is stored (out,in), such as a token table; no bias.
   Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
-  /// The same with a weight that another unit owns.
+  /// y = x w^T with a weight that another unit owns (a tied head).
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
-  /// `with` adds further terms to y. An empty y, as in a recompute that does not need it, is not written.
+  /// `with` adds further terms to y, such as a residual. An empty y is not computed, because a recompute may
+  /// not need it.
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
                ops::LinearOptions<T, Place> with = {}) const {
@@ -112,7 +113,8 @@ struct Linear {
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
-  /// `partials` are sums of dy, left by the backward_input that wrote or read dy.
+  /// `partials` are sums of dy over blocks of rows, for the bias gradient. An earlier backward_input that
+  /// wrote or read dy has computed them. Empty: they are computed here.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> partials = {}) const {
@@ -129,7 +131,7 @@ struct Linear {
 
 /// y = causal multi-head attention over x, projected, plus a residual.
 struct CausalAttention {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
   int heads;
   Linear qkv, proj;
   Saved packed, mixed;  // (B,T,3C), (B,T,C)
@@ -161,7 +163,8 @@ struct CausalAttention {
             },
             /*upper_bound=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
 
-  /// Splits by heads a dim that holds `sections` parts of `extent` elements, each of `count` heads.
+  /// Describes a tensor-parallel split by heads of dimension `dim`. It has `sections` parts (3 for qkv), each
+  /// with `extent` elements of `count` heads.
   static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
     return {Split::Kind::heads, dim, sections, count > 0 ? extent / count : 0};
   }
@@ -188,16 +191,16 @@ struct CausalAttention {
   }
 };
 
-/// y = activation(x w + b) w' + b', plus a residual.
+/// The MLP of a block: y = activation(x w + b) w' + b', plus a residual.
 struct Mlp {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight takes row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
   Activation activation;
   Linear fc, proj;
   Saved pre, post;  // (B,T,H); the second can be recomputed from the first
   Backward d_pre;
   BackwardStatistic partials;  // of d_pre
 
-  /// Uses GPT-2's names.
+  /// Names the two linear layers as GPT-2 does.
   Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
       Init const& init, Init const& residual_init)
       : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
@@ -243,13 +246,14 @@ struct Mlp {
   }
 };
 
-/// The first unit: y = token table[token] + position table[position].
+/// The first unit of a model: y = token table[token] + position table[position].
 struct Embedding {
   ops::EmbeddingOptions options;
   Weight tokens, positions;
   BackwardStatistic sums;
 
-  /// A table that a later unit borrows gets that unit's gradient from the pass; another needs separate sums.
+  /// `tied`: a later unit also uses the token table, and leaves its gradient in a buffer to which this unit
+  /// adds. A table that is not tied needs a separate buffer for these sums.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
             bool tied, ops::EmbeddingOptions const& with = {})
       : options(with),
@@ -276,7 +280,8 @@ struct Embedding {
   }
 };
 
-/// The end of the last unit: logits = x w (+ b), which their gradient overwrites, and one loss per token.
+/// The end of the last unit: computes logits = x w (+ b) and one loss per token. The gradient of the logits
+/// overwrites them.
 struct Classifier {
   Linear projection;
   std::int64_t vocabulary;

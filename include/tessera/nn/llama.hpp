@@ -15,7 +15,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Names and shapes as in Hugging Face.
+/// The layers of LLaMA, with the parameter names and shapes of Hugging Face.
 struct LlamaLayers {
   using Options = LlamaOptions;
   using Norm = RmsNorm;
@@ -61,13 +61,14 @@ struct LlamaLayers {
 
 }  // namespace nn
 
-/// LLaMA as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for invalid sizes.
+/// The model LLaMA. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. Throws Error(config)
+/// for invalid sizes.
 class Llama : public nn::Transformer<nn::LlamaLayers> {
  public:
   using Transformer::Transformer;
   Llama() = default;
-  /// Catches arguments that are not a LlamaOptions. Without it, compilers list every constructor. Each model
-  /// declares its own, since g++ shows less of an inherited one.
+  /// Catches arguments that are not a LlamaOptions, for a short error message. Without it, compilers list
+  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
   template <class Fields = Options>
   // clang-format off
   explicit Llama(...) = delete;  // tessera: a field is misspelt or has another type. Write LlamaOptions{...}, and the compiler names the field. See docs/models.md.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the sizes of a LLaMA, separately from its code, so that programs can name it without compiling it.
+// Defines the sizes of a LLaMA. The model's code is in another header, so programs can use the sizes without
+// compiling it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The defaults are LLaMA-2 7B.
+/// The sizes of a LLaMA. The defaults are LLaMA-2 7B.
 struct LlamaOptions {
   std::int64_t layers = 32;
   std::int64_t heads = 32;
@@ -17,7 +18,7 @@ struct LlamaOptions {
   std::int64_t positions = 4096;  ///< the longest sequence; no parameter depends on it
   std::int64_t vocabulary = 32000;
   bool tied = false;                ///< the head uses the token embedding
-  std::int64_t padding_token = -1;  ///< gets no gradient from its lookups; negative: none
+  std::int64_t padding_token = -1;  ///< its embedding row gets no gradient from inputs; negative: none
   double norm_epsilon = 1e-5;
   double rotary_theta = 10000.0;
   /// The rope_scaling of Llama 3. A factor of 0 means none.

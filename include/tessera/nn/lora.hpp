@@ -29,14 +29,15 @@ inline constexpr std::string_view weight_ending = ".weight";
 /// Returns "c_attn" for "h.0.attn.c_attn".
 inline std::string_view last_name(std::string_view layer) { return layer.substr(layer.rfind('.') + 1); }
 
-/// Checks whether two layer names are equal, or one of them is the end of the other after a dot.
+/// Returns whether two layer names match: they are equal, or the longer one ends with a dot and the shorter
+/// one.
 inline bool names_layer(std::string_view target, std::string_view layer) {
   if (target.size() > layer.size()) std::swap(target, layer);
   if (target.empty() || !layer.ends_with(target)) return false;
   return target.size() == layer.size() || layer[layer.size() - target.size() - 1] == '.';
 }
 
-/// The layers of a model that can have an adapter.
+/// Returns the names of the model's layers that can have an adapter.
 inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units) {
   std::vector<std::string> names;
   for (UnitSpec const& unit : units)
@@ -46,7 +47,7 @@ inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units
   return names;
 }
 
-/// Refuses a target that is not a linear layer, and suggests the nearest one.
+/// Throws Error(config) for a target that is not a linear layer. The message suggests the nearest name.
 [[noreturn]] inline void refuse_target(std::string_view target, std::vector<std::string> const& layers) {
   std::vector<std::string_view> known;
   for (std::string const& layer : layers) {
@@ -113,7 +114,7 @@ inline void check_lora(LoraOptions const& lora, std::vector<std::string> const& 
       refuse_target(target, layers);
 }
 
-/// Returns the adapter of a layer; rank 0: none.
+/// Returns the rank and alpha of a layer's adapter. The rank is 0 if the layer has no adapter.
 inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& layer) {
   if (lora.layers) {
     for (LoraOptions::Layer const& own : *lora.layers)
@@ -127,10 +128,11 @@ inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& la
 
 }  // namespace detail
 
-/// Freezes every parameter and adds an adapter to each linear weight that `lora` names. Its parameters follow
-/// the unit's own: `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and `NAME.lora_B.weight`
-/// (out,rank), zero, so that training starts from the unchanged model. Without adapters, returns the units
-/// unchanged. Throws Error(config), which suggests the nearest name, for an invalid rank or target.
+/// Freezes every parameter and adds an adapter to each linear weight that `lora` names. An adapter adds two
+/// parameters at the end of the unit's list: `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and
+/// `NAME.lora_B.weight` (out,rank). The second one is zero, so training starts from the unchanged model. If
+/// `lora` has no adapters, returns the units unchanged. Throws Error(config) for an invalid rank or target;
+/// the message suggests the nearest name.
 inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions const& lora, MicroBatch shape) {
   if (!lora) return units;
   detail::check_lora(lora, detail::linear_layers(units));
@@ -159,7 +161,7 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
           add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
-      for (ActivationSpec& kept : unit.saved)  // the gradient of a reads what the weight's gradient read
+      for (ActivationSpec& kept : unit.saved)  // the gradients of `a` and of the weight read the same x
         for (std::size_t at = 0, count = kept.needed_for.size(); at < count; ++at)
           if (!kept.needed_for[at].borrowed && kept.needed_for[at].index == adapter.weight.index)
             kept.needed_for.push_back(adapter.a);
@@ -175,7 +177,7 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
   return units;
 }
 
-/// The same for a function that lists the units of any micro-batch.
+/// Returns a function that calls `units` and applies `adapted` to the result.
 inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
     std::function<std::vector<UnitSpec>(MicroBatch)> units, LoraOptions const& lora) {
   return [units = std::move(units), lora](MicroBatch shape) { return adapted(units(shape), lora, shape); };
@@ -183,7 +185,8 @@ inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
 
 namespace detail {
 
-/// Computes the adapter's product first. The large product then adds it as its residual, at no extra cost.
+/// Computes a linear layer with its adapter. The adapter's small product runs first. The layer's large
+/// product then adds the result as its residual, without another pass over memory.
 template <class Place, class T>
 struct LoraProducts {
   using In = Tensor<T const, Place>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines which low-rank adapters a model gets, separately from the code that creates and computes them.
+// Defines the options of low-rank adapters. The code that creates and computes adapters is in another header.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace tessera {
 inline namespace v0 {
 
 /// LoRA (Hu and others, 2021, arXiv:2106.09685): y = x w + scale (x a^T) b^T for linear weights w, where only
-/// a and b are trained. Without a rank and without layers, there are no adapters.
+/// a and b are trained. There are no adapters if `rank` is 0 and `layers` is null.
 struct LoraOptions {
   int rank = 0;
   double alpha = 0.0;            ///< the scale is alpha / rank
@@ -25,7 +25,8 @@ struct LoraOptions {
     int rank = 0;
     double alpha = 0.0;
   };
-  /// If set, exactly these layers get adapters, instead of rank, alpha and targets. Used for adapter files.
+  /// If set, exactly these layers get adapters; rank, alpha and targets are ignored. The code that reads
+  /// adapter files uses it.
   std::shared_ptr<std::vector<Layer> const> layers = {};
 
   explicit operator bool() const { return rank != 0 || layers != nullptr; }

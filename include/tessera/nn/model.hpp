@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a model: a list of units, each with its parameters and activations, and four functions per unit.
+// Defines the interface of a model: a list of units (such as transformer blocks) with their parameters and
+// activations, and four functions that compute a unit.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +30,11 @@ struct MicroBatch {
   constexpr std::int64_t tokens() const { return batch * sequence; }
 };
 
-/// The initial values of a parameter. Random values are counter-based: they depend only on the seed, the
-/// parameter and the logical index.
+/// The initial values of a parameter. Random values depend only on the seed, the parameter and the element's
+/// index.
 struct Init {
   enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
-  double deviation = 0.0;  ///< for uniform values: the bound, on both sides of 0
+  double deviation = 0.0;  ///< standard deviation; for uniform values: they are in (-deviation, deviation)
 
   static constexpr Init zeros() { return {Kind::zeros, 0.0}; }
   static constexpr Init ones() { return {Kind::ones, 0.0}; }
@@ -41,12 +42,13 @@ struct Init {
   static constexpr Init uniform(double bound) { return {Kind::uniform, bound}; }
 };
 
-/// The part of a tensor that tensor parallelism may split over ranks, and its dim: heads, the hidden width of
-/// an MLP, the vocabulary, experts, the positions of a sequence, or nothing. Shapes are of the whole tensor.
+/// The dimension of a tensor that tensor parallelism may split over ranks, and its meaning: heads, the hidden
+/// width of an MLP, the vocabulary, experts, or the positions of a sequence. The tensor's shape is the shape
+/// before the split.
 struct Split {
   enum class Kind { none, heads, hidden, vocabulary, experts, sequence } kind = Kind::none;
   int dim = 0;
-  int sections = 1;        ///< consecutive parts of the dim, each split by itself: a packed qkv has 3
+  int sections = 1;        ///< consecutive parts of the dim that are split separately: a packed qkv has 3
   std::int64_t grain = 1;  ///< elements that stay together, such as one head's
 };
 
@@ -55,46 +57,50 @@ struct ParameterSpec {
   std::string name{};
   Shape shape{};
   Init init = Init::zeros();
-  bool decay = false;     ///< takes weight decay
+  bool decay = false;     ///< whether weight decay applies
   bool trainable = true;  ///< false: frozen, with no gradient, no optimizer state, no update
   Split split = {};
-  /// For a matrix: its number of rows in memory; 0: as in its shape. Rows beyond the shape are zero in the
-  /// weights and in the gradient, and are not in any file.
+  /// For a matrix with padding: its number of rows in memory. 0: no padding. Padding rows are zero in the
+  /// weights and in the gradient. Files do not contain them.
   std::int64_t padded_rows = 0;
   int inputs = -1;  ///< for the weight of a Linear: the dim of its inputs; otherwise -1
 
-  /// The shape in which a unit's functions see the parameter and its gradient.
+  /// Returns the shape of the parameter and of its gradient in memory, with padding rows.
   Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
 };
 
-/// A parameter of another unit that this unit reads (tied weights). Its gradient goes to the owner.
+/// A parameter of another unit that this unit reads (tied weights). The other unit adds this unit's gradient
+/// to its own.
 struct Borrow {
   int unit = 0;
   int parameter = 0;
 };
 
-/// One tensor that a unit keeps. `statistic` tensors hold compute_t<T>, the others T. `cheap_to_recompute`
-/// tensors can be rebuilt by the unit's `recompute` from its other saved tensors (Recompute<Gelu> drops
-/// them).
+/// One tensor that a unit keeps between its functions. A `statistic` has the format compute_t<T>, in which
+/// sums are computed; other tensors have the format T. The unit's `recompute` can compute a
+/// `cheap_to_recompute` tensor from the other saved tensors, so Recompute<Gelu> does not keep it.
 struct ActivationSpec {
   std::string name{};
   Shape shape{};
   bool statistic = false;
   bool cheap_to_recompute = false;
-  bool upper_bound = false;  ///< some places fill only a part of it
+  bool upper_bound = false;  ///< the shape is an upper bound; some devices write only a part of the tensor
   int segment = 0;           ///< the segment that writes it
-  /// Backward reads the tensor only for the gradients of these parameters, own or borrowed. If all of them
-  /// are frozen, backward has no memory for it and its views are empty. An empty list: it is always kept.
+  /// The parameters, own or borrowed, whose gradients need this tensor. If all of them are frozen, backward
+  /// keeps no memory for the tensor, and its views are empty. If the list is empty, the tensor is always
+  /// kept.
   std::vector<nn::Weight> needed_for = {};
   Split split = {};
 };
 
-/// A cut between two segments of a unit's functions. The later segment reads an activation that the earlier
-/// one saved, and writes its gradient. Before and after the cut, the two may be distributed differently over
-/// the ranks that work on the same samples; moves_between derives the moves.
+/// The border between two segments of a unit's computation. The later segment reads an activation that the
+/// earlier segment saved, and writes the activation's gradient. With tensor parallelism, both may have one
+/// distribution over ranks before the border and another one after it. moves_between finds the collectives
+/// that change it.
 struct Boundary {
-  /// If the value is one summand per rank, its gradient is whole on each rank. If the value is whole on each
-  /// rank, its gradient is whole too, or one summand per rank if each rank uses the value for its own part.
+  /// The distribution of the activation and of its gradient over ranks. If the value is partial (one summand
+  /// per rank), its gradient is replicated. If the value is replicated, its gradient is replicated, or
+  /// partial if each rank uses the value only for its own part.
   struct Side {
     Sharding value{};  // replicated
     Sharding gradient{};
@@ -107,7 +113,8 @@ struct Boundary {
   constexpr bool moves() const { return before.value != after.value || before.gradient != after.gradient; }
 };
 
-/// One unit: what is gathered, freed, recomputed, streamed or assigned to a pipeline stage together.
+/// One unit of a model, such as a transformer block. Its weights are gathered and freed together, and its
+/// activations are recomputed together.
 struct UnitSpec {
   std::string name{};
   std::vector<ParameterSpec> parameters{};
@@ -120,18 +127,18 @@ struct UnitSpec {
   bool recomputable = true;                ///< Recompute<Block> and <Every> may rebuild its saved tensors
   std::vector<Boundary> boundaries{};      ///< between its segments, in order
   Split output_split = {};
-  std::vector<nn::Adapter> adapters{};  ///< of its linear weights
+  std::vector<nn::Adapter> adapters{};  ///< the low-rank adapters of its linear weights
 
   int segments() const { return static_cast<int>(boundaries.size()) + 1; }
-  /// The boundary at the end of a segment.
+  /// Returns the boundary at the end of a segment.
   Boundary const& boundary(int segment) const { return boundaries[static_cast<std::size_t>(segment)]; }
 };
 
 namespace detail {
 
-// The members that a model must provide, and the message for a member that does not fit: a class that does
-// not complete, as for policies (policy/pack.hpp). This is not a macro, since compilers print every step
-// through one.
+// For each member that a model must provide: a concept that checks it, and a class with the error message.
+// Instantiating the class fails its static_assert (as in policy/pack.hpp). A macro would be shorter, but
+// compilers print every step of its expansion.
 
 template <class M>
 concept fits_units = requires(M const& model, MicroBatch shape) {
@@ -255,8 +262,8 @@ struct not_a_model {
       "docs/policies/README.md.");
 };
 
-/// The first fault of a model, as a type in std::type_identity; void for none. Copying is checked last,
-/// since only the members of an incomplete type can be checked.
+/// Returns the class with the error message for the model's first fault, in std::type_identity; void for a
+/// valid model. The check of the copy constructor is last, because it needs a complete type.
 template <class M>
 constexpr auto fault_of_model() {
   using std::type_identity;
@@ -284,26 +291,29 @@ constexpr auto fault_of_model() {
 
 }  // namespace detail
 
-/// The fault of a model: a class that does not complete and reports it in one sentence; void if the model has
-/// all that `Model` requires.
+/// The first fault of a model: a class whose instantiation fails a static_assert with the error message. It
+/// is void for a valid model.
 template <class M>
 using model_fault_t = typename decltype(detail::fault_of_model<M>())::type;
 
-/// The interface of every model: the members that detail::fits_... above describe. `forward`, `recompute`,
-/// `backward_input` and `backward_weight` are templates over the place and the number format. They use `ops/`
-/// and only enqueue. They take the segment after the unit; if the unit has one segment, they may omit it. The
-/// last unit writes one loss per token (see Pass::losses).
+/// The interface of every model: a copyable class with the members units, vocabulary, positions, forward,
+/// recompute, backward_input and backward_weight. The last four are templates over the device and the number
+/// format. They call operations of `ops/` and do not wait for them. Their parameters are the unit, the
+/// segment and the Pass. A model whose units have one segment may omit the segment. The last unit writes one
+/// loss per token (Pass::losses).
 template <class M>
 concept Model = std::is_void_v<model_fault_t<M>>;
 
-/// Writes logical elements [offset, offset + out.size()) of one parameter. Called from several threads.
+/// A function that writes elements [offset, offset + out.size()) of one parameter, without padding, to `out`.
+/// It is called from several threads.
 using ParameterSource =
     std::function<void(int unit, int parameter, std::int64_t offset, std::span<float> out)>;
-/// Receives one parameter's logical values in row-major order: all of them, or the next piece.
+/// A function that receives one parameter's values in row-major order, without padding: all values, or the
+/// next part of them.
 using ParameterSink = std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
 
-/// Returns a sink that joins the pieces and passes each whole parameter to `sink`. Keeps one parameter in
-/// memory.
+/// Returns a sink that joins the parts of a parameter and passes the whole parameter to `sink`. Keeps one
+/// parameter in memory.
 inline ParameterSink whole_parameters(ParameterSink sink) {
   return [sink = std::move(sink), whole = std::vector<float>()](ParameterSpec const& parameter,
                                                                 std::span<float const> values) mutable {
@@ -319,7 +329,7 @@ inline ParameterSink whole_parameters(ParameterSink sink) {
   };
 }
 
-/// The number of logical parameters of a unit list: borrowed ones are counted once, at their owner.
+/// Returns the number of parameters of a model, without padding. Tied weights count once.
 inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
   std::int64_t count = 0;
   for (UnitSpec const& unit : units)
@@ -327,7 +337,7 @@ inline std::int64_t parameter_count(std::vector<UnitSpec> const& units) {
   return count;
 }
 
-/// The number of logical parameters that are trained.
+/// Returns the number of parameters that are trained, without padding.
 inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
   std::int64_t count = 0;
   for (UnitSpec const& unit : units)
@@ -338,7 +348,7 @@ inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
 
 namespace detail {
 
-// Calls a unit's functions, with the segment if they take one.
+// These functions call a model's functions, with the segment if they have a parameter for it.
 
 template <class M, class P>
 void forward(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
@@ -369,7 +379,8 @@ void backward_weight(M const& model, int unit, [[maybe_unused]] int segment, P& 
     model.backward_weight(unit, pass);
 }
 
-/// The first of the functions that does not take a segment, or null.
+/// Returns the name of the first of the four functions that has no segment parameter, or null if all have
+/// one.
 template <class M, class P>
 constexpr char const* member_without_segment() {
   return !segments_forward<M, P>           ? "forward"
@@ -381,7 +392,7 @@ constexpr char const* member_without_segment() {
 
 }  // namespace detail
 
-/// The four functions of a model as plain function pointers: one table per (model, place, type).
+/// The four functions of a model as plain function pointers, for one device and one number format.
 template <class Place, class T>
 struct UnitFunctions {
   using Function = void (*)(void const* model, int unit, int segment, Pass<Place, T>& pass);
@@ -389,7 +400,7 @@ struct UnitFunctions {
   Function recompute = nullptr;
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
-  char const* without_segment = nullptr;                 ///< the first of them that takes no segment
+  char const* without_segment = nullptr;                 ///< name of a function without segment parameter
   AdapterFunctions<Place, T> const* adapting = nullptr;  ///< the functions that create and compute adapters
 };
 

@@ -13,7 +13,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Names and shapes as in Hugging Face.
+/// The layers of OPT, with the parameter names and shapes of Hugging Face.
 struct OptLayers {
   using Options = OptOptions;
   using Norm = LayerNorm;
@@ -23,8 +23,8 @@ struct OptLayers {
 
   Options sizes;
 
-  /// As with PyTorch's padding index, the padding token gets no gradient from its lookups, only from the
-  /// head.
+  /// The embedding row of the padding token gets a gradient only from the tied head, not from inputs, as with
+  /// padding_idx in PyTorch.
   Embedding embedding(Unit& unit) const {
     return {unit,
             token_table("model.decoder.embed_tokens.weight", sizes.vocabulary, sizes.channels, normal),
@@ -59,13 +59,14 @@ struct OptLayers {
 
 }  // namespace nn
 
-/// OPT as units `embedding`, `layers.0` .. `layers.{L-1}`, `head`. Throws Error(config) for invalid sizes.
+/// The model OPT. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. Throws Error(config)
+/// for invalid sizes.
 class Opt : public nn::Transformer<nn::OptLayers> {
  public:
   using Transformer::Transformer;
   Opt() = default;
-  /// Catches arguments that are not an OptOptions. Without it, compilers list every constructor. Each model
-  /// declares its own, since g++ shows less of an inherited one.
+  /// Catches arguments that are not an OptOptions, for a short error message. Without it, compilers list
+  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
   template <class Fields = Options>
   // clang-format off
   explicit Opt(...) = delete;  // tessera: a field is misspelt or has another type. Write OptOptions{...}, and the compiler names the field. See docs/models.md.

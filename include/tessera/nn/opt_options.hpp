@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the sizes of an OPT, separately from its code, so that programs can name it without compiling it.
+// Defines the sizes of an OPT. The model's code is in another header, so programs can use the sizes without
+// compiling it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The defaults are the 125M model.
+/// The sizes of an OPT. The defaults are the model with 125 million parameters.
 struct OptOptions {
   std::int64_t layers = 12;
   std::int64_t heads = 12;
@@ -15,7 +16,7 @@ struct OptOptions {
   std::int64_t hidden = 3072;
   std::int64_t positions = 2048;
   std::int64_t vocabulary = 50272;
-  std::int64_t padding_token = 1;  ///< gets no gradient from its lookups; negative: none
+  std::int64_t padding_token = 1;  ///< its embedding row gets no gradient from inputs; negative: none
 };
 
 }  // namespace v0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Pass: the views through which a unit's code uses its gathered weights, its activations and its
-// gradients.
+// Defines Pass: the tensor views that a model's functions get: weights, activations and gradients of one
+// unit.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ inline namespace v0 {
 
 namespace nn {
 
-/// A layer's handles to the tensors that it listed in its unit (nn::Unit): indices into the lists of the
-/// UnitSpec.
+/// Handles to the tensors of a layer. A layer adds its tensors to the lists of its unit (nn::Unit), and a
+/// handle is the index in such a list.
 struct Weight {
   int index = -1;  ///< negative: no tensor, and its views are empty
   bool borrowed = false;
@@ -39,7 +39,7 @@ struct BackwardStatistic {
   int index = -1;
 };
 
-/// The adapter of a Linear's weight: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
+/// The low-rank adapter of a Linear's weight: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
 struct Adapter {
   Weight weight, a, b;
   Saved inner;       ///< scale x a^T
@@ -61,10 +61,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// The views that the executor passes to a unit's functions. Activations have logical shapes; parameters have
-/// their shapes in memory (ParameterSpec::in_memory). Views that the running verb may not use are empty:
-/// weights that are not gathered, gradients outside backward. A Pass cannot be copied, since a copy would
-/// allocate in every step.
+/// The tensor views that a model's function gets for one unit. Parameters include their padding rows
+/// (ParameterSpec::in_memory). A view is empty if the function may not use it, for example gradients in
+/// `forward`. A Pass cannot be copied, because a copy would allocate memory in every step.
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
@@ -83,29 +82,31 @@ struct Pass {
   Tensor<T const, Place> output_gradient;     // shape of output
   Tensor<T, Place> input_gradient;            // shape of input; empty if no earlier unit is trained
 
-  /// For the last unit: one loss per token, and the factor of loss gradients (1 / (G T) x the loss scale).
+  /// For the last unit: one loss per token, and the factor of the loss's gradient. The factor is the loss
+  /// scale divided by the tokens of the global batch.
   Tensor<Stat, Place> losses;
   Stat const* gradient_scale = nullptr;
-  /// False in evaluation and before the first trained unit: tensors for backward may stay unwritten.
+  /// False in evaluation and in units below the first trained one. The unit then need not write tensors for
+  /// backward.
   bool training = true;
 
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
   std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
-  // Gradients. Empty for a frozen parameter, for which nothing must be computed.
+  // Gradients. The view is empty for a frozen parameter; its gradient must not be computed.
   std::vector<Tensor<T, Place>> gradients;  // of owned parameters: overwritten, rounded once
   std::vector<Tensor<Stat, Place>>
-      tied_gradients;  // of borrowed parameters: overwritten by this unit, which borrows them
+      tied_gradients;  // of parameters that this unit borrows: this unit overwrites them
   std::vector<Tensor<Stat, Place>>
       tied_sums;  // of owned parameters that other units borrow: the sum of their gradients
   std::vector<Tensor<T, Place>> saved_values;  // entry i is empty where saved[i] is a statistic
   std::vector<Tensor<Stat, Place>> saved_statistics;
-  std::vector<Tensor<T, Place>> backward_values;  // likewise for backward
+  std::vector<Tensor<T, Place>> backward_values;  // entry i is empty where backward[i] is a statistic
   std::vector<Tensor<Stat, Place>> backward_statistics;
   std::span<nn::Adapter const> adapters;                 // of the unit
   AdapterFunctions<Place, T> const* adapting = nullptr;  // the functions that compute them
 
   Context<Place>& context() const { return *device; }
-  /// Access by index in the lists of the unit's UnitSpec. Throws Error(usage) for an index beyond them.
+  /// Returns a view by its index in a list of the UnitSpec. Throws Error(usage) for an index beyond the list.
   Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
   Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
   Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }
@@ -119,7 +120,7 @@ struct Pass {
     return entry(backward_statistics, index, "backward statistic");
   }
 
-  /// Access by handle.
+  /// Returns the view of a handle.
   ConstValue operator[](nn::Weight of) const {
     if (of.index < 0) return {};
     return of.borrowed ? entry(borrowed, of.index, "borrowed weight") : weight(of.index);
@@ -130,7 +131,9 @@ struct Pass {
   Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const {
     return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
   }
-  /// The gradient of an owned weight, of a borrowed one for its owner, and what borrowers left for an owner.
+  /// `gradient` returns the gradient of an owned weight. `lent_gradient` returns the gradient that this unit
+  /// computes for a borrowed weight. `partial_gradient` returns the sum of the gradients that later units
+  /// have computed for an owned weight.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
   Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const {
     return entry(tied_gradients, of.index, "tied gradient");
@@ -138,7 +141,7 @@ struct Pass {
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
     return entry(tied_sums, of.index, "tied gradient");
   }
-  /// The adapter of a weight, or null.
+  /// Returns the low-rank adapter of a weight, or null if it has none.
   nn::Adapter const* adapter(nn::Weight of) const {
     for (nn::Adapter const& one : adapters)
       if (one.weight.index == of.index && !of.borrowed) return &one;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a decoder of pre-norm blocks, which GPT-2, OPT and LLaMA have in common. Each of them defines its
-// layers and their names.
+// Provides the decoder of pre-norm blocks that GPT-2, OPT and LLaMA share. Each model defines its own layers
+// and parameter names.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,19 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Pads a vocabulary. Rows of 16-bit logits must be multiples of 16 bytes: with 50257 words, a GPU would
-/// multiply by the table with kernels that are several times slower.
+/// Returns the vocabulary size rounded up to a multiple of 8. A row of 16-bit logits is then a multiple of 16
+/// bytes. With 50257 words, the matrix products of a GPU would be several times slower.
 constexpr std::int64_t padded_vocabulary(std::int64_t words) { return round_up(words, 8); }
 
-/// The token table of a model, padded like its logits.
+/// Returns the specification of a token embedding table, with as many padding rows as the logits have padding
+/// columns.
 inline ParameterSpec token_table(std::string name, std::int64_t words, std::int64_t channels,
                                  Init const& init) {
   return {std::move(name),         {words, channels}, init, true, true, {Split::Kind::vocabulary, 0},
           padded_vocabulary(words)};
 }
 
-/// y = x + attention(norm(x)), then y + mlp(norm(y)).
+/// A pre-norm block: y = x + attention(norm(x)), then y + mlp(norm(y)).
 template <class Layers>
 struct TransformerBlock {
   /// Whether norm_2 computes row sums for both attention and mlp.
@@ -43,12 +44,13 @@ struct TransformerBlock {
   };
   typename Layers::Norm norm_1;
   typename Layers::Attention attention;
-  Saved middle;  // (B,T,C): the residual stream between the halves
+  Saved middle;  // (B,T,C): the residual stream between attention and MLP
   typename Layers::Norm norm_2;
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
-  // Row sums of the gradients of the output and of `middle`, for the biases of the layers that added to them.
-  // norm_2 computes them, since its backward pass reads both gradients.
+  // Sums over rows of the gradients of the output and of `middle`. They give the bias gradients of the MLP's
+  // and the attention's last linear layer. norm_2 computes them, because its backward pass reads both
+  // gradients.
   BackwardStatistic output_sums, middle_sums;
 
   TransformerBlock(Unit& unit, Layers const& layers)
@@ -108,7 +110,7 @@ struct TransformerBlock {
   }
 };
 
-/// The last unit: norm, logits, losses.
+/// The last unit of a model: norm, logits and losses.
 template <class Layers>
 struct TransformerHead {
   typename Layers::Norm norm;
@@ -135,10 +137,10 @@ struct TransformerHead {
   }
 };
 
-/// A model of units `embedding`, blocks and `head`. `Layers` holds `sizes` and creates each layer. It
-/// provides the types Options, Norm, Attention and Mlp, the functions embedding, norm_1, attention, norm_2,
-/// mlp, last_norm and head, the name of its blocks ("h"), and the prefix of all names in a block ("model." or
-/// empty).
+/// A model with the units `embedding`, one per block, and `head`. `Layers` has the model's `sizes` and
+/// creates each layer. It provides the types Options, Norm, Attention and Mlp, the functions embedding,
+/// norm_1, attention, norm_2, mlp, last_norm and head, the name of its blocks (such as "h"), and the prefix
+/// of all names in a block (such as "model.", or empty).
 template <class Layers>
 class Transformer {
  public:
@@ -155,8 +157,8 @@ class Transformer {
   std::int64_t vocabulary() const { return layers_.sizes.vocabulary; }
   std::int64_t positions() const { return layers_.sizes.positions; }
 
-  /// Training FLOPs per token: 6N + 12 L C T (PaLM, appendix B). N is the number of parameters. It includes
-  /// the token table once if the head is tied to it, and otherwise not at all.
+  /// Returns the training FLOPs per token: 6N + 12 L C T (PaLM, appendix B). N is the number of parameters.
+  /// It includes the token table only if the head uses it, too.
   double flops_per_token(std::int64_t sequence) const {
     Options const& sizes = layers_.sizes;
     std::int64_t const looked_up = embedding_.sums.index < 0 ? 0 : sizes.vocabulary * sizes.channels;

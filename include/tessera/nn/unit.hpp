@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Unit, which a model's constructor fills: layers list their tensors in it and keep handles to them.
+// Defines Unit, a list of the tensors of one unit. A model's constructor creates layers, which add their
+// tensors to the list and keep handles to them.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +22,13 @@ namespace nn {
 /// The shape of a tensor as a function of the micro-batch.
 using ShapeOf = std::function<Shape(MicroBatch)>;
 
-/// The shape (B,T,columns).
+/// Returns the shape (B,T,columns) as a function of the micro-batch.
 inline ShapeOf per_token(std::int64_t columns) {
   return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
 }
 
-/// The tensors of a unit's layers, in order of creation. Each name is given once, where the tensor is used; a
-/// handle refers to it in every pass.
+/// The tensors of a unit's layers, in order of creation. A layer names each tensor once and uses its handle
+/// in the forward and the backward pass.
 class Unit {
  public:
   bool input_gradient = true;  // these three are as in UnitSpec
@@ -40,14 +41,14 @@ class Unit {
     parameters_.push_back(std::move(spec));
     return {static_cast<int>(parameters_.size()) - 1};
   }
-  /// A parameter of the unit with index `owner` in the model's list.
+  /// Adds a parameter that another unit owns. `owner` is the index of that unit in the model's list.
   Weight borrow(int owner, Weight parameter) {
     borrows_.push_back({owner, parameter.index});
     return {static_cast<int>(borrows_.size()) - 1, true};
   }
   /// Freezes a parameter: it has no gradient and no optimizer state, and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
-  /// A tensor that forward saves for backward; `cheap_to_recompute` as in ActivationSpec.
+  /// Adds a tensor that forward saves for backward. `cheap_to_recompute` is as in ActivationSpec.
   Saved saved(std::string_view name, ShapeOf const& shape, bool cheap_to_recompute = false,
               Split const& split = {}) {
     return {saved_.add(name, shape, segment(), false, split, cheap_to_recompute)};
@@ -55,17 +56,17 @@ class Unit {
   SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {saved_.add(name, shape, segment(), true, split)};
   }
-  /// Declares that backward reads the tensor only for the gradients of these parameters, and that nothing
-  /// cheap is recomputed from it.
+  /// Declares that backward needs the tensor only for the gradients of these parameters, and that `recompute`
+  /// does not read it.
   void needed_for(Saved kept, std::initializer_list<Weight> parameters) {
     saved_.specs[static_cast<std::size_t>(kept.index)].needed_for = parameters;
   }
-  /// A tensor that backward_input leaves for backward_weight.
+  /// Adds a tensor that backward_input writes and backward_weight reads.
   Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {backward_.add(name, shape, segment(), false, split)};
   }
-  /// `upper_bound`: some places fill only a part of it. `needed_for`: it serves only the gradients of these
-  /// parameters; if empty, of all.
+  /// Adds a statistic that backward_input writes and backward_weight reads. `upper_bound`: some devices write
+  /// only a part of it. `needed_for`: only the gradients of these parameters need it; empty: all of them.
   BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool upper_bound = false,
                                        std::initializer_list<Weight> needed_for = {},
                                        Split const& split = {}) {
@@ -73,9 +74,9 @@ class Unit {
     backward_.specs.back().needed_for = needed_for;
     return {index};
   }
-  /// Ends a segment at the tensor `value`, which it saved. Tensors listed from here on belong to the next
-  /// segment. Returns the gradient of `value`, which the next segment writes. `before` and `after` are as in
-  /// Boundary.
+  /// Ends the current segment. Its result is the saved tensor `value`. Tensors that are added later belong to
+  /// the next segment. Returns the handle of the gradient of `value`, which the next segment writes. `before`
+  /// and `after` are as in Boundary.
   Backward boundary(Saved value, Boundary::Side before = {}, Boundary::Side after = {}) {
     int const index = static_cast<int>(backward_.specs.size());
     boundaries_.push_back({value.index, index, before, after});
@@ -83,7 +84,8 @@ class Unit {
     return backward("d_" + saved_.specs[of].name, saved_.shapes[of], saved_.specs[of].split);
   }
 
-  /// Returns the unit for a micro-batch. `prefix` precedes the names of its parameters.
+  /// Returns the unit's specification for a micro-batch of this shape. `prefix` precedes the names of the
+  /// parameters.
   UnitSpec at(MicroBatch shape, std::string name, std::string const& prefix = "") const {
     UnitSpec spec{.name = std::move(name),
                   .parameters = parameters_,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides activation functions as separate operations, for recomputation.
+// Provides activation functions as a separate operation, for recomputation in the backward pass.
 #pragma once
 
 #include "tessera/backend/cpu/elementwise.hpp"
@@ -9,7 +9,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = activation(pre), with GELU in its tanh form; the same bits as linear's y. Any shape; y may be pre.
+/// Computes y = activation(pre), with GELU in its tanh form. The result has the same bits as the y of
+/// `linear`. Any shape; y may be the same tensor as pre.
 template <class T, class P>
 void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
   detail::expect_known("activate", activation);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides causal multi-head attention; queries, keys and values may be any columns of a tensor's rows. The
-// recipe selects the implementation (backend/math.hpp): `reference` uses plain arithmetic in compute_t<T>,
-// `fused` uses tensor cores if there are any; on the CPU both are one kernel, the oracle. `cudnn` is cuDNN's,
-// on GPUs.
+// Provides causal multi-head attention. Queries, keys and values may be columns of one tensor or of several.
+// The policy Attention selects the implementation (backend/math.hpp). `reference` uses plain arithmetic in
+// compute_t<T>. `fused` uses tensor cores if there are any. On the CPU, both are the same kernel. `cudnn`
+// calls cuDNN, on GPUs.
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
@@ -15,7 +15,7 @@ namespace ops {
 
 namespace detail {
 
-/// Throws for heads that no implementation can run.
+/// Throws an error for numbers or sizes of heads that no implementation supports.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
     throw_error(ErrorKind::unsupported, {name, ": a head has ", sizes.head,
@@ -27,7 +27,7 @@ inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int
                                    "divide the number of query heads"});
 }
 
-/// Returns the sizes of the operands. Throws if they do not fit together.
+/// Returns the sizes of an attention. Throws Error(usage) if the shapes of the operands do not fit together.
 template <class T, class P>
 AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
                                 Shape const& logsumexp, std::int64_t first_query) {
@@ -50,7 +50,8 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
   return sizes;
 }
 
-/// The implementation that a place runs for the requested attention.
+/// Returns the implementation that a device runs for the requested attention. Throws Error(unsupported) for
+/// cudnn without a GPU or without cuDNN.
 template <class P>
 AttentionKind attention_to_run(AttentionKind asked) {
   switch (asked) {
@@ -68,7 +69,8 @@ AttentionKind attention_to_run(AttentionKind asked) {
   throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
 }
 
-/// The FLOPs of products with visible keys only: for a whole sequence, half of the full square's.
+/// Returns the FLOPs of this number of matrix products with visible keys only. For a whole sequence, this is
+/// about half of the FLOPs without a causal mask.
 inline double attention_flops(AttentionSizes const& sizes, int products) {
   return static_cast<double>(products) * static_cast<double>(sizes.samples * sizes.queries) *
          static_cast<double>(2 * sizes.first + sizes.queries + 1) *
@@ -77,11 +79,11 @@ inline double attention_flops(AttentionSizes const& sizes, int products) {
 
 }  // namespace detail
 
-/// out = softmax(q k^T / sqrt(D), causal) v for each head. In x, q is C = heads*D wide; k and v are
-/// key_heads*D wide, and each key head is shared by heads / key_heads neighbouring heads. out is (B,T,C);
-/// logsumexp (B,heads,T) in compute_t<T> is kept for the backward pass. There is no (T,T) buffer. The queries
-/// of a sample are at positions first_query + t. Its keys, at least first_query + T, start at
-/// position 0.
+/// Computes out = softmax(q k^T / sqrt(D), causal) v for each head. In x, q has C = heads*D columns. k and v
+/// have key_heads*D columns, and heads / key_heads neighbouring heads share a key head. out is (B,T,C).
+/// logsumexp (B,heads,T) in compute_t<T> is kept for the backward pass. The operation has no (T,T) buffer.
+/// The queries of a sample are at positions first_query + t. Its keys start at position 0, and there are at
+/// least first_query + T of them.
 template <class T, class P>
 void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T const, P>> const& x, int heads,
                        Tensor<T, P> out, Out<compute_t<T>, P> logsumexp, std::int64_t first_query = 0) {
@@ -96,18 +98,19 @@ void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T c
   });
 }
 
-/// The same for one tensor qkv (B,T,3C) that holds q, k and v one after another.
+/// Same as attention_forward above, for one tensor qkv (B,T,3C) with the columns of q, k and v one after
+/// another.
 template <class T, class P>
 void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P> out,
                        Out<compute_t<T>, P> logsumexp) {
   attention_forward(context, HeadColumns<T const, P>(qkv), heads, out, logsumexp);
 }
 
-/// dx = the gradients of q, k and v, from dout (B,T,C) and the inputs and results of the forward pass. The
-/// gradients of a key head are summed in order over the heads that share it. Probabilities are recomputed. If
-/// `partials` (attention_partial_rows(B,T),3C) is not empty, dx must be one tensor (B,T,3C), and `partials`
-/// gets the sums of its stored values over blocks of rows, for the bias of the layer whose dy it is. Places
-/// that sum them with that layer's weight gradient leave `partials` unchanged.
+/// Computes dx = the gradients of q, k and v, from dout (B,T,C) and the inputs and results of the forward
+/// pass. The gradients of a key head are summed in order over the heads that share it. Probabilities are
+/// recomputed. If `partials` (attention_partial_rows(B,T),3C) is not empty, dx must be one tensor (B,T,3C).
+/// `partials` then gets the sums of dx over blocks of rows, for the bias gradient of the qkv layer. Devices
+/// that compute this bias gradient together with the layer's weight gradient leave `partials` unchanged.
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout,
                         std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,
@@ -139,7 +142,7 @@ void attention_backward(Context<P>& context, In<T, P> dout,
   });
 }
 
-/// The same into one tensor dqkv (B,T,3C).
+/// Same as attention_backward above, for one tensor qkv and one tensor dqkv (B,T,3C).
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout, In<T, P> qkv, In<T, P> out,
                         In<compute_t<T>, P> logsumexp, int heads, Tensor<T, P> dqkv,

@@ -12,8 +12,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// to = from in the other format, rounded to nearest even. Both have equal numbers of elements. In place only
-/// if both formats have the same size.
+/// Converts `from` to the format of `to`, rounded to nearest even. Both have the same number of elements.
+/// Works in place only if both formats have the same size.
 template <class S, class D, class P>
 void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   using V = std::remove_const_t<S>;
@@ -30,7 +30,7 @@ void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T
   context.enqueue(operation, [&] { backend::Elementwise<P>::fill(context, to, value); });
 }
 
-/// to = from. The two may be the same tensor, and must not overlap otherwise.
+/// Copies `from` to `to`. They may be the same tensor, but must not overlap otherwise.
 template <class T, class P>
 void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
   detail::expect(from.shape().elements() == to.shape().elements(), "copy",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the classifier's loss and gradient of logits in one pass, and the sum of losses.
+// Provides the classifier's loss together with the gradient of its logits, and the sum of losses.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) with P >= V: the
-/// first V columns count, the others are padding. targets (M), losses (M). With `gradient`, the logits become
-/// (softmax - one hot) * *gradient_scale, which is read when the operation runs, and the padding becomes 0.
-/// Without it, the logits stay and gradient_scale may be null. A negative target masks its row: loss 0,
-/// gradient 0. Reads and writes memory once.
+/// Computes losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) has P >=
+/// V columns: the first V = vocabulary are words, the others are padding. targets (M), losses (M). If
+/// `gradient` is true, the gradient (softmax - one hot) * *gradient_scale overwrites the logits, and 0
+/// overwrites the padding. *gradient_scale is read when the operation runs. If `gradient` is false, the
+/// logits stay unchanged and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
+/// Reads and writes memory once.
 template <class T, class P>
 void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabulary,
                    In<std::int32_t, P> targets, Out<compute_t<T>, P> losses, bool gradient,
@@ -33,15 +34,15 @@ void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabu
   });
 }
 
-/// The same for logits (M,V) without padding.
+/// Same as cross_entropy above, for logits (M,V) without padding columns.
 template <class T, class P>
 void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P> targets,
                    Out<compute_t<T>, P> losses, bool gradient, compute_t<T> const* gradient_scale) {
   cross_entropy(context, logits, logits.shape().columns(), targets, losses, gradient, gradient_scale);
 }
 
-/// *loss = the sum of losses (M) in order, in double; *unmasked = the number of targets (M) that are not
-/// negative. Both pointers are to memory of the place.
+/// Computes *loss = the sum of losses (M) in order, in double, and *unmasked = the number of targets (M) that
+/// are not negative. Both pointers are to memory of the device.
 template <class S, class P>
 void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> targets, double* loss,
                 std::int64_t* unmasked) {

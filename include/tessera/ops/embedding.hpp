@@ -13,7 +13,8 @@ namespace ops {
 
 namespace detail {
 
-/// Checks that the position table, if any, has this width and a row for each position of a sample.
+/// Returns whether the position table has this width and a row for each position of a sample, or there is no
+/// table.
 inline bool has_positions(bool table, Shape const& shape, std::int64_t channels, std::int64_t sequence,
                           EmbeddingOptions const& with) {
   return !table || (shape.columns() == channels && with.first_position >= 0 &&
@@ -22,8 +23,9 @@ inline bool has_positions(bool table, Shape const& shape, std::int64_t channels,
 
 }  // namespace detail
 
-/// y[b,t] = wte[tokens[b,t]] + wpe[first + t], first = with.first_position. tokens (B,T), each in [0, V) (the
-/// data reader checks that), wte (V,C), wpe (P,C) with P >= first + T or empty, y (B,T,C).
+/// Computes y[b,t] = wte[tokens[b,t]] + wpe[first + t], with first = with.first_position. tokens is (B,T).
+/// Each token must be in [0, V), which is not checked here. wte is (V,C). wpe is (P,C) with P >= first + T,
+/// or empty. y is (B,T,C).
 template <class T, class P>
 void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> wte, In<T, P> wpe,
                        Tensor<T, P> y, EmbeddingOptions const& with = {}) {
@@ -38,12 +40,12 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
   context.enqueue(operation, [&] { backend::Embedding<P>::forward(context, tokens, wte, wpe, y, with); });
 }
 
-/// dwte (V,C) = partial + the rows of dy (B,T,C) added at their tokens, in the order of the tokens, summed in
-/// compute_t<T> in `partial` (V,C) and rounded to T once. `partial` holds the gradient that another use of
-/// the parameter left there; if `fresh`, it may hold anything, and the sum starts from zero. It may be dwte
-/// if the types are the same. Rows of with.padding_token are not added. dwpe (P,C), or empty, is overwritten
-/// with the sum over samples in order; rows before first and from first + T on become zero. An empty dwte is
-/// not computed and needs no partial.
+/// Computes dwte (V,C) = `partial` + the rows of dy (B,T,C), each added at the row of its token, in the order
+/// of the tokens. Sums in compute_t<T> in `partial` (V,C) and rounds to T once. `partial` has the gradient of
+/// another use of the table, such as a tied head. If `fresh` is true, its old contents are ignored and the
+/// sum starts from zero. `partial` may be dwte if the types are the same. Rows of with.padding_token are not
+/// added. dwpe (P,C) is overwritten with the sum of dy over samples, in order; its rows before first and from
+/// first + T on become zero. An empty dwte or dwpe is not computed. Without dwte, `partial` is not needed.
 template <class T, class P>
 void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
                         Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds micro-batch gradients to an accumulator, in order.
+// Provides the operation fold, which adds micro-batch gradients to an accumulator, in order.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// accumulator = c_0 (first) or accumulator + c_0, then + c_1, ... + c_(count-1), elementwise in that order,
-/// in compute_t<T>. c_w starts at pieces + w*stride and has as many elements as the accumulator, which may be
-/// c_0 if the types are the same. If given, `partials` (ceil(n/4096)) gets the result of norm_partials on the
-/// sum, and `note` is used as there. The CPU does this while the sum is in the cache.
+/// Adds `count` arrays c_0, c_1, ... to the accumulator (n), elementwise in this order, in compute_t<T>. If
+/// `first` is true, the accumulator starts as c_0 and its old contents are ignored. c_w starts at pieces +
+/// w*stride and has n elements. The accumulator may be c_0 if the types are the same. If `partials`
+/// (ceil(n/4096)) is not empty, it gets the result of norm_partials on the sum, with the same `note`. The CPU
+/// computes it while the sum is in the cache.
 template <class T, class P>
 void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
           std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {

@@ -11,8 +11,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = (x - mean) * rstd * gamma + beta with rstd = 1 / sqrt(variance + epsilon). x and y (M,C), gamma and
-/// beta (C), mean and rstd (M) in compute_t<T>, kept for the backward pass. Reads x once, writes y.
+/// Computes y = (x - mean) * rstd * gamma + beta with rstd = 1 / sqrt(variance + epsilon). x and y are (M,C),
+/// gamma and beta (C). Also writes mean and rstd (M) in compute_t<T>, for the backward pass. Reads x once,
+/// writes y once.
 template <class T, class P>
 void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P> beta, double epsilon,
                         Tensor<T, P> y, Out<compute_t<T>, P> mean, Out<compute_t<T>, P> rstd) {
@@ -29,10 +30,11 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
                   [&] { backend::LayerNorm<P>::forward(context, x, gamma, beta, epsilon, y, mean, rstd); });
 }
 
-/// dx = the gradient through the norm, plus residual_gradient (M,C) unless it is empty. residual_gradient may
-/// be dx itself, and dx may be dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T> are sums over
-/// blocks of rows, for layer_norm_backward_weight. Of dx, partials and `sums`, an empty one is not computed;
-/// the sums of an empty tensor must be empty.
+/// Computes dx = the gradient of x, plus residual_gradient (M,C) unless it is empty. residual_gradient may be
+/// the same tensor as dx, and dx the same as dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T>
+/// get sums over blocks of rows, from which layer_norm_backward_weight computes dgamma and dbeta. `sums` get
+/// the sums of residual_gradient and of dx over blocks of rows. An empty dx, partials or sum is not computed.
+/// The sum of an empty tensor must be empty.
 template <class T, class P>
 void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                                In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,
@@ -64,8 +66,8 @@ void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<
   });
 }
 
-/// dgamma and dbeta (C) = the partial sums of layer_norm_backward_input over its M rows, added in order. An
-/// empty one is not computed.
+/// Computes dgamma (C) and dbeta (C): adds the partial sums that layer_norm_backward_input has stored, in
+/// order. `rows` is the M of that call. An empty dgamma or dbeta is not computed.
 template <class T, class P>
 void layer_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                                 Tensor<T, P> dgamma, Out<T, P> dbeta) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides sums of squares by block, and the search for a value that is not finite.
+// Provides sums of squares over blocks of 4096 values, and the search for a value that is not finite.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t of their type, in the same
-/// order on every instruction set. partials (ceil(n/4096)). A value that is not finite makes its partial not
-/// finite. As `note` says, notes the first such value, or the first value of a partial that overflowed.
+/// Computes partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t<T>, in the same
+/// order on every instruction set. values is (n), partials (ceil(n/4096)). A value that is not finite makes
+/// its sum not finite. Records the position of the first such value in `note`. If a sum of finite values
+/// overflows, records the first value of that sum.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials,
                    BadNote const& note = {}) {
@@ -28,8 +29,8 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }
 
-/// Computes the partials of every row in one operation: values of T, partials of Q, one partial per block.
-/// Rows may be empty.
+/// Computes the sums of squares of several arrays in one operation. Each row has the addresses of one array:
+/// its values (type T) and its sums (type Q), one sum per block of values. Rows may be empty.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   double const n = static_cast<double>(rows.elements);
@@ -38,7 +39,7 @@ void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   context.enqueue(operation, [&] { backend::Elementwise<P>::template norm_partials<T, Q>(context, rows); });
 }
 
-/// *index = the first element that is infinite or NaN, or -1.
+/// Sets *index to the position of the first element that is infinite or NaN, or to -1 if there is none.
 template <class T, class P>
 void first_non_finite(Context<P>& context, Tensor<T, P> values, std::int64_t* index) {
   using V = std::remove_const_t<T>;

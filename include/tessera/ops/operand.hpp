@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides what all operations share: operand types that do not take part in deduction, and shape checks.
+// Provides the parameter types of operations, which do not take part in template argument deduction, and
+// shape checks.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +20,12 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// An operand that is only read. T and the place are deduced from the result, so that constant, mutable and
-/// empty tensors can all be passed.
+/// The type of a tensor parameter that an operation only reads. T and the place P are deduced from the
+/// result's parameter. So callers can pass constant, mutable and empty tensors.
 template <class T, class P>
 using In = std::type_identity_t<Tensor<T const, P>>;
 
-/// A further result. T and the place are deduced from another one.
+/// The type of a second result's parameter. T and the place P are deduced from the first result's parameter.
 template <class T, class P>
 using Out = std::type_identity_t<Tensor<T, P>>;
 
@@ -36,7 +37,8 @@ inline void expect_known(char const* operation, Activation activation) {
                 {operation, " got the activation ", static_cast<int>(activation), ", which does not exist"});
 }
 
-/// Separate from the test, so that compilers emit the sentence once and not for each operation.
+/// Throws Error(usage) for shapes that do not fit. It is separate from the test, so that compilers emit this
+/// code once and not for each operation.
 [[noreturn]] inline void misfit(char const* operation, char const* rule,
                                 std::initializer_list<Shape const*> shapes) {
   std::string got;

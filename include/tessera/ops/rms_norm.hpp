@@ -11,8 +11,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon). x and y (M,C), gamma (C), rstd (M) in
-/// compute_t<T>, kept for the backward pass. Reads x once, writes y.
+/// Computes y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon). x and y are (M,C), gamma (C).
+/// Also writes rstd (M) in compute_t<T>, for the backward pass. Reads x once, writes y once.
 template <class T, class P>
 void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double epsilon, Tensor<T, P> y,
                       Out<compute_t<T>, P> rstd) {
@@ -30,9 +30,10 @@ void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double ep
   });
 }
 
-/// dx = the gradient through the norm, plus residual_gradient (M,C) unless it is empty. residual_gradient may
-/// be dx itself, and dx may be dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T> are sums over
-/// blocks of rows, for rms_norm_backward_weight. Of dx and partials, an empty one is not computed.
+/// Computes dx = the gradient of x, plus residual_gradient (M,C) unless it is empty. residual_gradient may be
+/// the same tensor as dx, and dx the same as dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T>
+/// get sums over blocks of rows, from which rms_norm_backward_weight computes dgamma. An empty dx or partials
+/// is not computed.
 template <class T, class P>
 void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                              In<compute_t<T>, P> rstd, In<T, P> residual_gradient, Tensor<T, P> dx,
@@ -58,8 +59,8 @@ void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T,
   });
 }
 
-/// dgamma (C) = the partial sums of rms_norm_backward_input over its M rows, added in order. An empty dgamma
-/// is not computed.
+/// Computes dgamma (C): adds the partial sums of rms_norm_backward_input over its M = rows rows, in order. An
+/// empty dgamma is not computed.
 template <class T, class P>
 void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                               Tensor<T, P> dgamma) {

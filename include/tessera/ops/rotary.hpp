@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides rotary positions (arXiv 2104.09864) in Hugging Face's order: channels i and i + D/2 of a head are
-// a pair.
+// Provides rotary position embeddings (arXiv 2104.09864) with Hugging Face's order of channels: channels i
+// and i + D/2 of a head are a pair.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// The `rope_scaling` of Llama 3: wavelengths above original_positions / low_frequency become `factor` times
-/// as long, the ones below original_positions / high_frequency stay, and in between the two are blended.
+/// The `rope_scaling` of Llama 3. Wavelengths above original_positions / low_frequency become `factor` times
+/// as long. Wavelengths below original_positions / high_frequency do not change. Between these limits, the
+/// frequency is interpolated.
 struct Llama3Scaling {
   double factor = 8.0;
   double low_frequency = 1.0;
@@ -34,8 +35,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// theta^(-2i/D) for pair i of a head of D channels, with the same roundings to fp32 as transformers. Throws
-/// Error(unsupported) for a head that has no pairs or more than RotaryFrequencies::most.
+/// Returns theta^(-2i/D) for each pair i of a head of D channels, with the same roundings to fp32 as the
+/// transformers library. Throws Error(unsupported) if D is odd, below 2 or above 2 * RotaryFrequencies::most.
 inline RotaryFrequencies rotary_frequencies(std::int64_t head, double theta = 10000.0) {
   if (head < 2 || head % 2 != 0 || head > 2 * RotaryFrequencies::most) detail::no_rotary_head(head);
   RotaryFrequencies result;
@@ -47,7 +48,7 @@ inline RotaryFrequencies rotary_frequencies(std::int64_t head, double theta = 10
   return result;
 }
 
-/// The same frequencies, scaled for more positions than a model was first trained with.
+/// Returns the frequencies with Llama 3's scaling, for more positions than the model was first trained with.
 inline RotaryFrequencies scaled(RotaryFrequencies frequencies, Llama3Scaling const& by) {
   float const factor = static_cast<float>(by.factor), low = static_cast<float>(by.low_frequency),
               high = static_cast<float>(by.high_frequency),
@@ -66,10 +67,10 @@ inline RotaryFrequencies scaled(RotaryFrequencies frequencies, Llama3Scaling con
   return frequencies;
 }
 
-/// to = from, with pair (a, b) of each head rotated by the angle w of its position and frequency: (a cos w -
-/// b sin w, b cos w + a sin w). `transposed` rotates back, which is the backward pass. from and to are rows
-/// (B,T) of adjacent heads of 2 * frequencies.pairs channels; they may be the same. Row t of a sample is at
-/// position first + t. Angles, cosines and sines are in compute_t<T>.
+/// Rotates each pair (a, b) of channels by the angle w = position * frequency, and writes (a cos w - b sin w,
+/// b cos w + a sin w) to `to`. with.transposed rotates back, which is the backward pass. `from` and `to` have
+/// B*T rows of adjacent heads with 2 * frequencies.pairs channels each; they may be the same. Row t of a
+/// sample is at position with.first + t. Angles, cosines and sines are in compute_t<T>.
 template <class T, class P>
 void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const& from, Columns<T, P> to,
             std::int64_t sequence, RotaryFrequencies const& frequencies, RotaryOptions const& with = {}) {
@@ -85,7 +86,7 @@ void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const
                   [&] { backend::Rotary<P>::turn(context, from, to, sequence, frequencies, with); });
 }
 
-/// The same for whole tensors (B,T,C).
+/// Same as rotary above, for whole tensors (B,T,C).
 template <class T, class P>
 void rotary(Context<P>& context, In<T, P> from, Tensor<T, P> to, RotaryFrequencies const& frequencies,
             RotaryOptions const& with = {}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides batches of the row sums that complete the gradients of biases and norms.
+// Batches small sums over rows into one kernel launch. These sums give the gradients of biases and of norm
+// weights.
 #pragma once
 
 #include "tessera/backend/operations.hpp"
@@ -10,9 +11,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Open and close a batch of row sums with results of type T (RowSumBatch). Batches may nest; the sums are
-/// computed when the outermost one closes. These two are compiled with the engines, like other operations,
-/// because a model's source does not see GPU code.
+/// Begin and end a batch of row sums with results of type T (see RowSumBatch). Batches may nest; the sums are
+/// computed when the outermost batch ends. These functions are compiled with the other operations, because
+/// source files of models do not include GPU code.
 template <class T, class P>
 void begin_row_sums(Context<P>& context) {
   backend::RowSums<P>::begin(context);
@@ -22,9 +23,9 @@ void end_row_sums(Context<P>& context) {
   backend::RowSums<P>::end(context);
 }
 
-/// While this exists, a GPU collects the row sums for gradients of biases and norms. It computes them in one
-/// launch when the batch ends. Until then no operation may read these gradients or overwrite the partial sums
-/// that they come from. The CPU computes each sum at once.
+/// Batches row sums while it exists. A GPU collects the row sums for the gradients of biases and norms, and
+/// computes them in one launch when the batch ends. Until then, no operation may read these gradients or
+/// overwrite the partial sums from which they are computed. The CPU computes each sum immediately.
 template <class P, class T>
 class RowSumBatch {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides SwiGLU: one product gated by the SiLU of another (arXiv 2002.05202).
+// Provides SwiGLU, the gated activation silu(gate) * up (arXiv 2002.05202).
 #pragma once
 
 #include "tessera/backend/cpu/swiglu.hpp"
@@ -9,7 +9,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// y = silu(gate) * up with silu(x) = x / (1 + e^-x), rounded once. All have one shape; y may be gate or up.
+/// Computes y = silu(gate) * up with silu(x) = x / (1 + e^-x), rounded once. All tensors have the same shape.
+/// y may be the same tensor as gate or up.
 template <class T, class P>
 void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P> y) {
   std::int64_t const n = y.shape().elements();
@@ -19,7 +20,8 @@ void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P
   context.enqueue(operation, [&] { backend::SwiGlu<P>::forward(context, gate, up, y); });
 }
 
-/// dgate = dy up silu'(gate) and dup = dy silu(gate). All have one shape; dgate or dup may be any operand.
+/// Computes dgate = dy up silu'(gate) and dup = dy silu(gate). All tensors have the same shape. dgate and dup
+/// may each be the same tensor as gate, up or dy.
 template <class T, class P>
 void swiglu_backward(Context<P>& context, In<T, P> gate, In<T, P> up, In<T, P> dy, Tensor<T, P> dgate,
                      Out<T, P> dup) {

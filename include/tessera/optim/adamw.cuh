@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements AdamW on the GPU, with the formula of every other place and therefore the same bits.
+// Implements AdamW on the GPU. Uses the same formula as the CPU, so the results have the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The thread blocks that a multiprocessor should hold: the kernel waits only for memory.
+/// The minimum number of thread blocks per multiprocessor. The kernel is bound by memory, so it needs many.
 template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
-/// An array of the row that a thread block updates. The pointer is read from shared memory at each use:
-/// keeping all pointers in registers from the loads to the stores would let fewer thread blocks fit on a
+/// Returns a pointer to element `from` of an array, such as the gradient. Reads the array's pointer from
+/// shared memory at each use. Registers for all pointers would reduce the number of thread blocks per
 /// multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;
 }
 
-/// Updates N neighbouring elements, of which the first `count` exist. `Whole` is as in `load`.
+/// Updates the first `count` of N neighbouring elements. `Whole` is as in `load`.
 template <class G, class S, class T, int N, bool Whole>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
@@ -55,8 +55,9 @@ __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int6
   store<N, Whole>(array_of<S>(row.states[1], from), second, count);
 }
 
-/// A thread block updates a part of one block of a row (ops::Rows). T is void if the master is the weights.
-/// If `rows.first` is null, `one` is the only row.
+/// Updates the arrays of all rows (ops::Rows). Each thread block updates a part of one block of a row. T is
+/// the type of the weights, or void if the optimizer updates the weights themselves. If `rows.first` is null,
+/// `one` is the only row.
 template <class G, class S, class T, int N>
 __global__ __launch_bounds__(elementwise_threads,
                              adamw_blocks<S>) void adamw_kernel(ops::Rows<ops::UpdateRow> rows,
@@ -102,14 +103,14 @@ void run_adamw(cudaStream_t stream, ops::Rows<ops::UpdateRow> const& rows, ops::
 
 /// Implements ops::adamw on the GPU.
 struct AdamW {
-  /// Uses one launch.
+  /// Updates all rows with one kernel launch.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, ops::Rows<ops::UpdateRow> const& rows,
                      std::int64_t const* skip) {
     run_adamw<G, S, T>(context.stream(), rows, {}, skip);
   }
 
-  /// `weights` is null if the master is the weights.
+  /// Updates one array. `weights` is null if `master` holds the weights themselves.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines AdamW as a formula that gives the same bits on every place, instruction set and compiler.
+// Defines AdamW as a formula that gives the same bits on every device, instruction set and compiler.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,8 @@ struct AdamWOptions {
   bool decoupled = true;  ///< false: Adam, where the decay is added to the gradient (L2)
 };
 
-/// The factors of one step in the type S in which the update computes, computed once from doubles.
+/// The factors of one update. They are computed once in double and rounded to S, the type in which the update
+/// computes.
 template <class S>
 struct AdamWFactors {
   S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
@@ -31,7 +32,8 @@ struct AdamWFactors {
   S minus_step;  ///< -learning rate / (1 - beta1^t)
 };
 
-/// beta1_power and beta2_power are beta^t of this update; t counts from 1.
+/// Returns the factors of one update. beta1_power and beta2_power are beta1^t and beta2^t, where t is the
+/// number of this update and counts from 1. `decayed`: whether weight decay applies.
 template <class S>
 TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, double learning_rate,
                                                   double beta1_power, double beta2_power,
@@ -51,17 +53,19 @@ TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, d
 
 namespace detail {
 
-// Scalar versions of cpu::Packet's functions. The formula below uses them when V is float or double.
+// Returns 0 if |x| < bound, otherwise x. These are the scalar versions of cpu::Packet's function; the formula
+// below uses them when V is float or double.
 TESSERA_HOST_DEVICE inline float zero_below(float x, float bound) { return std::fabs(x) < bound ? 0.0f : x; }
 TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   return std::fabs(x) < bound ? 0.0 : x;
 }
 
-// Loshchilov and Hutter, arXiv 1711.05101, algorithm 2, in PyTorch's order: decay first, then the step. Adam
-// adds its decay to the gradient after clipping; AdamW adds 0 x weight there, which changes no bit. Every a*b
-// + c is an explicit fma, so a compiler's contraction changes nothing. Moments below 2^-100 become 0, so that
-// denormals neither cost time nor differ between devices. V is float, double or a packet of them. The text is
-// a macro because nvcc refuses one function for GPU scalars and CPU vector registers.
+// The AdamW update (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), in PyTorch's order: decay first,
+// then the step. Adam adds its decay to the gradient after clipping. AdamW adds 0 x weight there, which
+// changes no bit. Every a*b + c is an explicit fma, so a compiler cannot choose another rounding. Moments
+// below 2^-100 become 0, so that denormals neither cost time nor differ between devices. V is float, double
+// or a CPU vector of such values. The formula is a macro because nvcc does not compile one function for GPU
+// scalars and CPU vectors.
 #define TESSERA_ADAMW_FORMULA(V, S)                                        \
   using std::fma;                                                          \
   using std::sqrt;                                                         \
@@ -75,14 +79,14 @@ TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   V const kept = weight * V(by.keep);                                      \
   weight = fma(V(by.minus_step), first / bound, kept);
 
-/// Updates one element, on any place.
+/// Updates one element, on the CPU or a GPU.
 template <class S>
 TESSERA_HOST_DEVICE inline void adamw_formula(S gradient, S& weight, S& first, S& second,
                                               AdamWFactors<S> const& by) {
   TESSERA_ADAMW_FORMULA(S, S)
 }
 
-/// Updates as many elements as a CPU register holds.
+/// Updates as many elements as a CPU vector register has.
 template <class V, class S>
 inline void adamw_formula_of_packet(V gradient, V& weight, V& first, V& second, AdamWFactors<S> const& by) {
   TESSERA_ADAMW_FORMULA(V, S)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the start and the end of a step on the GPU. The contracts are in optim/finish.hpp.
+// Implements the operations begin_step and finish_step on the GPU. optim/finish.hpp documents them.
 #pragma once
 
 #include "tessera/backend/cuda/kernels/kernel.cuh"
@@ -11,14 +11,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-template <class Rule>  // a template, as kernels in headers must be
+template <class Rule>  // a template, so that several source files can include the kernel
 __global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, double learning_rate,
                                   bool stop) {
   *own = {{}, stop};
   begin_step(*state, rule, learning_rate);
 }
 
-/// One block of norm_lanes threads.
+/// Computes the gradient norm and decides the update. Runs as one thread block of norm_lanes threads.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
   constexpr int most = v0::detail::norm_lanes;  // units; if there are more, their ranges stay in memory

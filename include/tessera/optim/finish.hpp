@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the start and the end of a step as operations. The start sets the scalars that backward reads. The
-// end combines what all ranks found in their part of the gradient into the scalars that the update reads.
+// Provides two operations of a training step. begin_step sets the scalars that backward reads. finish_step
+// combines the statistics of all ranks (gradient norms, losses, overflows) into the scalars that the update
+// reads.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The position of one flat group's norm partials in the shares of the ranks that count it. These ranks count
-/// equal, consecutive parts of it. Each block is counted by one of them, even if others hold it too.
+/// The position of the sums of squares of one group of parameters in the statistics of the ranks. The ranks
+/// `by` sum equal, consecutive parts of the group's gradient, one sum per block. Each block is summed by one
+/// rank, even if other ranks hold it, too.
 struct NormRange {
   std::int64_t offset = 0;  ///< in partials
   std::int64_t blocks = 0;  ///< per rank
@@ -37,14 +39,16 @@ struct LossSum {
   std::int64_t unmasked = 0;
 };
 
-/// The notes that a rank sends to all ranks in a step, in addition to its sums.
+/// Flags that a rank sends to all ranks in each step: its first non-finite value, and whether to stop
+/// training.
 struct RankNotes {
   BadElement bad{};
   std::int64_t stop = 0;  ///< 1: the rank requests that all ranks end the training
 };
 
-/// The findings of all ranks, in rank order: norm partials of their part of the gradient (float), one LossSum
-/// per micro-batch, one RankNotes. All addresses are in the memory of the place.
+/// The statistics of all ranks, in rank order. The share of a rank has the sums of squares of its part of the
+/// gradient (one float per block), one LossSum per micro-batch, and one RankNotes. All addresses are in the
+/// memory of the device.
 struct StepShares {
   std::byte* first = nullptr;  ///< the share of rank 0
   std::int64_t bytes = 0;      ///< of one share
@@ -67,7 +71,8 @@ struct StepShares {
   TESSERA_HOST_DEVICE BadElement* bad(int rank) const { return &notes(rank)->bad; }
 };
 
-/// The offset of the LossSums in a rank's share, and the bytes of the share.
+/// share_sums_offset returns the offset of the LossSums in the statistics of a rank, in bytes. share_bytes
+/// returns the size of these statistics, in bytes.
 constexpr std::int64_t share_sums_offset(std::int64_t norm_blocks) { return (4 * norm_blocks + 7) / 8 * 8; }
 constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
   return share_sums_offset(norm_blocks) + static_cast<std::int64_t>(sizeof(LossSum)) * accumulation +
@@ -76,8 +81,9 @@ constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
 
 namespace detail {
 
-/// Squares are summed in double in this many lanes: block b of a unit belongs to lane b modulo lanes. A lane
-/// adds units, then blocks, in order; lanes are added pairwise. So the sum does not depend on the world.
+/// The number of partial sums (lanes) of the squared gradient norm, in double. Block b of a unit belongs to
+/// lane b modulo 256. A lane adds its blocks in order, unit by unit, and lanes are added pairwise. So the sum
+/// does not depend on the number of ranks.
 inline constexpr int norm_lanes = 256;
 
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
@@ -93,7 +99,7 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
         float values[at_once];
         for (int i = 0; i < at_once; ++i) {
           std::int64_t const at = block + i * norm_lanes;
-          values[i] = at < range.blocks ? partials[at] : 0.0f;  // which does not change a sum of squares
+          values[i] = at < range.blocks ? partials[at] : 0.0f;  // adding 0 does not change the sum
         }
         for (float const value : values) sum += static_cast<double>(value);
       }
@@ -102,8 +108,8 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
   return sum;
 }
 
-/// Adds the losses in the order of micro-batches, finds the bad element that backward met first, counts the
-/// ranks that request a stop, and decides the update.
+/// Adds the losses in the order of micro-batches, finds the first non-finite value in the order of backward,
+/// counts the ranks that request a stop, and decides whether the update is skipped.
 TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
                                             double square_sum) {
   double loss = 0.0;
@@ -151,8 +157,8 @@ struct backend::StepEnds<Cpu> {
 
 namespace ops {
 
-/// Sets the scalars of an attempt before its first micro-batch. Also sets this rank's notes: no bad element,
-/// and whether the rank requests a stop. `state` and `own` are in the memory of the place.
+/// Sets the scalars of a step before its first micro-batch. Also resets this rank's notes: no non-finite
+/// value, and whether the rank requests a stop. `state` and `own` are in the memory of the device.
 template <class P>
 void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule const& rule,
                 double learning_rate, bool stop = false) {
@@ -161,8 +167,8 @@ void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule 
                   [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate, stop); });
 }
 
-/// Reads all `ranks` shares and decides the update (v0::finish_step). Sums in double, in an order that
-/// depends only on the units.
+/// Reads the statistics of all ranks and decides the update (v0::finish_step). Sums in double, in an order
+/// that depends only on the model.
 template <class P>
 void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
   Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the loss scale of fp16 and the decisions at the end of a step: norm, clip factor, skip or apply.
+// Provides the loss scale of fp16 and the decisions at the end of a step: gradient norm, clip factor, and
+// whether to skip the update.
 #pragma once
 
 #include <cmath>
@@ -14,31 +15,33 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The settings of LossScale. All scales are powers of two, so that scaling changes only the exponent.
-/// DeepSpeed's scaler has hysteresis 2 and growth_delay 1.
+/// The settings of the loss scale. All scales are powers of two, so that scaling changes only the exponent of
+/// a value. A good step is a step without overflow. DeepSpeed's loss scaler has hysteresis 2 and growth_delay
+/// 1.
 struct LossScaleOptions {
   double initial = 65536.0;             ///< the first scale of Dynamic, the only scale of Static
   std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
-  std::int64_t growth_delay = 0;        ///< good steps at the start and after an overflow that growth ignores
-  std::int64_t hysteresis = 1;  ///< the overflow that halves the scale; earlier ones only skip their step
-  bool consecutive_hysteresis = false;  ///< a good step forgives overflows; else only growth does
-  double minimum = 1.0;  ///< Dynamic never goes below; overflow at the minimum is reported as such
+  std::int64_t growth_delay = 0;        ///< good steps that do not count, at the start and after an overflow
+  std::int64_t hysteresis = 1;  ///< number of the overflow that halves the scale; earlier ones skip steps
+  bool consecutive_hysteresis = false;  ///< a good step resets the count of overflows; else only growth does
+  double minimum = 1.0;                 ///< Dynamic never lowers the scale below this value
   double maximum = 0x1p24;
 };
 
-/// The settings that the end of a step needs, in addition to its state.
+/// The settings for the decisions at the end of a step.
 struct StepRule {
   LossScaleKind loss_scale = LossScaleKind::none;
   LossScaleOptions scale;
   AdamWOptions adamw;
   RateSchedule rates;
   double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
-  /// The number of consecutive overflows that a run survives; without a loss scale it survives none.
+  /// The run ends after more than this many consecutive overflows. Without a loss scale, it ends after the
+  /// first.
   std::int64_t skips_allowed = 50;
   std::int64_t tokens = 0;  ///< G T: the tokens of the global batch, masked ones included
 };
 
-/// Checks whether overflows and successful steps change the scale.
+/// Returns whether the scale changes during a run.
 TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
   switch (kind) {
     case LossScaleKind::dynamic:
@@ -50,9 +53,9 @@ TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
   return false;
 }
 
-/// Runs before the first micro-batch. Sets the factor of every loss gradient of this attempt. `learning_rate`
-/// is the rate of the attempt. A schedule over applied updates is evaluated here, where their number is
-/// known.
+/// Sets the learning rate of a step, and the factor of the loss's gradient: the loss scale divided by the
+/// tokens of the global batch. Runs before the first micro-batch. Uses `learning_rate`, except for schedules
+/// that count applied updates: they are evaluated here, because only the device knows that number.
 TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
   if (state.stopped_at > 0) return;
   state.learning_rate = rule.rates.counts_skipped() ? learning_rate : rule.rates.at(state.applied);
@@ -61,11 +64,12 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
   state.backward_scale = static_cast<float>(state.backward_scale_double);
 }
 
-/// Runs after the last accumulate. `square_sum` is the sum of squares of the accumulated gradient (scaled,
-/// over G T tokens), in double; `loss_sum` and `unmasked` are over the global batch. Decides skip or apply.
-/// Computes the factor by which the update multiplies gradients: exact token count, loss scale and clip
-/// coefficient min(1, clip / (norm + 1e-6)) in one. A step without unmasked tokens has nothing to learn from:
-/// it is skipped, and weights, moments and loss scale stay unchanged. After `stopped_at` every step is
+/// Decides whether the update is skipped, and computes the factor by which the update multiplies gradients.
+/// Runs after the last micro-batch is accumulated. `square_sum` is the sum of squares of the accumulated
+/// gradient, which includes the loss scale and is divided by all tokens, masked ones included. `loss_sum` and
+/// `unmasked` are sums over the global batch. The factor removes the loss scale, divides by the unmasked
+/// tokens instead, and includes the clip coefficient min(1, clip / (norm + 1e-6)). A step without unmasked
+/// tokens is skipped, and weights, moments and loss scale stay unchanged. After `stopped_at`, every step is
 /// skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t unmasked) {

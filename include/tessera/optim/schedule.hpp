@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines learning rates over steps.
+// Defines learning-rate schedules.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ enum class RateShape : std::uint8_t {
   warmup_cosine_lr
 };
 
-/// Checks whether the rate falls after warm-up to a final value at total_steps, which must then be set.
+/// Returns whether total_steps must be set, because the rate falls to a final value at that step.
 constexpr bool needs_end(RateShape shape) {
   switch (shape) {
     case RateShape::linear:
@@ -37,14 +37,15 @@ constexpr bool needs_end(RateShape shape) {
   return false;
 }
 
-/// The learning rate as a pure function of the step. During `warmup_steps` it rises linearly from rate /
-/// warmup_steps to the rate. Then it is constant, or falls linearly or by half a cosine to `final_fraction`
-/// of it at `total_steps` (which linear and cosine need).
+/// The learning rate as a function of the step. During `warmup_steps`, it rises linearly from learning_rate /
+/// warmup_steps to learning_rate. Then it is constant, or it falls linearly or by half a cosine. It reaches
+/// final_fraction * learning_rate at `total_steps`, which linear and cosine need.
 ///
-/// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2 steps, by
-/// the logarithm of the step unless `log_warmup` is false. Then the rate stays, falls linearly to
-/// `first_rate`, or falls by a cosine to `final_fraction` at `total_steps`. They count applied updates with a
-/// lag of one: the first two updates have the first rate (in WarmupCosineLR the very first has 0).
+/// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2 steps. They
+/// rise with the logarithm of the step, or linearly if `log_warmup` is false. Then WarmupLR is constant,
+/// WarmupDecayLR falls linearly to `first_rate`, and WarmupCosineLR falls by a cosine to final_fraction *
+/// learning_rate at `total_steps`. They count applied updates with a lag of one: the first two updates have
+/// the first rate, except that the first update of WarmupCosineLR has rate 0.
 struct RateSchedule {
   double learning_rate = 3e-4;
   RateShape shape = RateShape::constant;
@@ -54,7 +55,8 @@ struct RateSchedule {
   double first_rate = 0.0;
   bool log_warmup = true;
 
-  /// Whether steps count attempts, skipped ones included. Otherwise they count applied updates.
+  /// Returns whether the schedule counts all steps, skipped ones included. Otherwise it counts applied
+  /// updates.
   TESSERA_HOST_DEVICE bool counts_skipped() const {
     switch (shape) {
       case RateShape::constant:
@@ -69,7 +71,7 @@ struct RateSchedule {
     return false;
   }
 
-  /// The learning rate of a step. Steps count from 0.
+  /// Returns the learning rate of a step. Steps count from 0.
   TESSERA_HOST_DEVICE double at(std::int64_t step) const {
     if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)
@@ -95,12 +97,12 @@ struct RateSchedule {
   TESSERA_HOST_DEVICE static double half_cosine(double way) {
     return 0.5 * (1.0 + std::cos(std::numbers::pi * way));
   }
-  /// Returns the rate when the fraction `kept` of the total decrease is still left.
+  /// Returns the rate after the fraction 1 - `kept` of the total decrease.
   TESSERA_HOST_DEVICE double falling(double kept) const {
     return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
   }
 
-  /// The rate of DeepSpeed's scheduler after its step has been called `last` + 1 times.
+  /// Returns the rate of DeepSpeed's scheduler after `last` + 1 calls of its function step().
   TESSERA_HOST_DEVICE double of_deepspeed(std::int64_t last) const {
     bool const cosine = shape == RateShape::warmup_cosine_lr;
     if (last < 0) return cosine ? 0.0 : first_rate;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists what an optimizer keeps from step to step. Buffers, clearing and reports follow the list.
+// Lists the state that an optimizer keeps between steps, such as AdamW's moments. The planner makes a buffer
+// for each entry of the list.
 #pragma once
 
 #include <array>
@@ -11,16 +12,17 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One value of an optimizer for each element of a trained flat group, or for each block of elements, such as
-/// the scale of quantized values. It is stored where the recipe's row `moments` says, in a buffer with the
-/// state's index in the list, and starts at zero.
+/// One kind of optimizer state: a value for each trained element, or for each block of elements (such as the
+/// scale of quantized values). It starts at zero. The row `moments` of the recipe's placement table says
+/// where it is stored.
 struct OptimizerState {
   std::string_view name{};  ///< PyTorch's name for it
   DType type{};
-  std::int64_t block = 1;  ///< elements that share a value; a shard holds whole blocks
+  std::int64_t block = 1;  ///< number of elements that share a value; a shard has whole blocks
 };
 
-/// AdamW's states: the running means of the gradient and of its square, in the type in which AdamW computes.
+/// Returns AdamW's states: the running means of the gradient and of its square, in the format in which AdamW
+/// computes.
 constexpr std::array<OptimizerState, 2> adamw_states(DType computes) {
   return {{{"exp_avg", computes}, {"exp_avg_sq", computes}}};
 }

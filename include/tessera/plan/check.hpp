@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proves that a finished program gives the same result in whatever order its lanes run. The proof shares no
-// code with the planner: it derives the order of entries from their waits, and uses no lifetimes.
+// Checks a planned step for data races between lanes (CUDA streams) and other errors. Shares no code with the
+// planner: it derives the order of entries (computations and transfers) only from their waits.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +20,9 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Walks a list once, and its body as often as a step repeats it. Keeps a clock for each lane, and the last
-/// writer and the later readers of each byte. Refers to instances by their number (Schedule::instance).
+/// Visits every entry of a step in order, including repetitions. Keeps a vector clock for each lane, and the
+/// last writer and the later readers of each byte. Refers to each run of an entry by its number
+/// (Schedule::instance).
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -43,9 +44,9 @@ class ProgramCheck {
   }
 
  private:
-  /// By lane: the last instance that has ended; -1: none.
+  /// A vector clock. For each lane: the number of the last run of an entry that has ended; -1: none.
   using Clock = std::array<std::int64_t, lane_count>;
-  /// The last instance of an entry, and the clock at its end.
+  /// The last run of an entry so far, and the clock at its end.
   struct End {
     std::int64_t instance = -1;
     Clock clock{};
@@ -56,8 +57,8 @@ class ProgramCheck {
     int buffer = -1;  ///< the buffer whose values it holds
     std::int64_t writer = -1;
     Clock readers{};            ///< by lane: the last reader since the last write
-    std::int64_t touched = -1;  ///< the last instance that touched it
-    int item = -1;              ///< the item that touched it; -1: the entry as a whole, or several items
+    std::int64_t touched = -1;  ///< the last run of an entry that read or wrote it
+    int item = -1;              ///< the item of that entry; -1: the entry as a whole, or several items
   };
 
   Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }
@@ -74,7 +75,7 @@ class ProgramCheck {
            (about.unit < 0 ? std::string() : " of " + plan_.unit(about.unit).name);
   }
 
-  /// Cuts each tier's memory into pieces wherever a buffer begins or ends.
+  /// Cuts each kind of memory into pieces at each address at which a buffer begins or ends.
   void cut_bytes() {
     std::array<std::vector<std::int64_t>, tier_count> cuts;
     for (Buffer const& buffer : program_.buffers)
@@ -108,7 +109,8 @@ class ProgramCheck {
     for (Clock& clock : now_) clock.fill(-1);
   }
 
-  /// Checks the form and the waits of an entry. Sets `started_` to the clock at which it starts.
+  /// Checks that an entry is well-formed and that its waits are valid. Sets `started_` to the clock at its
+  /// start.
   std::string begin(Instance const& instance) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
@@ -135,13 +137,13 @@ class ProgramCheck {
     started_[own] = index_;  // later entries of the lane start after this one
     return {};
   }
-  /// Whether an instance has ended before the current one starts.
+  /// Returns whether a run of an entry has ended before the current one starts.
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
-  /// Whether an entry may read values that a buffer has held since before the step.
+  /// Returns whether an entry may read values that a buffer kept from before the step.
   static bool lasts(Entry const& entry, Buffer const& about) {
     BufferKind const kind = about.kind;
     if (entry.verb == Verb::write_back || !about.copy.rests()) return false;
@@ -149,8 +151,8 @@ class ProgramCheck {
     return kind == BufferKind::weights || kind == BufferKind::master || kind == BufferKind::moment ||
            kind == BufferKind::batch || kind == BufferKind::norm_ranges || kind == BufferKind::rows;
   }
-  /// Whether the last writer of an operand can have produced the values that the entry reads. The writer must
-  /// belong to the same unit, and its verb must produce such values.
+  /// Returns whether the last writer of a buffer can have produced the values that the entry expects there.
+  /// The writer must belong to the same unit, and its verb must produce such values.
   bool made_by(Entry const& writer, Entry const& entry, Operand const& operand) const {
     using Kind = BufferKind;
     Buffer const& read = program_.at(operand.buffer);
@@ -173,7 +175,7 @@ class ProgramCheck {
         return one_of({Verb::cross}) || (writer.verb == Verb::backward_input && writer.unit == read.unit + 1);
       case Kind::backward:
         return one_of({Verb::backward_input, Verb::cross});
-      case Kind::micro_gradient:  // until it is reduced, it is a summand of this rank
+      case Kind::micro_gradient:  // before the reduction, it is only this rank's summand
         return one_of({Verb::accumulate, Verb::reduce, Verb::fetch}) ||
                (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
                 (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::accumulate));
@@ -187,8 +189,8 @@ class ProgramCheck {
         return true;
     }
   }
-  /// Checks that only copies of the disk lane touch files. Such a copy reads from or writes to host memory,
-  /// in whole blocks.
+  /// Checks that only copies in the disk lane read or write files. Such a copy is between a file and host
+  /// memory, in whole disk blocks.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
     entry.visit_operands(
@@ -213,8 +215,8 @@ class ProgramCheck {
     }
     return {};
   }
-  /// Names trained state that an optimizer step has not written. Returns an empty string if there is none, or
-  /// if the program has no update.
+  /// Returns an error message if the program has an update but does not write some trained state. Otherwise
+  /// returns an empty string.
   std::string not_updated() const {
     auto const& entries = program_.schedule.entries;
     if (std::none_of(entries.begin(), entries.end(),
@@ -231,8 +233,8 @@ class ProgramCheck {
     }
     return {};
   }
-  /// Checks that micro-batches are accumulated in order, and that a sum is complete before another entry
-  /// reads it.
+  /// Checks that gradients are accumulated in the order of micro-batches, and that a sum is complete before
+  /// another entry reads it.
   std::string sum(Entry const& entry) {
     std::string mistake;
     entry.visit_operands([&](Operand const& operand, int) {
@@ -296,7 +298,8 @@ class ProgramCheck {
     piece.readers[lane_of(index_)] = index_;
     return {};
   }
-  /// Items of one entry run in any order, so none may write bytes that another one touches.
+  /// Checks a write to a piece of memory. Items of one entry run in any order, so an item must not write
+  /// bytes that another item of the entry reads or writes.
   std::string write(Piece& piece, Operand const& operand, int item) {
     int const buffer = operand.buffer;
     if (piece.touched == index_ && piece.item != item)
@@ -331,13 +334,13 @@ class ProgramCheck {
 
 }  // namespace detail
 
-/// Proves that a program gives the same result in whatever order its lanes run. Returns an empty string, or a
-/// sentence about the first mistake. The proof checks that:
+/// Checks that a program gives the same result for every possible timing of its lanes (CUDA streams). Returns
+/// an empty string, or a message about the first error. Checks that:
 /// - two entries that touch the same byte, of which at least one writes it, are ordered by lanes and waits;
 /// - an entry reads only bytes that were last written as part of the same buffer, by an entry of the right
 ///   unit whose verb produces such values, and in the same micro-batch unless the buffer is persistent;
 /// - only state that lasts from step to step is read before this step writes it;
-/// - a sum takes every micro-batch once, in order, before another entry reads it;
+/// - a sum contains every micro-batch once, added in order, before another entry reads it;
 /// - moves that work in place (all_reduce, broadcast) have the same source and target;
 /// - files are read and written in whole blocks, to and from host memory;
 /// - a step updates all trained weights and their optimizer state.

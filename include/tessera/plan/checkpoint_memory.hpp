@@ -16,7 +16,7 @@ enum class CheckpointMemory : std::uint8_t {
   snapshot  ///< also a copy of all state that the rank writes, so that steps can run during a save
 };
 
-/// Saves and loads process a flat group in chunks of this many elements.
+/// Saving and loading a checkpoint process a group of parameters in chunks of this many elements.
 inline constexpr std::int64_t checkpoint_chunk = 16 * shard_alignment;
 
 /// Byte offsets in the staging buffer of a save: `elements` holds a chunk as it is stored in memory, `values`

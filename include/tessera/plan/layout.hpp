@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays out a unit's parameters in flat groups, cuts the groups into shards, and checks units and optimizer
-// states.
+// Lays out a unit's parameters in contiguous buffers (flat groups), cuts these buffers into shards, and
+// checks the model's units and the optimizer's states.
 #pragma once
 
 #include <algorithm>
@@ -21,21 +21,23 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Shard boundaries, and the blocks of the gradient norm, are multiples of this many elements.
+/// Shards begin at multiples of this many elements. The gradient norm is computed in blocks of this many
+/// elements.
 inline constexpr std::int64_t shard_alignment = 4096;
-/// Every parameter starts at a multiple of this many elements of its flat group.
+/// Every parameter starts at a multiple of this many elements in its contiguous buffer (flat group).
 inline constexpr std::int64_t parameter_alignment = 64;
 
-/// The layout of a flat group: parameters in one contiguous buffer, which is sharded as a whole. Parameters
-/// with weight decay come first, then the others. Each parameter is aligned and followed by its padding rows.
-/// The tail is padded to whole shards. Only the tail depends on the number of shards.
+/// The layout of a flat group: several parameters in one contiguous buffer, which is sharded as a whole.
+/// Parameters with weight decay come first, then the others. Each parameter is aligned, and its padding rows
+/// follow it. The end of the buffer is padded to whole shards. Only this padding depends on the number of
+/// shards.
 struct FlatLayout {
   bool trainable = true;      ///< false: frozen; it has only weights
   int number = 0;             ///< index among the flat groups of the model, unit by unit
-  int normed = -1;            ///< index among the trainable flat groups of the model; frozen: -1
+  int normed = -1;            ///< index among the model's trainable flat groups; -1 if the group is frozen
   std::vector<Range> gaps;    ///< elements that belong to no parameter; they stay zero
   Range decayed, undecayed;   ///< the parameters with weight decay, and the others
-  std::int64_t elements = 0;  ///< without the padding of the tail
+  std::int64_t elements = 0;  ///< number of elements without the padding at the end
   std::int64_t shard = 0;     ///< elements of one shard, a multiple of shard_alignment
   std::int64_t padded = 0;    ///< elements of all shards
 
@@ -47,11 +49,11 @@ struct FlatLayout {
 /// UnitSpec::parameters.
 struct UnitLayout {
   std::vector<FlatLayout> flats;
-  std::vector<Range> parameters;  ///< the logical elements of each parameter in its group
+  std::vector<Range> parameters;  ///< the elements of each parameter in its group, without padding rows
   std::vector<int> flat_of;       ///< the group of each parameter
 };
 
-/// Lays out the flat groups of a unit, each for this number of shards.
+/// Returns the layout of a unit's flat groups for this number of shards.
 inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   UnitLayout all{{}, std::vector<Range>(unit.parameters.size()), std::vector<int>(unit.parameters.size())};
   for (bool const trainable : {true, false}) {
@@ -84,16 +86,16 @@ inline UnitLayout layout_of(UnitSpec const& unit, int shards) {
   return all;
 }
 
-/// A sequence of elements of one parameter that is contiguous in its logical, row-major tensor and in its
-/// flat group.
+/// A part of one parameter: its range in the row-major parameter without padding, and its range in the flat
+/// group.
 struct Piece {
   int parameter = 0;
   Range logical;
   Range flat;
 };
 
-/// Lists the pieces in a range of a unit's flat group, in the order of its parameters. Padding belongs to no
-/// piece. All code that sets, collects or names parameter values goes through pieces.
+/// Returns the parts of parameters in a range of a unit's flat group, in the order of the unit's parameters.
+/// Skips padding. All code that sets, collects or names parameter values uses this function.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -107,8 +109,7 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// Returns a sentence about the first contradiction in a unit's boundaries and activations, or an empty
-/// string.
+/// Returns a message about the first error in a unit's boundaries and activations, or an empty string.
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -138,8 +139,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                         "; a partial value must have a replicated gradient, and a replicated value a "
                         "replicated or partial one"});
     }
-    // A boundary can only sum: it turns partial values into replicated ones, never the reverse. Gradients
-    // cross it from `after` to `before`.
+    // A boundary can only sum: it changes partial values to replicated ones, never the reverse. Gradients
+    // cross it backwards, from `after` to `before`.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
       return mistake({" that changes '", value->name,
                       "' from replicated to partial; a boundary can only sum partial values"});
@@ -164,8 +165,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
 
 }  // namespace detail
 
-/// Returns the shape of one rank's part of a tensor that a tensor group splits. Throws Error(config) with the
-/// tensor's name if the ranks cannot have equal parts.
+/// Returns the shape of one rank's part of a tensor that tensor parallelism splits over `ranks` ranks. Throws
+/// Error(config) with the tensor's name if the ranks cannot have equal parts.
 inline Shape local_shape(std::string const& name, Shape const& whole, Split const& split, int ranks) {
   if (split.kind == Split::Kind::none) return whole;
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
@@ -184,9 +185,9 @@ inline Shape local_shape(ActivationSpec const& spec, int ranks) {
   return local_shape(spec.name, spec.shape, spec.split, ranks);
 }
 
-/// Checks a unit list: parameter names are unique, borrows refer to earlier units that exist, extents are
-/// positive, no tensor has more than 2^44 elements, splits divide their dims, and boundaries name matching
-/// tensors. Throws Error(config) with the name of the unit or parameter.
+/// Checks a model's list of units: parameter names are unique, borrowed parameters belong to earlier units,
+/// extents are positive, no tensor has more than 2^44 elements, splits divide their dimensions, and
+/// boundaries name matching tensors. Throws Error(config) with the name of the unit or parameter.
 inline void check_units(std::vector<UnitSpec> const& units) {
   auto const fail = [](UnitSpec const& unit, std::initializer_list<Word> what) {
     throw_error(ErrorKind::config, {"model: unit '", unit.name, "' ", sentence(what)}, -1, unit.name);
@@ -255,8 +256,9 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                   {"model: parameter '", name(order[next]), "' is declared twice; names must be unique"});
 }
 
-/// Checks the optimizer's states: the block of a state divides a shard, and a shard takes a multiple of 4
-/// bytes, because state is copied 4 bytes at a time. Throws Error(config) with the state's name.
+/// Checks the optimizer's states. The block of a state must divide shard_alignment, and the values for so
+/// many elements must have a multiple of 4 bytes, because state is copied 4 bytes at a time. Throws
+/// Error(config) with the state's name.
 inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||
@@ -264,7 +266,7 @@ inline void check_states(std::vector<OptimizerState> const& states) {
       throw_error(ErrorKind::config,
                   {"optimizer: state '", state.name, "' has one value of ", name_of(state.type),
                    " for each block of ", state.block, " elements; a block must divide ", shard_alignment,
-                   ", and the values for so many elements must take a multiple of 4 bytes"});
+                   ", and the values for that many elements must take a multiple of 4 bytes"});
 }
 
 }  // namespace v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats a plan's schedule and its step table as text.
+// Formats a planned step as text: its list of entries, and its table with the placement of state.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of its unit if the
-/// unit is `unit`, and its tier if the tier is the device.
+/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of the buffer's
+/// unit if it is `unit`, and the kind of memory if it is the device's.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
@@ -40,8 +40,8 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 
 }  // namespace detail
 
-/// The unit of an entry as a listing shows it: "h.3", "h.3:1" for the second segment of a unit with several,
-/// "h.3+2" if the entry has two more flat groups, "-" if it has no unit.
+/// Returns the unit of an entry as text: "h.3", "h.3:1" for the second segment of a unit with several
+/// segments, "h.3+2" if the entry has two more groups of parameters, "-" if it has no unit.
 inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   if (entry.items.size() > 1)
     return std::string(plan.unit_name(entry)) + "+" + std::to_string(entry.items.size() - 1);
@@ -51,9 +51,9 @@ inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   return plan.unit(entry.unit).name + (several ? ":" + std::to_string(entry.segment) : std::string());
 }
 
-/// Returns a line for each kind of state: its tier during the step, its distribution over the ranks, its
-/// number format, and the kind of its buffers. The format of moments is the format of the optimizer's first
-/// state.
+/// Returns a table with a line for each kind of state: its memory during the step, its distribution over the
+/// ranks, its number format, and the kind of its buffers. The format of moments is the format of the
+/// optimizer's first state.
 inline std::string table_text(StepPlan const& plan) {
   std::string text;
   auto const line = [&](std::string_view state, std::string_view memory, std::string_view ranks,
@@ -75,10 +75,10 @@ inline std::string table_text(StepPlan const& plan) {
 }
 
 /// Returns a line for each entry of one rank's program: its number, lane, micro-batch, unit, verb, this
-/// rank's bytes, source and target, and the entries of other lanes that it waits for. A move among only some
-/// of the ranks names their group. An entry over several flat groups names the first one and the number of
-/// the others: "h.3+2". The second segment of a unit is "h.3:1". A repeated entry has one line, with its
-/// first micro-batch.
+/// rank's bytes, source and target, and the entries of other lanes for which it waits. A transfer among only
+/// some of the ranks names their group. An entry with several groups of parameters names the first one and
+/// the number of the others: "h.3+2". The second segment of a unit is "h.3:1". An entry that is repeated for
+/// several micro-batches has one line, with its first micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {
   std::size_t unit_width = 6;
   for (UnitSpec const& unit : plan.units) unit_width = std::max(unit_width, unit.name.size() + 5);

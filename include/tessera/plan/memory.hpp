@@ -14,8 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The size and the lifetimes of a buffer. A lifetime goes from the first to the last use, both included. A
-/// buffer may have several.
+/// The size and the lifetimes of a buffer. A lifetime is the range from a first to a last use, both included,
+/// as positions in the schedule. A buffer may have several lifetimes.
 struct Interval {
   std::int64_t bytes = 0;
   int first = 0;
@@ -23,7 +23,8 @@ struct Interval {
   std::vector<int> again{};  ///< first and last use of each further lifetime
 
   bool used() const { return last >= first; }
-  /// Whether a lifetime of this buffer overlaps a lifetime of the other, or the uses from `begin` to `end`.
+  /// Returns whether a lifetime of this buffer overlaps a lifetime of `other`, or the range from `begin` to
+  /// `end`.
   bool meets(Interval const& other) const {
     if (other.meets(first, last)) return true;
     for (std::size_t life = 0; life < again.size(); life += 2)
@@ -41,12 +42,12 @@ struct Interval {
 /// The result of plan_intervals.
 struct IntervalPlan {
   std::vector<std::int64_t> offsets;  ///< one per interval; -1: the interval is never used
-  std::int64_t bytes = 0;             ///< the end of the buffer that ends last in memory
+  std::int64_t bytes = 0;             ///< the size of the memory that holds all intervals
 };
 
-/// Gives every interval an offset, so that intervals that overlap in time do not overlap in memory. Takes the
-/// largest interval first, and puts each in the smallest gap that holds it, at a multiple of `alignment`.
-/// Deterministic; O(n^2) in the number of intervals.
+/// Assigns an offset to every interval, so that intervals that overlap in time do not overlap in memory.
+/// Places the largest interval first, and each one in the smallest gap that is large enough, at a multiple of
+/// `alignment` bytes. Deterministic; O(n^2) in the number of intervals.
 inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
                                    std::int64_t alignment = arena_alignment) {
   IntervalPlan plan{std::vector<std::int64_t>(intervals.size(), -1)};
@@ -91,7 +92,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   return plan;
 }
 
-/// Returns the largest number of bytes in use at one time. No plan can be smaller.
+/// Returns the largest number of bytes in use at one time. It is a lower bound for the bytes of any plan.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t most = 0;
   auto const live_at = [&](int time) {

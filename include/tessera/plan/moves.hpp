@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the moves that bring values from one placement to another. Only this file knows which collective
-// turns one placement into another.
+// Finds the collectives and copies that bring values from one placement (distribution over ranks, and memory)
+// to another.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One move of a route, the placement of the values after it, and the ranks that take part.
+/// One transfer: a collective or a copy, the placement of the values after it, and the ranks that take part.
 struct Hop {
   Move move = Move::none;
   Placement after{};
@@ -21,23 +21,23 @@ struct Hop {
   friend constexpr bool operator==(Hop const&, Hop const&) = default;
 };
 
-/// The options of a route. If `ordered`, an all_to_all or a gather brings the summands together, and an
-/// accumulate then adds them in rank order. `replicas` is the number of rows of ranks; each row has a copy of
-/// all shards.
+/// The options of moves_between. If `ordered`, sums have a fixed order: an all_to_all or a gather collects
+/// the summands, and a later entry adds them in rank order. `replicas` is the number of copies of all sharded
+/// state. The ranks that hold one copy are a row.
 struct RouteOptions {
   bool ordered = false;
   int replicas = 1;
 };
 
-/// Whether every rank that needs values under `to` already has them under `from`.
+/// Returns whether the distribution `from` already gives every rank the values that it needs under `to`.
 constexpr bool holds(Sharding from, Sharding to) {
   return from == to || (from == Sharding::replicated && to != Sharding::partial);
 }
 
 namespace detail {
 
-/// Adds the next moves between ranks on a route from `from` to `to`, on the device. Ordered sums ignore the
-/// mesh: each rank that has a part receives the summands of all ranks, in rank order.
+/// Adds the next collectives that bring values from distribution `from` to `to`, on the device. Ordered sums
+/// do not use rows of ranks: each rank receives the summands of its part from all ranks, in rank order.
 inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, RouteOptions const& options) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
@@ -62,19 +62,20 @@ inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, R
 
 }  // namespace detail
 
-/// Returns the moves that bring values from one placement to another, in order; none if they are already
-/// there. A copy goes to the next tier: from disk to host, and from host to device. Moves between ranks are
-/// on the device, so values of other tiers are copied to the device first and back last. After an all_to_all
-/// or a gather of summands, the receiver has one piece from each rank and must accumulate the pieces. In this
-/// file `gather` is Move::gather, which brings values to one rank, and not Verb::gather.
+/// Returns the transfers that bring values from one placement to another, in order. The list is empty if
+/// every rank already has its values. A copy moves values between disk and host, or between host and device.
+/// Collectives run on the device, so values in other memory are first copied to the device and finally copied
+/// back. After an all_to_all or a gather of summands, the receiver has one array from each rank and must add
+/// these arrays. In this file, `gather` is Move::gather, which brings values to one rank, and not
+/// Verb::gather.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather
 ///   sharded    to replicated  all_gather        to owned  gather
 ///   owned      to others      broadcast
 ///   replicated to others      nothing: every rank has its part
-/// With several replicas, a sum into shards is a reduce_scatter in the row, then an all_reduce in the column.
-/// Shards are all-gathered in the row.
+/// With several replicas, a sum into shards is a reduce_scatter among the ranks of a row, then an all_reduce
+/// among the ranks with the same shard. An all_gather of shards is among the ranks of a row.
 inline std::vector<Hop> moves_between(Placement from, Placement to, RouteOptions const& options) {
   std::vector<Hop> hops;
   auto const copy = [&](Sharding over, Tier tier) {

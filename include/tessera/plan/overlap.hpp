@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overlaps transfers of state with computation: reorders the entries of a list before its buffers get
-// offsets.
+// Overlaps transfers of state with computation: reorders the entries of a schedule before buffers get their
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,18 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Classifies an entry by the works around it. A work is one computation of a segment, or one update.
+/// Classifies an entry relative to the works (computations of a unit's segment, or optimizer updates) around
+/// it.
 /// - `begins` is the first entry of a work, and `follows` a later one;
 /// - `prefetches` brings values for the next work, and `feeds_prefetch` brings the source of such a prefetch;
 /// - `deferred` can run later, and `continues` uses results of an earlier work.
 enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continues };
 
 /// Reorders the entries [begin, end). An entry that `prefetches` for work j moves before work j - k. An entry
-/// that `feeds_prefetch` for work j moves before work j - 2k and the prefetches in front of it. A `deferred`
-/// entry of work j moves behind work j + lag, and an entry that `continues` moves behind work j + lag + k.
-/// The sort is stable: works keep their order, and so do entries that move to the same position.
+/// that `feeds_prefetch` for work j moves before work j - 2k and before the prefetches in front of that work.
+/// A `deferred` entry of work j moves behind work j + lag, and an entry that `continues` moves behind work j
+/// + lag + k. The sort is stable: works keep their order, and entries that move to the same position keep
+/// theirs.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                  Part (*part_of)(Entry const&)) {
   int works = 0;
@@ -49,7 +51,7 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
   std::swap_ranges(sorted.begin(), sorted.end(), entries.begin() + static_cast<std::ptrdiff_t>(begin));
 }
 
-/// The part of an entry of a micro-batch, by its verb.
+/// Returns the class of an entry in a micro-batch.
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
     case Verb::gather:  // disk reads take as long as whole units, and copies to the device wait for them
@@ -77,11 +79,11 @@ inline Part part_in_micro_batch(Entry const& entry) {
     case Verb::write_back:
     case Verb::decide:
     case Verb::copy_scalars:
-      break;  // entries after the micro-batches
+      break;  // these entries run after the micro-batches
   }
   return Part::continues;
 }
-/// The part of an entry of the updates, by its verb.
+/// Returns the class of an entry of the optimizer's update.
 inline Part part_in_update(Entry const& entry) {
   return entry.verb == Verb::fetch    ? Part::prefetches
          : entry.verb == Verb::update ? Part::begins
@@ -93,22 +95,23 @@ inline Part part_in_update(Entry const& entry) {
 /// Overlaps transfers of state with computation.
 ///
 /// `prefetch` is a number of units.
-/// - Weights are gathered that many units before their use. Weights on a disk are read as many units earlier
-///   still.
-/// - Micro-batch gradients are reduced and accumulated up to that many units later, in the lane of
-///   communication.
+/// - Weights are gathered this many units before their use. Weights on a disk are read twice as many units
+///   before their use.
+/// - Micro-batch gradients are reduced and accumulated up to this many units later, in the lane (CUDA stream)
+///   of communication.
 /// - Updates run while the state of later units is fetched and the state of earlier units is written back.
 ///
-/// `weight_lag` is a number of units, too. Gradients of weights run that many units behind gradients of
-/// inputs, in the lane of gradients, where they use idle parts of the device. Only the reduction and
-/// accumulation of these gradients wait for them.
+/// `weight_lag` is a number of units, too. Gradients of weights are computed this many units behind gradients
+/// of inputs, in a separate lane, where they use idle parts of the device. Only the reduction and
+/// accumulation of these gradients wait for this lane.
 ///
-/// The position of an entry decides the lifetimes of its buffers, so entries that run at the same time get
-/// different bytes. `prefetch` costs about that many more units of weights, micro-batch gradients and
-/// optimizer scratch. `weight_lag` costs about that many more units of the tensors that backward keeps.
+/// The position of an entry determines the lifetimes of its buffers, so entries that run at the same time use
+/// different memory. `prefetch` needs memory for about this many more units of weights, micro-batch gradients
+/// and optimizer scratch. `weight_lag` needs memory for about this many more units of the tensors that
+/// backward keeps.
 ///
-/// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the list does not
-/// change. `prefetch` has no effect on a list that moves no state.
+/// Entries stay in their micro-batch, and values do not change. If both numbers are 0, the schedule does not
+/// change. `prefetch` has no effect if the schedule has no transfers of state.
 inline void overlap(Schedule& schedule, int prefetch, int weight_lag) {
   auto& entries = schedule.entries;
   bool moves = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives the buffers of a program their offsets: persistent buffers one after another, other buffers by their
-// lifetimes. Lists the buffers that share bytes, since waits depend on them.
+// Assigns memory offsets to the buffers of a program: persistent buffers one after another, other buffers by
+// their lifetimes. Lists the buffers that share bytes, because waits between entries depend on it.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,11 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The lifetimes of the buffers that are not persistent, as positions in the list. In each micro-batch a
-/// buffer lives from the first to the last entry that touches it. Entries after the micro-batches count as
-/// part of the last one. A lifetime that reaches into the next repetition of the body is split in two: one up
-/// to the end of the body, and one from its beginning.
+/// Returns the lifetimes of all buffers that are not persistent, as positions in the schedule. In each
+/// micro-batch, a buffer lives from the first to the last entry that reads or writes it. Entries after the
+/// micro-batches count as part of the last micro-batch. The body is the part of the schedule that repeats for
+/// each micro-batch. A lifetime that extends into the next repetition is split in two: one up to the end of
+/// the body, and one from its beginning.
 inline std::vector<Interval> lives_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Life {
@@ -74,15 +75,15 @@ inline std::vector<Interval> lives_of(Program const& program) {
   return lives;
 }
 
-/// The alignment of offsets in a tier. A disk transfers whole blocks, so buffers in host memory are aligned
-/// to blocks too if the program has files.
+/// Returns the alignment of buffers in a kind of memory, in bytes. A disk transfers whole blocks. So if the
+/// program uses files, buffers in files and in host memory are aligned to disk blocks.
 inline std::int64_t alignment_of(Program const& program, Tier tier) {
   bool with_files = false;
   for (Buffer const& buffer : program.buffers) with_files = with_files || !has_addresses(buffer.tier);
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 
-/// Sets the offset of each buffer and the size of each tier's arena.
+/// Sets the offset of each buffer, and the size of each kind of memory.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
@@ -114,8 +115,8 @@ inline void place_buffers(Program& program) {
   }
 }
 
-/// Lists, for each buffer, the other buffers that use some of its bytes at another time. Leaves out pairs
-/// that only one lane touches, since the entries of a lane run in order.
+/// Returns, for each buffer, the other buffers that use some of its bytes at another time. Leaves out pairs
+/// that only one lane uses, because the entries of a lane run in order.
 inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the plan of a rank from a model's units, a recipe's table and a step's shape: the schedule, its
-// buffers and their offsets. Uses no device and allocates no model memory. The executor, the program `plan`
-// and the tests read the same result.
+// Makes the plan of one rank's training step: the schedule, its buffers and their memory offsets. The inputs
+// are the model's units, the recipe's table and the shape of the step. Uses no device and allocates no memory
+// for the model.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Writes one program. Start reading at `run`: it is the training step in a few lines.
+/// Generates the schedule and the buffers of one program (training or evaluation). Start reading at `run`,
+/// which is the training step in a few lines.
 class Generator {
  public:
   Generator(StepPlan const& plan, Program& program, bool training)
@@ -38,8 +39,9 @@ class Generator {
   Generator(Generator const&) = delete;
   Generator& operator=(Generator const&) = delete;
 
-  /// Writes all micro-batches but the last as one body that repeats, then the last micro-batch, then the
-  /// update. If `whole` is false, writes no body and no waits; all buffers still get the same offsets.
+  /// Generates all micro-batches except the last as one repeated part (the body), then the last micro-batch,
+  /// then the update. If `whole` is false, generates no body and no waits; all buffers still get the same
+  /// offsets.
   void run(bool whole) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
@@ -64,13 +66,13 @@ class Generator {
   using List = std::vector<int>;
   using Flats = std::vector<Flat>;
 
-  /// The values of a flat group: their buffer and their placement.
+  /// The buffer that has the values of a flat group (contiguous parameters) now, and their placement.
   struct Values {
     int buffer = -1;
     Placement placement{};
   };
-  /// Values that `route` moves. `into` is the buffer that must hold them at the end, -1 for any. `left` is
-  /// the buffer that held them before their last move.
+  /// Values that `route` transfers. `into` is the buffer that must have them at the end; -1: any. `left` is
+  /// the buffer that had them before the last transfer.
   struct Transfer {
     Flat of{};
     Values values{};
@@ -104,11 +106,11 @@ class Generator {
   bool ordered() const { return plan_.recipe.reduction == ReductionKind::ordered; }
   bool several() const { return plan_.shape.world > 1; }
 
-  // Functions that emit entries.
+  // Functions that append entries to the schedule.
 
   using Operands = std::vector<Operand>;
 
-  /// Emits an entry. Its operands and items follow. The reference is valid until the next entry.
+  /// Appends an entry without operands and items. The returned reference is valid until the next call.
   Entry& emit(Verb verb, int unit, Lane lane) {
     Entry& entry = program_.schedule.entries.emplace_back();
     entry.verb = verb;
@@ -122,18 +124,20 @@ class Generator {
                   std::int64_t begin = 0) {
     operands.push_back({role, access, buffer, index, of, begin});
   }
-  /// Adds an item to an entry. The first item gives the entry its unit; an item of another unit takes it
-  /// away.
+  /// Adds an item to an entry. Sets the entry's unit to the unit of its items, or to -1 if they have
+  /// different units.
   static Operands& item(Entry& entry, Flat of, Range part, int root = -1) {
     entry.unit = entry.items.empty() || entry.unit == of.unit ? of.unit : -1;
     entry.items.push_back({of, part, root, {}});
     return entry.items.back().operands;
   }
-  /// Emits work of this rank on flat groups that are in this tier.
+  /// Appends an entry that computes with state in this kind of memory: on the device, or on the host
+  /// otherwise.
   Entry& work(Verb verb, Tier tier) {
     return emit(verb, -1, tier == Tier::device ? Lane::compute : Lane::host);
   }
-  /// Emits one entry that moves the values of a flat group. `carry` adds more flat groups to the same call.
+  /// Appends one entry that transfers the values of a flat group. `carry` adds more flat groups to this
+  /// entry.
   Entry& move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
     bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(buffers_[from].tier, buffers_[to].tier)
@@ -145,7 +149,7 @@ class Generator {
     carry(entry, of, from, to, part);
     return entry;
   }
-  /// Adds a flat group to a move: its source and target buffer, and this rank's part.
+  /// Adds a flat group to a transfer: its source and target buffer, and this rank's part.
   void carry(Entry& entry, Flat of, int from, int to, Range part) {
     bool const rooted = entry.move == Move::gather || entry.move == Move::broadcast;
     Operands& operands = item(entry, of, part, rooted ? plan_.owner(of) : -1);
@@ -159,11 +163,11 @@ class Generator {
     return here == Tier::device ? Lane::download : Lane::upload;
   }
 
-  /// Brings state to the placement `to` through a chain of moves. State moves only through this function.
-  /// Each hop writes to `into` if that buffer fits, else in place if possible, else to scratch: a new copy of
-  /// the `contents`. If no hop has written to `into`, a last copy does. All transfers must start in the same
-  /// placement. A move between ranks is one entry for all of them. Afterwards each transfer names the new
-  /// buffer and placement of its values.
+  /// Moves state to the placement `to` through a chain of transfers. All moves of state use this function.
+  /// Each hop writes to `into` if that buffer fits. Otherwise it works in place if possible, or writes to
+  /// scratch: a new copy of the `contents`. If no hop has written to `into`, a final copy does. All transfers
+  /// must start in the same placement. A collective is one entry for all transfers. Updates each transfer's
+  /// buffer and placement.
   void route(Verb verb, Transfers& transfers, Placement const& to, Kind contents) {
     Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
@@ -189,8 +193,8 @@ class Generator {
       left = std::exchange(values.buffer, into);
     }
   }
-  /// Returns the buffer to which a hop of a transfer writes. A broadcast works in place, so this function
-  /// first emits a copy to that buffer if the values are in another one.
+  /// Returns the buffer to which one hop of a transfer writes. A broadcast works in place. So if the values
+  /// are in another buffer, this function first appends a copy.
   int buffer_after(Verb verb, Transfer& transfer, Hop const& hop, bool last, Kind contents) {
     auto& [of, values, into, left, index] = transfer;
     Buffer const here = buffers_[values.buffer];
@@ -201,7 +205,8 @@ class Generator {
       return pieces == 1 && buffer >= 0 && buffers_[buffer].tier == hop.after.tier &&
              holds(buffers_[buffer].over, hop.after.over);
     };
-    // Summands, and values that an owner will broadcast, need space for the full flat group.
+    // The buffer must have the size of the full flat group for summands, and for values that an owner will
+    // broadcast.
     Placement after = hop.after;
     bool const onwards = !last && after.tier == Tier::device;
     if (after.over == Sharding::partial || (after.over == Sharding::owned && onwards))
@@ -217,23 +222,23 @@ class Generator {
     }
     return next;
   }
-  /// The number of copies of a flat group that a verb has made in this micro-batch.
+  /// Returns how many copies of a flat group a verb has made in this micro-batch. The caller may increment
+  /// it.
   int& copies_made(Verb verb, Flat of) {
     return copies_made_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
-  /// The elements of this rank in a move. In a broadcast these are all elements.
+  /// Returns this rank's elements in a transfer. In a broadcast, these are all elements.
   Range part_of(Move move, Flat of, Sharding over) const {
     return move == Move::broadcast ? Range{0, plan_.flat(of).padded} : plan_.held(over, of);
   }
 
-  /// Emits the entries that bring the full weights of a flat group to the device, unless they are there
-  /// already.
+  /// Appends the entries that bring the full weights of a flat group to the device, unless they are already
+  /// there.
   void gather(Flat of) {
     if (rows().parameters == Placement{}) return;
     if (contains(in_use_, of)) return;
     in_use_.push_back(of);
-    // A micro-batch can gather a flat group several times. Each time has its own buffer with its own
-    // lifetime.
+    // A micro-batch can gather a flat group several times, each time to another buffer with its own lifetime.
     int const whole = buffers_.state_buffer(
         Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
     gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
@@ -242,7 +247,7 @@ class Generator {
     route(Verb::gather, transfers, {}, Kind::weights);
   }
 
-  /// Ends the use of all gathered weights but the needed ones.
+  /// Ends the use of all gathered weights except `needed`, so that their memory can be reused.
   void release(Flats const& needed) {
     Flats kept;
     for (Flat const owner : in_use_)
@@ -254,13 +259,13 @@ class Generator {
     in_use_ = std::move(kept);
   }
 
-  /// The buffer of the weights that a compute entry reads.
+  /// Returns the buffer of the weights that a computation reads.
   int weights(Flat of) {
     if (rows().parameters == Placement{}) return buffers_.weights(of);
     return gathered_[static_cast<std::size_t>(plan_.flat(of).number)];
   }
 
-  /// Emits the entry of a computation with its operands, and the entries that must follow it.
+  /// Appends the entry of a computation with its operands, and the entries that must follow it.
   void compute(Work const& work, Flats const& read) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
@@ -276,8 +281,9 @@ class Generator {
     use(operands, Role::batch, Access::read, buffers_.batch());
     use(operands, Role::scalars, Access::read, buffers_.scalars());
     use(operands, Role::workspace, Access::write, buffers_.workspace(apart));
-    // A backward_weight keeps the weights `read` only for the next segment. In the lane of gradients they are
-    // not its operands, since the next segment must not wait for that lane.
+    // A backward_weight does not read weights itself. It has them as operands so that they stay gathered for
+    // the next segment. If it runs in its own lane, it must not have them, because the next segment must not
+    // wait for it.
     if (!apart)
       for (Flat const owner : read) use(operands, Role::weights, Access::read, weights(owner), 0, owner);
     if (unit > 0)
@@ -346,17 +352,17 @@ class Generator {
             spec.boundary(segment - 1).after.gradient, spec.boundary(segment - 1).before.gradient);
   }
 
-  /// Brings a segment's result, in place, to the placement that the next segment needs. The sum may have any
-  /// order.
+  /// Changes the distribution of a segment's result over ranks, in place, to the one that the next segment
+  /// needs. Ranks may be summed in any order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
       move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor).segment =
           boundary;
   }
 
-  /// Completes a unit's micro-batch gradient after its last backward_weight. Adds the tied gradients of later
-  /// borrowers to the tied gradient of the first borrower. Zeroes the gaps between parameters, since other
-  /// buffers have used these bytes.
+  /// Completes a unit's micro-batch gradient after its last backward_weight. If several units borrow a tied
+  /// (shared) parameter, adds their gradients to the gradient of the first borrower. Zeroes the padding
+  /// between parameters, since its memory may hold values of other buffers.
   void complete(int unit, Lane lane) {
     UnitSpec const& spec = plan_.unit(unit);
     for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index) {
@@ -380,14 +386,14 @@ class Generator {
         buffers_.tied_begin(buffer, what));
   }
 
-  /// The buffer of a unit's input in recompute and in backward.
+  /// Returns the buffer of a unit's input for recomputation and backward.
   int input_again(int unit) {
     bool const inside = order_.rebuilt(unit) && order_.rebuilt_from(unit) != unit;
     return inside ? buffers_.rebuilt_output(unit - 1) : buffers_.output(unit - 1);
   }
 
-  /// Adds a unit's complete micro-batch gradient to the open bucket. Reduces the bucket if it is full or if
-  /// no unit follows.
+  /// Adds a unit's complete micro-batch gradient to the current bucket (gradients that are reduced in one
+  /// call). Reduces the bucket if it is full or this is the last unit in backward.
   void finish_micro_gradient(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
@@ -400,9 +406,9 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Reduces the micro-batch gradients of a bucket together, and accumulates them. After the last
-  /// micro-batch, also brings the sums to their final placement. Norms need no extra pass over host memory:
-  /// the last accumulate on the host computes them, or the device computes them before the gradient moves to
+  /// Reduces the micro-batch gradients of a bucket in one call, and adds them to the sums. After the last
+  /// micro-batch, also brings the sums to their final placement. For gradients in host memory, the norm needs
+  /// no extra pass: the last accumulate on the host computes it, or the device computes it before the copy to
   /// the host.
   void add_to_gradients(Flats const& members) {
     Placement const summed_at = table().sum.placement, micro_at = table().micro_gradient.placement;
@@ -430,11 +436,11 @@ class Generator {
     route(Verb::reduce, transfers, table().gradient.placement, Kind::gradient);
     if (rows().gradients.tier == Tier::device || completes) return;
     Entry& entry = norm();
-    entry.lane = Lane::communication;  // so that the compute lane need not wait
+    entry.lane = Lane::communication;  // so that computations do not wait for the reduction
     for (Transfer const& transfer : transfers) norm_of(entry, transfer.of, transfer.left);
   }
 
-  /// Emits a norm entry on the device, without items.
+  /// Appends an entry that computes the gradient norm on the device. `norm_of` adds its flat groups.
   Entry& norm() {
     Entry& entry = work(Verb::norm, Tier::device);
     use(entry.operands, Role::partials, Access::write, buffers_.partials());
@@ -446,7 +452,8 @@ class Generator {
     use(item(entry, of, plan_.normed(of)), Role::gradient, Access::read, gradient, 0, of);
   }
 
-  /// Finishes the gradient: emits its norms, the exchange of all ranks' statistics, and the decision.
+  /// Appends the entries after backward: the gradient norm, the exchange of all ranks' statistics, and the
+  /// decision whether to skip the update.
   void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
@@ -464,10 +471,10 @@ class Generator {
            buffers_[buffers_.scalars()].range);
   }
 
-  /// Emits the updates. The host updates one flat group at a time. State that moves between tiers is also
-  /// updated one group at a time, so that one group is copied while another is updated. If ranks all-gather
-  /// the updated weights, groups form buckets, so that one bucket is gathered while the next is updated.
-  /// Otherwise one entry updates all groups.
+  /// Appends the optimizer's updates. If the host updates, or state is copied for the update, each entry
+  /// updates one flat group, so that one group is copied while another is updated. If ranks all-gather the
+  /// updated weights, each entry updates a bucket of groups, so that one bucket is gathered while the next is
+  /// updated. Otherwise one entry updates all groups.
   void updates() {
     bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
@@ -484,8 +491,8 @@ class Generator {
     }
   }
 
-  /// Brings state of a batch to where the optimizer works. `home` is its row of the table between steps. The
-  /// transfers that it returns are ready for a write-back of what the optimizer updates.
+  /// Copies one kind of state of these flat groups to the memory in which the optimizer works. `home` is the
+  /// placement of this state between steps. The returned transfers can write the updated values back.
   Transfers fetch(Flats const& batch, StepRow const& home, Kind contents, int index = 0) {
     Placement const at = table().working_master.placement;
     Transfers transfers;
@@ -499,8 +506,8 @@ class Generator {
     return transfers;
   }
 
-  /// Emits the update of a batch, the fetches before it and the write-backs after it. The optimizer works
-  /// where its moments are kept, or on the host if they are on a disk.
+  /// Appends the update of these flat groups, the fetches before it and the write-backs after it. The
+  /// optimizer works in the memory of its moments, or on the host if they are on a disk.
   void update(Flats const& batch) {
     Placement const at = table().working_master.placement;
     StepRow const& updated = table().updated_weights;
@@ -509,7 +516,7 @@ class Generator {
     std::vector<Transfers> moments(plan_.optimizer.size());
     for (std::size_t state = 0; state < moments.size(); ++state)
       moments[state] = fetch(batch, table().moments, Kind::moment, static_cast<int>(state));
-    Transfers weights = masters;  // the updated values, which then go to the kept weights
+    Transfers weights = masters;  // brings the updated values to the weights
     Entry& entry = work(Verb::update, at.tier);
     use(entry.operands, Role::scalars, Access::read,
         table().optimizer_is_apart() ? buffers_.host_scalars() : buffers_.scalars());
@@ -547,17 +554,18 @@ class Generator {
   List gathered_;                             // by flat group: the buffer of its latest gathered weights
   std::array<List, verb_count> copies_made_;  // by verb and flat group: the number of copies made
   Flats bucket_;
-  // The partials on the host, to which the last accumulates write norms; -1: not copied to the host yet.
+  // The host's copy of the statistics, to which the last accumulates write norms; -1: not copied to the host
+  // yet.
   int host_partials_ = -1;
   std::int64_t bucket_bytes_ = 0;
 };
 
 }  // namespace detail
 
-/// Makes the plan of one rank. Takes milliseconds and uses no device. `units` must be the model's list for
-/// {shape.batch, shape.sequence}. If `whole` is false, the bytes are the same, but the schedules hold only
-/// the last micro-batch, without waits. `optimizer` lists the optimizer's states; an empty list means AdamW.
-/// Throws Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
+/// Makes the plan of one rank. Needs milliseconds and no device. `units` must be the model's list for
+/// {shape.batch, shape.sequence}. If `whole` is false, the plan has the same bytes, but its schedules have
+/// only the last micro-batch and no waits. `optimizer` lists the optimizer's states; an empty list means
+/// AdamW. Throws Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool whole = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the bytes of a plan by category and tier. Refuses a plan that does not fit, and suggests recipes
-// and sizes that fit.
+// Reports the memory of a plan by category. Throws an error for a plan that does not fit into memory, and
+// suggests policies and sizes that fit.
 #pragma once
 
 #include <algorithm>
@@ -29,11 +29,11 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns a model's units for a micro-batch. Plans are made from this list.
+/// A function that returns a model's units for the shape of a micro-batch.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
-/// Returns a lister of the same units in which the parameters that `freeze` selects are frozen
-/// (nn/freeze.hpp). The lister passes on the errors of `frozen`.
+/// Returns a function that calls `units` and freezes the parameters that `freeze` selects (nn/freeze.hpp).
+/// The returned function throws the errors of `frozen`.
 inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view name)> freeze) {
   if (!freeze) return units;
   return [units = std::move(units), freeze = std::move(freeze)](MicroBatch shape) {
@@ -41,19 +41,19 @@ inline UnitLister freezing(UnitLister units, std::function<bool(std::string_view
   };
 }
 
-/// The bytes of one category, by tier.
+/// The bytes of one category, such as gradients, in each kind of memory.
 struct MemoryCategory {
   std::string name;
   std::array<std::int64_t, tier_count> bytes{};  ///< by Tier
 };
 
-/// The bytes of one rank. The categories add up to the totals exactly.
+/// The planned bytes of one rank. The bytes of the categories add up to the totals exactly.
 struct MemoryReport {
   std::vector<MemoryCategory> categories;
   std::array<std::int64_t, tier_count> total{};  ///< by Tier
 };
 
-/// Sorts the bytes of a plan into categories:
+/// Returns the bytes of a plan by category:
 /// - parameters, and gradients;
 /// - optimizer: master weights and moments;
 /// - activations: all buffers that live for only a part of a step, such as activations, gathered weights,
@@ -125,8 +125,8 @@ inline std::string bytes_text(std::int64_t bytes) {
   return text;
 }
 
-/// The largest number of bytes that may be planned in each kind of memory. Devices without memory of their
-/// own count as host memory.
+/// The largest number of bytes that may be planned in each kind of memory. The CPU, as a device, uses host
+/// memory.
 struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::int64_t device = none;  ///< by each rank, on its device
@@ -144,7 +144,8 @@ struct Footprint {
   bool within(MemoryLimit const& limit) const {
     return device <= limit.device && host <= limit.host && nvme <= limit.nvme;
   }
-  /// The largest fraction of a limit that the bytes take; above 1 if they exceed any limit.
+  /// Returns the largest ratio of planned bytes to limit over the kinds of memory. It is above 1 if the bytes
+  /// exceed any limit.
   double share_of(MemoryLimit const& limit) const {
     auto const share = [](std::int64_t bytes, std::int64_t most) {
       return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(most, 1));
@@ -155,8 +156,9 @@ struct Footprint {
   }
 };
 
-/// Plans all ranks and adds up their bytes. Ranks differ only if some own flat groups: each owner gets a
-/// plan, and one plan counts for all other ranks. `root` is the plan of rank 0, if the caller already has it.
+/// Returns the bytes that all ranks together need. All ranks have equal plans unless some ranks own groups of
+/// parameters (Sharding::owned). So it plans each owner, and one of the other ranks. `root` is the plan of
+/// rank 0, if the caller already has it.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
@@ -186,8 +188,8 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   return sum;
 }
 
-/// A time limit for searches. A search makes many plans, which takes long for models of a thousand layers. It
-/// stops at the deadline.
+/// A time limit for a search. A search makes many plans, which needs much time for models with a thousand
+/// layers. It stops at the deadline.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -205,20 +207,20 @@ struct Largest {
   std::int64_t value = 0;  ///< 0: nothing fits
   bool exact = true;       ///< false: the search stopped early, and a larger value may fit
 
-  /// "37" or "at least 65536".
+  /// Returns "37", or "at least 65536" if the value is not exact.
   std::string text() const { return sentence({exact ? "" : "at least ", value}); }
 };
 
-/// Returns the fraction of the available memory that a shape takes. A shape fits if this is at most 1. A
-/// shape that is larger than one that does not fit must not fit either. Infinity means that the shape does
-/// not fit, and by how much is unknown.
+/// A function that returns the fraction of the available memory that a step of this shape needs. A shape fits
+/// if the fraction is at most 1. The function must be monotone: if a shape does not fit, no larger
+/// shape fits. Infinity means
+/// that the shape does not fit and the fraction is unknown.
 using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
-/// Finds the largest value of `field`, up to `most`, with which a shape fits. `share` is the fraction for the
-/// value that `shape` has. Fractions grow about in proportion to the field, so the next candidate is the
-/// value at which the line through the last two fractions reaches 1. In every third attempt, and if there is
-/// no such line, the candidate is twice the largest value that fits, or the middle of the interval once a
-/// value did not fit.
+/// Returns the largest value of `field`, up to `most`, with which a shape fits into memory. `share` is the
+/// fraction of the memory for the current value of `field`. Uses the secant method: the next candidate is the
+/// value at which the line through the last two fractions reaches 1. Every third attempt, and if there is no
+/// such line, it doubles the largest value that fits, or bisects the interval once a value did not fit.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                  std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
@@ -242,10 +244,10 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
   return {low, true};
 }
 
-/// The largest number of tokens in a micro-batch that a trainer takes: 2^28.
+/// The largest number of tokens in a micro-batch that a trainer accepts.
 inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
 
-/// Finds the largest micro-batch at the same sequence. The search ends at 65536.
+/// Returns the largest micro-batch that fits at the same sequence length. Searches up to 65536 samples.
 inline Largest largest_batch(StepShape const& shape, double share, Deadline const& deadline,
                              ShareFunction const& share_of) {
   constexpr std::int64_t end = 1 << 16;
@@ -255,21 +257,21 @@ inline Largest largest_batch(StepShape const& shape, double share, Deadline cons
   return found;
 }
 
-/// Finds the longest sequence, up to `positions`, at the same micro-batch.
+/// Returns the longest sequence, up to `positions`, that fits at the same micro-batch.
 inline Largest longest_sequence(StepShape const& shape, double share, std::int64_t positions,
                                 Deadline const& deadline, ShareFunction const& share_of) {
   return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, most_tokens / shape.batch),
                            deadline, share_of);
 }
 
-/// Advice for a plan that does not fit.
+/// Suggestions for a plan that does not fit into memory.
 struct Advice {
-  std::optional<RecipeTable> recipe;  ///< the nearest one that fits the same batch and sequence; its
+  std::optional<RecipeTable> recipe;  ///< the nearest recipe that fits with the same batch and sequence; its
                                       ///< offload differs only if no other change is enough
   bool tried_all = true;              ///< false: time ran out before all recipes were tried
-  Largest batch, sequence;            ///< each one with the other and the recipe unchanged
+  Largest batch, sequence;            ///< the largest that fit if nothing else changes
   /// If none of these fits: the recipe that needs the least memory, its largest batch at this sequence, and,
-  /// if there is none, its longest sequence at batch 1.
+  /// if no batch fits, its longest sequence at batch 1.
   std::optional<RecipeTable> leanest;
   Largest leanest_batch, leanest_sequence;
 };
@@ -280,8 +282,8 @@ inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
 
 }  // namespace detail
 
-/// Returns the most sharded variant of a recipe that the rules allow. The variant recomputes all activations
-/// if the rules allow that.
+/// Returns the variant of a recipe that needs the least memory without more offload: the highest ZeRO stage
+/// and Recompute<Block>, as far as the rules between policies allow.
 inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
@@ -294,10 +296,11 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   return recipe;
 }
 
-/// Finds the cheapest change that makes a plan fit. Tries recomputing activations, then more sharding, then
-/// both, then the same with each offload. If nothing fits, tries the leanest recipe with a smaller batch or
-/// sequence. Takes at most about 2 s: the searches for a recipe, a batch and a sequence may take a third of
-/// this time each, and the search with the leanest recipe takes the remaining time.
+/// Finds the smallest change that makes a plan fit. First tries more recomputation at the same ZeRO stage,
+/// then at each higher stage, then all of these with each offload. Also finds the largest batch and sequence.
+/// If nothing fits, tries the recipe that needs the least memory with a smaller batch or sequence. Needs at
+/// most about 2 s. The searches for a recipe, a batch and a sequence may each use a third of this time, and
+/// the last search uses the remaining time.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
@@ -305,7 +308,7 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
   auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
-    // Change only three slots: the others may hold policies that have no name on the command line.
+    // Change only three slots, because the others may have a user's own policies, which have no name here.
     RecipeTable candidate = recipe;
     if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
     if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
@@ -342,10 +345,10 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   return advice;
 }
 
-/// Throws Error(out_of_memory) if the ranks of this process plan more than `limit`. The message holds the
-/// bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that fit.
-/// If none fits, it gives the largest batch and sequence of the leanest recipe. The message leaves out
-/// results that are not found in about 2 s.
+/// Throws Error(out_of_memory) if the ranks of this process need more memory than `limit`. The message has
+/// the bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that
+/// fit. If none of them fits, it has the largest batch or sequence of the recipe that needs the least memory.
+/// The message leaves out results that are not found in about 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;

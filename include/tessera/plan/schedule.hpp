@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes a training step as data: the ordered list of its entries, and the buffers that each entry uses.
+// Describes a training step as data: an ordered list of entries (computations and transfers), and the buffers
+// that each entry uses.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +19,12 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The purpose of an entry. Verbs up to `release` run a unit's code or end the use of its weights. An entry
-/// with a later verb carries values if it has a move, and works on values if it has none. The verb says why
-/// values move, and the move says how: Verb::gather brings a unit's full weights to the device, by
-/// Move::all_gather, Move::broadcast or Move::copy, and Move::gather brings the values of all ranks to one
-/// rank. `exchange`, `decide` and `copy_scalars` belong to no unit.
+/// The purpose of an entry. Verbs up to `backward_weight` call the model's functions, and `release` ends the
+/// use of a unit's weights. An entry with a later verb transfers values if it has a move, and computes with
+/// them otherwise. The verb says why values are transferred, the move says how. For example, Verb::gather
+/// brings a unit's full weights to the device by Move::all_gather, Move::broadcast or Move::copy.
+/// Move::gather is another operation, which brings the values of all ranks to one rank. `exchange`, `decide`
+/// and `copy_scalars` belong to no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again to rebuild the tensors that forward dropped
@@ -56,11 +58,11 @@ constexpr std::string_view name_of(Verb verb) {
   return names[static_cast<std::size_t>(verb)];
 }
 
-/// Whether entries of this verb run a unit's code.
+/// Returns whether entries with this verb call the model's functions.
 constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
 
-/// The ranks that take part in a move. Ranks form a mesh: the ranks of a row have one shard each, and the
-/// rows are replicas of one another. A run has one row unless it requests replicas.
+/// The ranks that take part in a transfer. Ranks form a table: the ranks of a row have one shard each, and
+/// each row has a copy of all shards. There is one row, unless the options request more replicas.
 enum class Group : std::uint8_t {
   all,
   shards,    ///< a row: ranks whose shards together form one copy of the state
@@ -75,13 +77,13 @@ constexpr std::string_view name_of(Group group) {
   return names[static_cast<std::size_t>(group)];
 }
 
-/// The contents of a buffer. `Buffer::type` is the format. T is the format of the weights; the compute type
-/// is compute_t<T>.
+/// The contents of a buffer. Below, T is the number format of the weights, and the compute type is
+/// compute_t<T>, the format of sums.
 enum class BufferKind : std::uint8_t {
-  weights,          ///< T: a whole flat group or a shard of it
+  weights,          ///< T: a whole flat group (all parameters of a unit, contiguous) or a shard of it
   micro_gradient,   ///< T: the micro-batch gradient of a whole flat group
   gradient,         ///< compute type: the accumulated gradient of a whole flat group or a shard
-  tied_gradient,    ///< compute type: the gradient of a borrowed parameter; index = borrow
+  tied_gradient,    ///< compute type: the gradient of a borrowed parameter; index into UnitSpec::borrows
   master,           ///< compute type: the weights that the optimizer updates
   moment,           ///< a state of the optimizer; index into StepPlan::optimizer
   output,           ///< T: the unit's output
@@ -89,7 +91,7 @@ enum class BufferKind : std::uint8_t {
   saved,            ///< a tensor that forward keeps for backward; index into UnitSpec::saved
   backward,         ///< a tensor that backward_input keeps for backward_weight; index into UnitSpec::backward
   scalars,          ///< StepState
-  partials,         ///< this rank's norm partials, sums of losses and first bad element
+  partials,         ///< this rank's statistics: sums of squares, sums of losses, first non-finite value
   all_partials,     ///< the partials of all ranks
   norm_ranges,      ///< the position of each trained flat group's norm partials (NormRange)
   rows,             ///< the address tables of norms and updates; index 1: on the host
@@ -97,7 +99,7 @@ enum class BufferKind : std::uint8_t {
   losses,           ///< one loss per token
   saving,           ///< the staging buffer of a save (SaveStaging)
   snapshot,         ///< a copy of state for a save during steps; index 0: master weights, then states
-  workspace         ///< packing buffers and tiles of the device's operations
+  workspace         ///< scratch memory of the device's operations
 };
 
 constexpr std::string_view name_of(BufferKind kind) {
@@ -124,17 +126,17 @@ constexpr std::string_view name_of(BufferKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Says whether a buffer is the home of its contents or a copy of them, and which verb makes the copy. A verb
-/// that carries values over several hops can make several copies.
+/// Identifies a copy of state, for example the gathered weights or the fetched gradient. `by` is the verb
+/// that makes the copy. A verb that needs several transfers can make several copies.
 struct Copy {
   Verb by{};
-  int number = -1;  ///< among the copies that `by` makes of these contents; -1: not a copy, they rest here
+  int number = -1;  ///< number among the copies that `by` makes; -1: the original, not a copy
 
   constexpr bool rests() const { return number < 0; }
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
 };
 
-/// Names contents and their copy: "weights", "gathered weights", "fetched gradient".
+/// Returns a name for the contents of a buffer: "weights", "gathered weights", "fetched gradient".
 inline std::string name_of(BufferKind kind, Copy const& copy) {
   auto const made = [&]() -> std::string_view {
     if (copy.rests()) return "";
@@ -149,7 +151,7 @@ inline std::string name_of(BufferKind kind, Copy const& copy) {
         return "updated ";
       case Verb::write_back:
         return "returning ";
-      case Verb::forward:  // forward's own buffer of a tensor that is rebuilt later
+      case Verb::forward:  // a tensor that forward does not keep and backward computes again
         return "dropped ";
       case Verb::recompute:
         return "rebuilt ";
@@ -160,7 +162,7 @@ inline std::string name_of(BufferKind kind, Copy const& copy) {
   return std::string(made()).append(name_of(kind));
 }
 
-/// A half-open range of elements of a flat group.
+/// A half-open range of elements of a flat group (parameters in one contiguous buffer).
 struct Range {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -175,8 +177,8 @@ constexpr Range intersect(Range a, Range b) {
   return {begin, end > begin ? end : begin};
 }
 
-/// Refers to one of a unit's flat groups: parameters in one contiguous buffer (UnitLayout). Without a number
-/// it refers to the first group.
+/// Identifies one of a unit's flat groups. A flat group is a set of parameters in one contiguous buffer
+/// (UnitLayout). The default is the unit's first group.
 struct Flat {
   int unit = -1;
   int group = 0;
@@ -187,9 +189,9 @@ struct Flat {
 
 /// The purpose of a buffer in an entry.
 enum class Role : std::uint8_t {
-  source,          ///< the values that a move carries, or that a sum adds
-  target,          ///< the values that a move writes
-  weights,         ///< T: the full weights of a flat group, the unit's own or borrowed
+  source,          ///< the values that a transfer sends, or that a sum adds
+  target,          ///< the values that a transfer writes
+  weights,         ///< T: the full weights of a flat group of this unit or of a unit that owns a tied weight
   input,           ///< the output of the previous unit
   input_gradient,  ///< the gradient of `input`
   output,
@@ -197,12 +199,12 @@ enum class Role : std::uint8_t {
   saved,            ///< a tensor that forward keeps for backward; index into UnitSpec::saved
   backward,         ///< a tensor that backward_input keeps for backward_weight; index into UnitSpec::backward
   gradient,         ///< the gradient of a flat group
-  tied_gradient,    ///< the borrowers' gradient of a parameter; index: borrow, or parameter in its owner
+  tied_gradient,    ///< a tied parameter's gradient; index of the borrow, or of the owner's parameter
   master,           ///< the weights that the optimizer updates
   moment,           ///< a state of the optimizer; index into StepPlan::optimizer
   updated_weights,  ///< T: the updated weights, if they are not the master weights
   scalars,          ///< StepState
-  partials,         ///< norm partials, sums of losses and first bad element
+  partials,         ///< statistics: sums of squares, sums of losses, first non-finite value
   rows,             ///< the address table of a norm or an update entry
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss per token
@@ -233,15 +235,15 @@ struct Operand {
   constexpr bool writes() const { return access != Access::read; }
 };
 
-/// The buffer that has a role among these operands; -1: none.
+/// Returns the buffer of the operand with this role and index, or -1 if there is none.
 inline int buffer_of(std::vector<Operand> const& operands, Role role, int index = 0) {
   for (Operand const& operand : operands)
     if (operand.role == role && operand.index == index) return operand.buffer;
   return -1;
 }
 
-/// One flat group of an entry that moves or changes state. The unit is -1 if the item holds scalars or
-/// statistics.
+/// One flat group (contiguous parameters) in an entry that transfers or changes state. `of.unit` is -1 for
+/// scalars and statistics.
 struct Item {
   Flat of{};
   Range part{};   ///< this rank's part of the group in this entry; may be empty
@@ -249,20 +251,21 @@ struct Item {
   std::vector<Operand> operands;
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
-  /// The buffer that `part` refers to: the source of a move or a sum, otherwise the gradient; -1: none.
+  /// Returns the buffer to which `part` refers: the source of a transfer or a sum, otherwise the gradient; -1
+  /// if there is neither.
   int source_buffer() const {
     int const source = at(Role::source);
     return source >= 0 ? source : at(Role::gradient);
   }
 };
 
-/// One line of the schedule: one computation, or one call that moves, sums or updates flat groups. The entry
-/// describes all of its work, so the code that runs it needs no recipe.
+/// One line of the schedule: one computation of a unit, or one call that transfers, sums or updates flat
+/// groups. The entry has all information that the code which runs it needs.
 struct Entry {
   Verb verb{};
   Move move = Move::none;
   Group group = Group::all;  ///< the ranks that take part in a move between ranks
-  int unit = -1;             ///< -1: it belongs to no unit, or to several
+  int unit = -1;             ///< the unit; -1: it belongs to no unit, or to several
   int segment = 0;           ///< the segment of the unit
   int micro_batch = -1;      ///< micro-batch of its first instance; -1: it runs after the last micro-batch
   Lane lane = Lane::compute;
@@ -271,12 +274,12 @@ struct Entry {
   std::vector<int> waits;         ///< entries of other lanes that must end first; each of them signals
   bool signals = false;           ///< an entry of another lane waits for this one
 
-  /// The buffer that has a role in the entry or in its first item; -1: none.
+  /// Returns the buffer with this role in the entry or in its first item, or -1 if there is none.
   int at(Role role, int index = 0) const {
     int const whole = buffer_of(operands, role, index);
     return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
   }
-  /// The buffer from which a move, a sum or an update takes the values of its first item; -1: none.
+  /// Returns the buffer that a transfer, a sum or an update reads for its first item, or -1 if there is none.
   int source_buffer() const { return items.empty() ? at(Role::source) : items.front().source_buffer(); }
   /// Calls f(operand, item) for each operand. `item` is the number of its item, or -1 for an operand of the
   /// entry as a whole.
@@ -286,7 +289,7 @@ struct Entry {
     for (std::size_t item = 0; item < items.size(); ++item)
       for (Operand const& operand : items[item].operands) f(operand, static_cast<int>(item));
   }
-  /// The buffers that the entry reads, and the buffers that it writes.
+  /// `reads` returns the buffers that the entry reads, `writes` the buffers that it writes.
   std::vector<int> reads() const { return touched(&Operand::reads); }
   std::vector<int> writes() const { return touched(&Operand::writes); }
 
@@ -300,34 +303,36 @@ struct Entry {
   }
 };
 
-/// One run of an entry. An entry of the body has an instance for each repetition.
+/// One execution of an entry. An entry that repeats for several micro-batches has an instance for each of
+/// them.
 struct Instance {
   Entry const& entry;
   int index = 0;                 ///< the position of the entry in its list
   int micro_batch = -1;          ///< the micro-batch of this instance
-  std::span<int const> waits{};  ///< the entry's waits that apply to this instance
+  std::span<int const> waits{};  ///< the entries for which this instance waits
 };
 
-/// The list of a whole step. One part of it, the body, runs several times, so the length of the list does not
-/// depend on the number of micro-batches. All instances of an entry have the same operands. The entry names
-/// the micro-batch of its first instance.
+/// The list of entries of a whole step. One part of it, the body, runs several times, so the length of the
+/// list does not depend on the number of micro-batches. All executions of an entry use the same buffers.
+/// Entry::micro_batch is the micro-batch of its first execution.
 ///
-/// A wait refers to the latest instance of the other entry. If an entry of the body waits for an entry that
-/// is not before it in the list, the wait refers to the previous repetition, and does not apply in the first
-/// one. Such waits are the last ones of an entry.
+/// A wait refers to the latest execution of the other entry. An entry of the body may wait for an entry that
+/// is not before it in the list. Such a wait refers to the previous repetition, and does not apply in the
+/// first repetition. In Entry::waits, these waits come last.
 struct Schedule {
   std::vector<Entry> entries;
   int body_begin = 0, body_end = 0;  ///< the entries of the body
   int times = 1;                     ///< the number of repetitions of the body
   int stride = 1;                    ///< the number of micro-batches from one repetition to the next
 
-  /// The number of instances in a step. The second form counts at most `most` repetitions of the body.
+  /// Returns the number of executions of entries in a step. The second form counts at most `most` repetitions
+  /// of the body.
   std::int64_t instances() const { return instances(times); }
   std::int64_t instances(int most) const {
     return static_cast<std::int64_t>(entries.size()) +
            (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
   }
-  /// The n-th instance.
+  /// Returns the n-th execution of an entry in a step.
   Instance instance(std::int64_t n) const { return instance(n, times); }
   Instance instance(std::int64_t n, int most) const {
     int time = 0;
@@ -345,19 +350,19 @@ struct Schedule {
   }
 };
 
-/// The number of repetitions of the body that an analysis must examine. All repetitions touch the same
-/// buffers. So an entry that must wait for an earlier repetition must wait for the previous one, which has
-/// itself waited for the one before it. A lifetime reaches at most into the next repetition, where its buffer
-/// is written again.
+/// The number of repetitions of the schedule's body that an analysis must examine. All repetitions use the
+/// same buffers. So an entry that must wait for earlier repetitions needs to wait only for the previous one,
+/// which has waited for the one before it. A buffer's lifetime ends at the latest in the next repetition,
+/// where it is written again.
 inline constexpr int steady_times = 2;
 
 /// Adds the waits between entries of different lanes. An entry waits for
 /// - the last writer of each buffer that it touches,
 /// - the readers of each buffer that it overwrites,
-/// - the writers and readers of each buffer that shares bytes with one that it overwrites.
-/// `sharing[b]` lists the buffers that overlap buffer b. An entry does not wait for an entry that an earlier
-/// entry of its lane, or another of its waits, has waited for. So no wait is redundant: without it, two
-/// entries would have no order. The waits of the body follow from its first repetitions (`steady_times`).
+/// - the writers and readers of each buffer that shares bytes with one that it overwrites. `sharing[b]` lists
+/// the buffers that overlap buffer b in memory. A wait is left out if an earlier entry of the same lane, or
+/// another wait of the entry, already implies it. So every wait is needed. The waits of the repeated body are
+/// found from its first repetitions (`steady_times`).
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
   struct Latest {  // a vector clock: the latest instance in each lane, -1: none
@@ -372,7 +377,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
     }
   };
   std::vector<Latest> written(sharing.size()), read(sharing.size());
-  Latest known[lanes];  // by lane: the instances that have ended when its next entry begins
+  Latest known[lanes];  // by lane: the instances that are known to have ended when its next entry begins
   auto& entries = schedule.entries;
   int const instances = static_cast<int>(schedule.instances(steady_times));
   auto const entry_of = [&](int instance) -> Entry& {
@@ -394,7 +399,7 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
         needed.join(read[static_cast<std::size_t>(other)]);
       }
     });
-    // Take the latest one first: this entry need not wait for anything for which that one has waited.
+    // Wait for the latest instance first: this may make the waits for earlier instances unnecessary.
     while (true) {
       int latest = -1;
       for (std::size_t lane = 0; lane < lanes; ++lane)
@@ -420,10 +425,10 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   }
 }
 
-/// A 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and repetitions. Ranks
-/// compare it before step 1. Result lines with equal hashes come from the same program. The hash leaves out
-/// waits, because they also depend on the offsets of buffers. Offsets differ between ranks if ranks own flat
-/// groups.
+/// Returns a 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and
+/// repetitions. Ranks compare it before step 1. Result lines with equal hashes come from the same schedule.
+/// The hash leaves out waits, because they depend on the memory offsets of buffers, which may differ between
+/// ranks (Sharding::owned).
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -452,8 +457,8 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
   return hash;
 }
 
-/// The entry as one line of text, for people and for tests: "backward_input h.3 micro 0". An entry of three
-/// flat groups gives "reduce h.3+2 micro 0", and a later segment "h.3 segment 1". `unit` is the name of the
+/// Returns the entry as one line of text: "backward_input h.3 micro 0". An entry with three groups of
+/// parameters gives "reduce h.3+2 micro 0", and a later segment "h.3 segment 1". `unit` is the name of the
 /// entry's unit, or of the unit of its first item.
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));

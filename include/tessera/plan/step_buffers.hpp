@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the buffers of a program: first the persistent ones, then every other buffer when an entry first uses
-// it.
+// Makes the buffers of a planned step: first the persistent buffers, then each other buffer when an entry
+// first uses it. Allocates no memory for them.
 #pragma once
 
 #include <array>
@@ -24,7 +24,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Finds or makes the buffers of one program by their purpose. Most functions return the index of a buffer.
+/// Finds or makes the buffers of one program by their purpose. Most functions return the index of a buffer in
+/// Program::buffers.
 class StepBuffers {
  public:
   using Kind = BufferKind;
@@ -39,15 +40,15 @@ class StepBuffers {
   int weights(Flat of) { return program_.find(Kind::weights, of); }
   int gradient(Flat of) { return program_.find(plan_.table.gradient.kind, of); }
   int master(Flat of) { return program_.find(plan_.master_kind(of), of); }
-  /// The buffers of all optimizer states.
+  /// Returns the buffers of all optimizer states of a flat group.
   List moments(Flat of) {
     List list(plan_.optimizer.size());
     for (std::size_t index = 0; index < list.size(); ++index)
       list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
-  /// A buffer for this rank's part of a flat group under the placement `lies`. It has room for the values of
-  /// `pieces` ranks, one after another. `block` elements share one value.
+  /// Returns a buffer for this rank's part of a flat group under the placement `lies`. The buffer can hold
+  /// the values of `pieces` ranks, one after another. `block` is the number of elements that share one value.
   int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies,
                    int pieces = 1, std::int64_t block = 1) {
     Range const range = plan_.held(lies.over, of);
@@ -61,7 +62,8 @@ class StepBuffers {
     buffer.bytes = buffer.bytes_of(range.size()) * pieces;
     return program_.add(buffer);
   }
-  /// The micro-batch gradient of a flat group. It is also the gradient if nothing is accumulated.
+  /// Returns the buffer of a flat group's micro-batch gradient. It is also the step's gradient if nothing is
+  /// accumulated.
   int micro_gradient(Flat of) {
     return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.micro_gradient, {});
   }
@@ -75,15 +77,15 @@ class StepBuffers {
   int all_partials() const { return all_partials_; }
   int batch() const { return batch_; }
   int losses() const { return losses_; }
-  /// The address tables of the norm and update entries that run in a tier.
+  /// Returns the buffer of the address tables for norms and updates, on the device or on the host.
   int rows(Tier tier) const { return rows_[tier != Tier::device]; }
-  /// The workspace of the compute lane (0) or of the lane of gradients (1).
+  /// Returns the scratch buffer of the compute lane (0) or of the lane for weight gradients (1).
   int workspace(int index = 0) const { return workspaces_[static_cast<std::size_t>(index)]; }
 
   // ---- activations ----------------------------------------------------------------------------------------
 
-  /// A tensor of a unit. A statistic has the accumulator's format, other tensors have the format of
-  /// activations.
+  /// Returns the buffer of a unit's tensor. A statistic has the format of sums, other tensors have the format
+  /// of activations.
   int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false, Copy copy = {}) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
@@ -95,14 +97,15 @@ class StepBuffers {
                          .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
-  /// The output that a recompute writes for the next unit that is rebuilt.
+  /// Returns the buffer of an output that is recomputed as the input of the next recomputed unit.
   int rebuilt_output(int unit) {
     return activation(Kind::output, unit, 0, plan_.unit(unit).output, false, {Verb::recompute, 0});
   }
   int output_gradient(int unit) {
     return activation(Kind::output_gradient, unit, 0, plan_.unit(unit).output);
   }
-  /// A saved tensor. If `dropped`, the buffer that forward uses for a tensor that is rebuilt later.
+  /// Returns the buffer of a saved tensor. If `dropped`, returns the temporary buffer to which forward writes
+  /// a tensor that it does not keep.
   int saved(int unit, int index, bool dropped) {
     ActivationSpec const& spec = plan_.unit(unit).saved[static_cast<std::size_t>(index)];
     return activation(Kind::saved, unit, index, spec.shape, spec.statistic,
@@ -115,23 +118,23 @@ class StepBuffers {
 
   // ---- gradients of borrowed parameters -------------------------------------------------------------------
 
-  /// The buffer in which the gradient of a borrowed parameter is accumulated: the owner's micro-batch
-  /// gradient if the formats agree, otherwise a buffer of the borrower whose backward runs first; -1 for a
-  /// frozen parameter.
+  /// Returns the buffer in which the gradients of a tied parameter are summed: the owner's micro-batch
+  /// gradient if it has the format of sums, otherwise a buffer of the borrower whose backward runs first.
+  /// Returns -1 for a frozen parameter.
   int tied_sum(Borrow const& what) {
     if (!plan_.trains(what)) return -1;
     if (in_place()) return micro_gradient(plan_.flat_of(what.unit, what.parameter));
     auto const [unit, borrow] = first_backward_borrower(what);
     return unit < 0 ? -1 : tied(unit, borrow);
   }
-  /// The buffer to which a borrower writes its gradient: `tied_sum` for the borrower whose backward runs
-  /// first, and a separate buffer for each other one.
+  /// Returns the buffer to which a borrower writes its gradient of a tied parameter: `tied_sum` for the
+  /// borrower whose backward runs first, and a separate buffer for each other borrower.
   int tied_gradient(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
     if (!plan_.trains(what)) return -1;
     return first_backward_borrower(what) == std::pair(unit, borrow) ? tied_sum(what) : tied(unit, borrow);
   }
-  /// The position of a tied gradient in its buffer, in elements.
+  /// Returns the position of a tied gradient in its buffer, in elements.
   std::int64_t tied_begin(int buffer, Borrow const& what) const {
     bool const in_owner = program_.at(buffer).kind == Kind::micro_gradient;
     return in_owner ? plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin : 0;
@@ -141,11 +144,11 @@ class StepBuffers {
   }
 
  private:
-  /// Names the copy of scalars or partials on the host.
+  /// Identifies the copy of scalars or statistics on the host.
   static constexpr Copy on_host(Verb by) { return {by, 0}; }
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
-  /// Whether borrowers can add to the owner's micro-batch gradient.
+  /// Returns whether borrowers can add their gradients to the owner's micro-batch gradient.
   bool in_place() const { return plan_.recipe.types.micro_gradient == plan_.recipe.types.accumulator; }
   int tied(int unit, int borrow) {
     Borrow const& what = plan_.unit(unit).borrows[static_cast<std::size_t>(borrow)];
@@ -159,7 +162,8 @@ class StepBuffers {
                          .type = type,
                          .range = {0, elements}});
   }
-  /// The unit and borrow of the borrower whose backward runs first: the one in the last unit; {-1, -1}: none.
+  /// Returns the unit and the index in UnitSpec::borrows of the borrower whose backward runs first, which is
+  /// the last unit that borrows the parameter. Returns {-1, -1} if there is none.
   std::pair<int, int> first_backward_borrower(Borrow const& what) const {
     for (int unit = plan_.units_count() - 1; unit >= 0; --unit)
       for (std::size_t index = 0; index < plan_.unit(unit).borrows.size(); ++index) {
@@ -186,8 +190,8 @@ class StepBuffers {
                               .range = {0, bytes / size(type)}}));
   }
 
-  /// Adds the persistent buffers. They come first and are the same in both programs, so they get the same
-  /// offsets.
+  /// Adds the persistent buffers. They come first and are the same in the training and the evaluation
+  /// program, so they get the same offsets in both.
   void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
@@ -243,7 +247,7 @@ class StepBuffers {
       for (int const state : moments(of)) keep(copy_of(state, ++index));
     }
   }
-  /// A host buffer for the part of a state buffer that this rank writes to a checkpoint.
+  /// Returns a host buffer for the part of a state buffer that this rank writes to a checkpoint.
   int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;

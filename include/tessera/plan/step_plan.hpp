@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes, as data, everything that is fixed before step 1: the shape of a step, the programs with their
-// buffers, and the part of each state that a rank holds.
+// Defines StepPlan, which describes as data everything that is fixed before step 1: the shape of a step, the
+// schedules with their buffers, and the part of each kind of state that a rank has.
 #pragma once
 
 #include <algorithm>
@@ -34,22 +34,22 @@ struct StepShape {
   int rank = 0;
   int replicas = 1;  ///< rows of ranks, each with a copy of all shards; world is a multiple of it
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients; 0: unit by unit
-  int recompute_every = 1;        ///< units rebuilt together under Recompute<Every>
-  int prefetch = 0;               ///< units by which gathers run early, and reductions late (overlap.hpp)
-  int channels = 1;  ///< 2: weights are gathered in their own channel, at the same time as other collectives
-  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients (overlap.hpp)
+  int recompute_every = 1;        ///< units that Recompute<Every> recomputes together
+  int prefetch = 0;               ///< how many units early gathers run, and how many late reductions run
+  int channels = 1;    ///< 2: weights are gathered with a second communicator, parallel to other collectives
+  int weight_lag = 0;  ///< how many units weight gradients run behind input gradients (overlap.hpp)
   std::int64_t workspace_bytes = 0;  ///< scratch memory of the device's operations (Context::workspace_bytes)
   bool own_memory = false;           ///< each rank has device memory that is separate from host memory
   int max_steps_in_flight = 0;  ///< steps that a loop enqueues before it reads the oldest report; 0: none
   CheckpointMemory checkpoints = CheckpointMemory::none;
 
-  /// The number of shards of a sharded state, which is the number of ranks in a row.
+  /// Returns the number of shards of sharded state.
   constexpr int shards() const { return world / replicas; }
-  /// The samples of one optimizer step over all ranks: micro-batch x accumulation x world.
+  /// Returns the samples of one optimizer step over all ranks: micro-batch x accumulation x ranks.
   constexpr std::int64_t global_batch() const { return batch * accumulation * world; }
 };
 
-/// One buffer of a program.
+/// One buffer of a planned step: its contents, size, and position in memory.
 struct Buffer {
   BufferKind kind{};
   Copy copy{};
@@ -67,27 +67,28 @@ struct Buffer {
   int pieces = 1;            ///< the number of ranks whose values of `range` it holds, in rank order
   std::int64_t offset = -1;  ///< in the arena of its tier, in bytes; -1: never used
 
-  /// The bytes that this number of elements takes in the buffer.
+  /// Returns the bytes of this number of elements in the buffer.
   constexpr std::int64_t bytes_of(std::int64_t elements) const {
     return elements / block * static_cast<std::int64_t>(size_of(type));
   }
-  /// Whether both can be one buffer: they have the same elements, bytes, format and tier.
+  /// Returns whether both descriptions can be one buffer: they have the same elements, bytes, format and
+  /// memory.
   constexpr bool fits(Buffer const& other) const {
     return bytes == other.bytes && tier == other.tier && type == other.type && over == other.over &&
            range == other.range && block == other.block && pieces == other.pieces;
   }
-  /// The position of an element of the flat group in the buffer, in bytes.
+  /// Returns the position in the buffer, in bytes, of an element of the flat group.
   constexpr std::int64_t at(std::int64_t element) const { return bytes_of(element - range.begin); }
 };
 
-/// A schedule with its buffers and their offsets.
+/// A schedule (list of entries), its buffers and their memory offsets.
 struct Program {
   Schedule schedule;
   std::vector<Buffer> buffers;
   std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: for persistent and other buffers
 
-  /// The index of a buffer, or -1.
+  /// Returns the index of the buffer with these properties, or -1 if there is none.
   int find(BufferKind kind, Flat of, int index = 0, Copy copy = {}, int slot = 0) const {
     std::size_t const place = static_cast<std::size_t>(of.unit + 1);
     if (place < of_unit_.size())
@@ -100,7 +101,7 @@ struct Program {
     return -1;
   }
   Buffer const& at(int buffer) const { return buffers[static_cast<std::size_t>(buffer)]; }
-  /// The bytes that an entry carries from this rank, or works on here.
+  /// Returns the bytes that this rank sends or processes in an entry.
   std::int64_t bytes_of(Entry const& entry) const {
     std::int64_t bytes = 0;
     for (Item const& item : entry.items) {
@@ -112,8 +113,8 @@ struct Program {
     return bytes;
   }
 
-  /// Returns the index of the buffer of this name (kind, flat group, index, copy, slot). Adds the buffer if
-  /// it is new. Throws Error(failed) if the existing buffer has other elements, bytes, format or tier.
+  /// Returns the index of the buffer with the same kind, flat group, index, copy and slot. Adds the buffer if
+  /// there is none. Throws Error(failed) if the existing buffer has other elements, bytes, format or memory.
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
@@ -138,7 +139,7 @@ struct FileTraffic {
   friend constexpr bool operator==(FileTraffic const&, FileTraffic const&) = default;
 };
 
-/// Everything that is fixed before step 1.
+/// The plan of one rank: everything that is fixed before step 1.
 struct StepPlan {
   std::vector<UnitSpec> units;
   std::vector<UnitLayout> layouts;
@@ -150,7 +151,7 @@ struct StepPlan {
   Program evaluate;
   std::array<std::int64_t, tier_count> arena_bytes{};  ///< by Tier: enough for either program
 
-  /// Lays out the units for `shape`, and numbers their flat groups.
+  /// Computes the memory layout of the units' parameters for `shape`, and numbers their flat groups.
   void lay_out() {
     for (UnitSpec const& unit : units) {
       UnitLayout& layout = layouts.emplace_back(layout_of(unit, shape.shards()));
@@ -168,7 +169,7 @@ struct StepPlan {
   int units_count() const { return static_cast<int>(units.size()); }
   UnitLayout const& layout(int unit) const { return layouts[static_cast<std::size_t>(unit)]; }
   FlatLayout const& flat(Flat of) const { return layout(of.unit).flats[static_cast<std::size_t>(of.group)]; }
-  /// The flat group of a parameter.
+  /// Returns the flat group (contiguous buffer) of a parameter.
   Flat flat_of(int unit, int parameter) const {
     return {unit, layout(unit).flat_of[static_cast<std::size_t>(parameter)]};
   }
@@ -176,24 +177,24 @@ struct StepPlan {
   ParameterSpec const& parameter(Borrow const& what) const {
     return unit(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
   }
-  /// The elements of a parameter in its flat group.
+  /// Returns the range of a parameter in its flat group.
   Range elements_of(Borrow const& what) const {
     return layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
   }
-  /// The flat groups of a unit, and the flat groups of all units in order.
+  /// Return the flat groups of one unit, and the flat groups of all units in order.
   std::span<Flat const> flats(int unit) const {
     auto const count = layout(unit).flats.size();
     return {flats_.data() + (count ? flat(unit).number : 0), count};
   }
   std::vector<Flat> const& flats() const { return flats_; }
-  /// The flat groups that have gradients and optimizer state, in order.
+  /// Returns the flat groups that have gradients and optimizer state, in order.
   std::vector<Flat> const& trainable() const { return trainable_; }
-  /// The pieces of parameters in a range of a flat group.
+  /// Returns the parts of parameters in a range of a flat group.
   std::vector<Piece> pieces(Flat of, Range range) const {
     return v0::pieces(layout(of.unit), of.group, range);
   }
   bool trains(Borrow const& what) const { return flat(flat_of(what.unit, what.parameter)).trainable; }
-  /// Whether any of the unit's own or borrowed parameters needs a gradient.
+  /// Returns whether any of the unit's own or borrowed parameters needs a gradient.
   bool trains(int unit) const {
     for (FlatLayout const& own : layout(unit).flats)
       if (own.trainable) return true;
@@ -201,13 +202,13 @@ struct StepPlan {
       if (trains(borrow)) return true;
     return false;
   }
-  /// The first unit that needs a parameter gradient. Backward ends there.
+  /// Returns the first unit that needs a parameter gradient. Backward ends in this unit.
   int lowest_trainable() const {
     int unit = 0;
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
-  /// Whether backward needs a tensor. It does not need one that serves only frozen parameters.
+  /// Returns whether backward needs a tensor. A tensor that only frozen parameters need is not needed.
   bool wanted(int unit, ActivationSpec const& kept) const {
     for (nn::Weight const of : kept.needed_for)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
@@ -215,7 +216,7 @@ struct StepPlan {
         return true;
     return kept.needed_for.empty();
   }
-  /// The name of an entry's unit, or of its first item's unit; empty if there is none.
+  /// Returns the name of an entry's unit, or of its first item's unit, or an empty text if there is none.
   std::string_view unit_name(Entry const& entry) const {
     int const of = entry.unit >= 0 || entry.items.empty() ? entry.unit : entry.items.front().of.unit;
     return of < 0 ? std::string_view() : std::string_view(unit(of).name);
@@ -224,9 +225,9 @@ struct StepPlan {
   bool is_root() const { return shape.rank == 0; }
 
   PlacementTable const& placement() const { return recipe.placement; }
-  /// The rank that owns a flat group under Sharding::owned.
+  /// Returns the rank that owns a flat group under Sharding::owned.
   int owner(Flat of) const { return flat(of).number % placement().owners; }
-  /// The elements of a flat group that this rank holds under a distribution over ranks.
+  /// Returns the elements of a flat group that this rank has under a distribution over ranks.
   Range held(Sharding over, Flat of) const {
     FlatLayout const& all = flat(of);
     switch (over) {
@@ -241,20 +242,22 @@ struct StepPlan {
     }
     return {0, all.padded};
   }
-  /// The part of a flat group whose norm this rank computes: its shard, or all if it owns the group.
+  /// Returns the part of a flat group's gradient whose norm this rank computes: its shard, or all elements if
+  /// it owns the group.
   Range normed(Flat of) const {
     return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// The ranks whose norms of a flat group are summed: its owner, or the ranks of the first row, which have
-  /// equal parts.
+  /// Returns the ranks whose sums of squares give the norm of a flat group: its owner, or the first shards()
+  /// ranks, which have equal parts.
   comm::Peers norm_by(Flat of) const {
     if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
-  /// The ranks whose losses are summed.
+  /// Returns the ranks whose losses are summed: all ranks.
   comm::Peers losses_by() const { return {0, 1, shape.world}; }
-  /// The ranks between which this rank's part of a move takes place: all ranks, or this rank's row or column,
-  /// on the channel of the entry's lane. Throws Error(unsupported) for a group that no engine runs.
+  /// Returns the ranks with which this rank runs a collective: all ranks, the ranks of the same replica, or
+  /// the ranks with the same shard. Includes the channel (communicator) of the entry's lane. Throws
+  /// Error(unsupported) for groups of tensor or pipeline parallelism, which no engine runs.
   comm::Peers ranks_of(Entry const& entry) const {
     int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
     switch (entry.group) {
@@ -271,13 +274,14 @@ struct StepPlan {
     }
     throw_error(ErrorKind::unsupported, {"a schedule has a group of ranks that no engine runs"});
   }
-  /// Whether ranks hold different parts of the contents of a state buffer.
+  /// Returns whether ranks have different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// The first rank that has the full contents of a state buffer. The buffer must not be split.
+  /// Returns the first rank that has the full contents of a state buffer. The buffer must not be split.
   int first_with(Buffer const& buffer) const {
     return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
   }
-  /// The part of a state buffer that this rank writes in a save. All ranks together write the buffer once.
+  /// Returns the part of a state buffer that this rank writes to a checkpoint. All ranks together write the
+  /// contents once.
   Range written(Buffer const& buffer) const {
     if (is_split(buffer)) return shape.rank < shape.shards() ? buffer.range : Range{};
     if (buffer.over == Sharding::owned) return buffer.range;
@@ -285,7 +289,7 @@ struct StepPlan {
         round_up((buffer.range.size() + shape.world - 1) / shape.world, shard_alignment);
     return intersect(buffer.range, {shape.rank * share, (shape.rank + 1) * share});
   }
-  /// The position of each trainable flat group's norm partials in the statistics of a rank.
+  /// Returns, for each trainable flat group, the position of its sums of squares in the statistics of a rank.
   std::vector<NormRange> norm_ranges() const {
     std::vector<NormRange> ranges(trainable_.size());
     std::int64_t offset = 0;
@@ -299,7 +303,7 @@ struct StepPlan {
   }
   /// Returns the name of the parameter that holds an element of a trainable flat group
   /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `normed` is
-  /// FlatLayout::normed. Empty if there is no such group.
+  /// the group's index among the trainable flat groups (FlatLayout::normed). Empty if there is no such group.
   std::string name_at(std::int64_t normed, std::int64_t element) const {
     for (Flat const of : trainable_) {
       if (flat(of).normed != normed) continue;
@@ -309,7 +313,7 @@ struct StepPlan {
     }
     return {};
   }
-  /// The layout of the statistics of all ranks, without addresses.
+  /// Returns the layout of the statistics of all ranks, without addresses.
   StepShares statistics() const {
     std::vector<NormRange> const ranges = norm_ranges();
     std::int64_t const blocks = ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
@@ -320,17 +324,17 @@ struct StepPlan {
             .losses_by = losses_by(),
             .accumulation = shape.accumulation};
   }
-  /// The part of a flat group that this rank updates.
+  /// Returns the part of a flat group that this rank updates.
   Range updated(Flat of) const { return held(table.working_master.placement.over, of); }
-  /// The kind of the buffer with a flat group's master weights. A frozen group has only weights.
+  /// Returns the kind of the buffer with a flat group's master weights. A frozen group has only weights.
   BufferKind master_kind(Flat of) const {
     return flat(of).trainable ? table.master.kind : table.weights.kind;
   }
-  /// The size of this rank's file.
+  /// Returns the size of this rank's file for state on a disk, in bytes.
   std::int64_t file_bytes() const {
     return round_up(arena_bytes[static_cast<std::size_t>(Tier::nvme)], disk_block);
   }
-  /// The file traffic of one step. Disks transfer whole blocks.
+  /// Returns the bytes that one step reads from the file and writes to it, in whole disk blocks.
   FileTraffic file_traffic() const {
     FileTraffic sum;
     Schedule const& schedule = train.schedule;
@@ -348,9 +352,9 @@ struct StepPlan {
   std::vector<Flat> flats_, trainable_;
 };
 
-/// A function that is called after each entry of a training step has run. `buffers` has the address of each
-/// buffer of `plan.train`; it is null for a buffer that is never used. The function serves comparisons and
-/// tests. It must change nothing.
+/// A function that is called after each entry of a training step has run, for comparisons and tests.
+/// `buffers` has the address of each buffer of `plan.train`; it is null for a buffer that is never used. The
+/// function must not change the buffers.
 using StepObserver =
     std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the step's placement table. The recipe's table says where state rests between steps; this table says
-// where each kind of state is while a step runs, and in which buffer. The generator, the store and the
-// listing read it, so that none of them derives it again.
+// Defines the placement of each kind of state (such as gradients) while a step runs, and its buffer. The
+// placement between steps is in RecipeTable.
 #pragma once
 
 #include <string_view>
@@ -37,23 +36,26 @@ struct StepTable {
   StepRow gradient{};          ///< the complete gradient of the step
   StepRow master{};            ///< the weights that the optimizer updates, between steps
   StepRow moments{};           ///< optimizer states, between steps; each state has its own format
-  StepRow working_gradient{};  ///< as the optimizer reads it; the next two rows likewise
-  StepRow working_master{};
-  StepRow working_moments{};
-  StepRow updated_weights{};  ///< the weights as the optimizer writes them, in their own format
-  /// Gradients accumulate in a separate buffer. If false, the micro-batch gradient is the gradient.
+  StepRow working_gradient{};  ///< the gradient as the optimizer reads it
+  StepRow working_master{};    ///< master weights while the optimizer updates them
+  StepRow working_moments{};   ///< optimizer states while the optimizer updates them
+  StepRow updated_weights{};   ///< the weights as the optimizer writes them, in their own format
+  /// True: gradients are accumulated in a separate buffer. False: the micro-batch gradient is the step's
+  /// gradient.
   bool accumulates = false;
-  /// The last accumulate completes gradients on the host, and also computes their norms.
+  /// True: the last accumulate completes the gradient on the host, so it also computes the norm.
   bool norm_in_sum = false;
 
-  /// The optimizer updates the weights themselves: master weights have the same format and placement.
+  /// Returns whether the optimizer updates the weights themselves, because there are no separate master
+  /// weights.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
-  /// The optimizer updates state where it rests, and writes the weights to the tier that keeps them.
+  /// Returns whether the optimizer reads and writes state directly in the buffers that keep it between steps,
+  /// and writes the weights to the memory that keeps them.
   constexpr bool updates_in_place() const {
     return working_gradient.same_buffer(gradient) && working_master.same_buffer(master) &&
            working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
   }
-  /// The optimizer works on the host instead of the device.
+  /// Returns whether the optimizer runs on the host instead of the device.
   constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
 };
 
@@ -73,7 +75,7 @@ constexpr void visit_rows(StepTable const& table, F&& f) {
   f("updated weights", table.updated_weights);
 }
 
-/// The table of a recipe. `recipe.placement` must already be adapted to `world` ranks (at_world).
+/// Returns the table of a recipe. `recipe.placement` must already be adapted to `world` ranks (at_world).
 constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumulation) {
   using Kind = BufferKind;
   PlacementTable const& rest = recipe.placement;
@@ -94,7 +96,8 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.micro_gradient;
   // If the gradient is replicated and sums may have any order, each rank sums its own micro-batches, and
-  // ranks reduce the sums after the last one. Ordered sums are reduced to shards in each micro-batch.
+  // ranks reduce these sums after the last micro-batch. For sums with a fixed order, ranks reduce to shards
+  // in each micro-batch.
   Placement sum = rest.gradients;
   if (sum.over == Sharding::replicated && world > 1)
     sum.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
@@ -107,7 +110,7 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   bool const separate = has_separate_master(recipe);
   table.master = separate ? StepRow{Kind::master, rest.master, types.master} : table.weights;
   table.moments = {Kind::moment, rest.moments, types.master};
-  // An update runs where the moments rest, or on the host if they are on a disk.
+  // An update runs in the memory of the moments, or on the host if they are on a disk.
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
   auto const brought = [&](StepRow const& row) constexpr {
     bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks whether the engines of this build can run a recipe that the rules allow.
+// Checks whether this build can run a recipe (set of policies) that the rules between policies allow.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns the reason why no engine can run a recipe, and a way out; nullopt if one can.
+/// Returns why this build cannot run a recipe and how to solve this, or nullopt if it can.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
@@ -45,14 +45,14 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   return std::nullopt;
 }
 
-/// A recipe that breaks no rule and that the engines can run. The constructor checks it, so code that takes
-/// one needs no further check.
+/// A recipe that is legal and that this build can run. The constructor checks both, so functions with a
+/// parameter of this type need no further check.
 class CheckedRecipe {
  public:
-  /// Returns why a build cannot run a legal recipe; nullopt if it can.
+  /// A function that returns why a build cannot run a legal recipe, or nullopt if it can.
   using Missing = std::optional<std::string>(RecipeTable const&);
 
-  /// Throws Error(config) with the first broken rule, or Error(unsupported) with what `missing` returns.
+  /// Throws Error(config) with the first broken rule, or Error(unsupported) with the result of `missing`.
   explicit CheckedRecipe(RecipeTable const& recipe, Missing* missing = &unsupported_reason) : table_(recipe) {
     if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
     if (auto const reason = missing(recipe)) throw Error(ErrorKind::unsupported, *reason);

@@ -19,25 +19,28 @@ inline namespace v0 {
 
 namespace detail {
 
-/// One computation. It becomes one compute entry.
+/// One computation of a unit's segment: forward, recomputation or backward. It becomes one entry of the
+/// schedule.
 struct Work {
   Verb verb{};
   int unit = 0;
   int segment = 0;
   bool reads_weights = false;
 
-  /// Whether this work completes the unit's micro-batch gradient. Backward reaches the first segment last.
+  /// Returns whether this computation completes the unit's micro-batch gradient. Backward runs the first
+  /// segment last.
   bool completes() const { return verb == Verb::backward_weight && segment == 0; }
 };
 
-/// Decides which computations a micro-batch has, and which tensors forward drops and backward rebuilds.
+/// Decides the computations of a micro-batch, and which tensors forward does not keep and backward
+/// recomputes.
 class WorkOrder {
  public:
   WorkOrder(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
 
-  /// The unit in which backward ends. Units below it keep nothing for backward.
+  /// Returns the unit in which backward ends. Earlier units save no tensors for backward.
   int lowest() const { return lowest_; }
-  /// Whether backward runs the whole unit again.
+  /// Returns whether backward recomputes the whole unit (Recompute<Block> and <Every>).
   bool rebuilt(int unit) const {
     switch (plan_.recipe.recompute) {
       case RecomputeKind::none:
@@ -49,27 +52,27 @@ class WorkOrder {
     }
     return training_ && unit >= lowest_ && plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
-  /// Whether forward does not keep a saved tensor of a unit.
+  /// Returns whether forward drops a saved tensor of a unit, so that it is not kept for backward.
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap_to_recompute;
   }
-  /// The first of the units that are rebuilt together with `unit`. At most `recompute_every` units are
-  /// rebuilt together.
+  /// Returns the first of the units that are recomputed together with `unit`. Under Recompute<Every>, these
+  /// are at most `recompute_every` units.
   int rebuilt_from(int unit) const {
     int first = unit;
     while (first > 0 && rebuilt(first - 1)) --first;
     int const length = plan_.recipe.recompute == RecomputeKind::every ? plan_.shape.recompute_every : 1;
     return first + (unit - first) / length * length;
   }
-  /// Whether a rebuilt unit is the last of the units that are rebuilt together.
+  /// Returns whether a recomputed unit is the last of the units that are recomputed together.
   bool rebuilt_last(int unit) const {
     return unit + 1 >= plan_.units_count() || !rebuilt(unit + 1) ||
            rebuilt_from(unit + 1) != rebuilt_from(unit);
   }
 
-  /// The computations of a micro-batch. Forward runs segments in order, backward in reverse. A unit's weights
-  /// stay gathered from its first to its last segment.
+  /// Returns the computations of a micro-batch in order. Forward runs a unit's segments in order, backward in
+  /// reverse. A unit's weights stay gathered from its first to its last segment.
   std::vector<Work> works() const {
     std::vector<Work> works;
     auto const run = [&](Verb verb, int unit) {
@@ -94,8 +97,8 @@ class WorkOrder {
     }
     return works;
   }
-  /// The flat groups whose weights a work reads: the groups of its unit, then the groups of borrowed
-  /// parameters.
+  /// Returns the flat groups whose weights a computation reads: the groups of its unit, then the groups of
+  /// borrowed parameters.
   std::vector<Flat> weights_of(Work const& work) const {
     if (!work.reads_weights) return {};
     auto const own = plan_.flats(work.unit);
@@ -108,7 +111,7 @@ class WorkOrder {
   }
 
  private:
-  /// Whether forward dropped a tensor of this segment that backward needs.
+  /// Returns whether forward dropped a tensor of this segment that backward needs.
   bool drops_some(int unit, int segment) const {
     auto const& saved = plan_.unit(unit).saved;
     for (std::size_t index = 0; index < saved.size(); ++index)

@@ -11,7 +11,7 @@ namespace slot {
 struct adapters;
 }
 
-/// Adapters<None> trains the model's own weights.
+/// Adapters<None> trains the model's own weights, without adapters.
 template <class What>
 struct Adapters {
   using policy_slot = slot::adapters;
@@ -26,9 +26,9 @@ struct Adapters {
   static constexpr void describe(RecipeTable& recipe) { recipe.adapters = AdapterKind::none; }
 };
 
-/// Lora freezes the model's weights and trains a pair of low-rank matrices for each linear weight that
-/// TrainerOptions::lora names, which also sets their rank and scale. Include <tessera/lora.hpp>. Default:
-/// Adapters<None>.
+/// Lora freezes the model's weights and trains a pair of low-rank matrices for some linear weights.
+/// TrainerOptions::lora names these weights and sets the rank and the scale. Needs <tessera/lora.hpp>.
+/// Default: Adapters<None>.
 struct Lora {
   using policy_slot = slot::adapters;
   static constexpr std::string_view name = "lora";

@@ -16,10 +16,11 @@ struct Reference;
 struct Fused;
 struct Cudnn;
 
-/// Attention<Reference> is the plain form that runs everywhere, without tensor cores. <Fused> is our kernel,
-/// which never stores the T*T scores and is deterministic (on the CPU both are one kernel). <Cudnn> is
-/// cuDNN's, 16-bit and CUDA only. <Auto> takes the best one that the recipe, the build and the device allow;
-/// every result row says which. Default: Attention<Auto>.
+/// Attention<Reference> is the plain algorithm, which runs everywhere and uses no tensor cores. <Fused> is
+/// this library's own kernel. It never stores the T*T scores and is deterministic. On the CPU, Reference and
+/// Fused are the same kernel. <Cudnn> calls cuDNN, for 16-bit formats on CUDA only. <Auto> chooses the best
+/// one that the other policies, the build and the device allow. Every result row names the attention that
+/// ran. Default: Attention<Auto>.
 template <class How>
 struct Attention {
   using policy_slot = slot::attention;

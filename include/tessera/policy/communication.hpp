@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `communication`: how buckets are exchanged between ranks, whatever they contain.
+// Defines the slot `communication`: how ranks exchange buckets, which are groups of tensors sent in one call.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -13,8 +13,9 @@ struct communication;
 
 struct Tuned;
 
-/// Communication<Tuned> groups units into buckets, overlaps their exchange with the backward pass and leaves
-/// the algorithm to the communicator. The bucket size is a run-time value. Default: Communication<Tuned>.
+/// Communication<Tuned> puts the gradients of several units of the model (such as transformer blocks) into
+/// one bucket. It overlaps the exchange of buckets with the backward pass. The communicator chooses the
+/// algorithm. The bucket size is a run-time value. Default: Communication<Tuned>.
 template <class How>
 struct Communication {
   using policy_slot = slot::communication;

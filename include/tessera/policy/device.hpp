@@ -13,7 +13,7 @@ struct device;
 }
 
 /// On<Cpu> computes with threads and Eigen and runs anywhere. On<Cuda> gives each rank one CUDA device.
-/// Default: On<Cpu>, even if a GPU is installed, so that a type means the same on every machine.
+/// Default: On<Cpu>, even if a GPU is installed, so that a trainer's type means the same on every machine.
 template <class Place>
 struct On {
   using policy_slot = slot::device;

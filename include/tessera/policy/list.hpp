@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the list of all slots. A default may depend on slots above it, never on slots below.
+// Lists all slots: the decisions that describe a run. The default of a slot may depend on the slots above it
+// in the list, never on the slots below it.
 #pragma once
 
 #include "tessera/policy/adapters.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `loss scale`: how small gradients are kept above the smallest half.
+// Defines the slot `loss scale`: the factor that keeps small gradients in the range of fp16 (half).
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -14,9 +14,10 @@ struct loss_scale;
 struct Dynamic;
 struct Static;
 
-/// LossScale<Dynamic> doubles the scale while gradients stay finite; if one does not, it halves the scale and
-/// skips the update. <Static> keeps one scale; <None> has none. Scales are powers of two, so they never
-/// change a finite result. Default: Dynamic for Precision<half>, None for all others.
+/// LossScale<Dynamic> doubles the scale after a number of steps with finite gradients. If a gradient
+/// overflows, it halves the scale and skips the update. <Static> never changes the scale. <None> does not
+/// scale. A scale is a power of two, so it rounds no gradient in the range of the format. Default: Dynamic
+/// for Precision<half>, None for all others.
 template <class How>
 struct LossScale {
   using policy_slot = slot::loss_scale;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `offload`: which state leaves the device, and for which memory.
+// Defines the slot `offload`: which state is stored outside the device's memory, and where.
 #pragma once
 
 #include "tessera/core/place.hpp"
@@ -12,14 +12,15 @@ namespace slot {
 struct offload;
 }
 
-/// Master weights and moments are stored on Place.
+/// Stores the optimizer's state (master weights and moments) in the memory of Place: Cpu or Nvme.
 template <class Place>
 struct Optimizer;
-/// Parameters are stored on Place and stream in unit by unit. The accumulator is stored with them, but never
-/// on a disk, which every micro-batch would write: then it stays in host memory.
+/// Stores the parameters in the memory of Place and copies them to the device one unit (such as a transformer
+/// block) at a time. The accumulated gradients are stored there, too, except on a disk. Every micro-batch
+/// would write them, so with Nvme they stay in host memory.
 template <class Place>
 struct Parameters;
-/// Optimizer and parameters together: Offload<Cpu, AllState>.
+/// Stores both the optimizer's state and the parameters in one memory: Offload<Cpu, AllState>.
 struct AllState;
 
 template <class... Parts>
@@ -27,7 +28,7 @@ struct Offload;
 
 namespace detail {
 
-/// The name of an offload to these tiers; empty if there is none.
+/// Returns the policy's name for these two memory tiers, or an empty text if the pair is not supported.
 constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
   if (parameters == Tier::device) return info_of(optimizer).optimizer;
   if (parameters == optimizer) return info_of(optimizer).all_state;
@@ -41,7 +42,7 @@ template <class Place>
 requires requires { Place::offload_tier; }
 inline constexpr Tier offload_tier<Place> = Place::offload_tier;
 
-/// The meaning of Offload's arguments, for valid spellings.
+/// Translates the arguments of Offload to memory tiers. The primary template is for invalid arguments.
 template <class... Parts>
 struct offload_parts {
   static constexpr bool valid = false;
@@ -77,10 +78,11 @@ struct offload_parts<P, AllState> : offload_parts<Optimizer<P>, Parameters<P>> {
 
 }  // namespace detail
 
-/// Offload<None>; Offload<Optimizer<P>>; Offload<Optimizer<P>, Parameters<Q>>, with P and Q Cpu or Nvme.
-/// Short forms: Offload<P> is Offload<Optimizer<P>>, and Offload<P, AllState> puts both on P. Values never
-/// change, only where they are stored; each step pays for the transfers. Under On<Cpu>, Cpu is a separate
-/// arena. Default: Offload<None>.
+/// Write Offload<None>, Offload<Optimizer<P>> or Offload<Optimizer<P>, Parameters<Q>>, with P and Q Cpu or
+/// Nvme. Offload<P> means Offload<Optimizer<P>>. Offload<P, AllState> means
+/// Offload<Optimizer<P>, Parameters<P>>. Offload never changes values, only their memory. Each step pays for
+/// the transfers. Under On<Cpu>, Offload<Cpu> uses a separate allocation of host memory. Default:
+/// Offload<None>.
 template <class... Parts>
 struct Offload {
   using policy_slot = slot::offload;

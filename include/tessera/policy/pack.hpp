@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resolves policies in any order to one Config. Nothing here asserts: a wrong pack becomes Refused<Mistake>.
-// The mistake is reported once, when a trainer with the base class `rules` (rules.hpp) is completed.
+// Converts a list of policies in any order to one type, Config. An invalid list becomes Refused<Mistake>,
+// without an error here. The compiler reports the mistake once, when it instantiates a trainer, whose base
+// class is `rules` (rules.hpp).
 #pragma once
 
 #include <array>
@@ -13,8 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The result of Resolved for a pack with a mistake. It acts as the default recipe, so that nothing else
-/// fails.
+/// The result of Resolved for an invalid list of policies. Mistake is the class with the error message.
+/// Refused acts as the default recipe, so that the compiler reports no further errors.
 template <class Mistake>
 struct Refused {
   using config = Refused;
@@ -22,7 +23,7 @@ struct Refused {
 
 namespace detail {
 
-// The mistakes. Each is a class that does not complete; the sentence is the reason.
+// One class per user mistake. Instantiating it fails a static_assert, whose text is the error message.
 
 template <class Offender>
 struct not_a_policy {
@@ -90,7 +91,7 @@ concept Complete = requires(RecipeTable& recipe) {
   std::string_view(P::name);
   P::describe(recipe);
 }
-&&requires {  // both are evaluated at compile time
+&&requires {  // name and describe must be constant expressions
   typename std::bool_constant<std::string_view(P::name).size() != 0>;
   typename std::bool_constant<described_by<P>()>;
 };
@@ -98,7 +99,7 @@ template <class P>
 concept Forgetful = requires {
   P::describe(RecipeTable{});
 }
-&&!requires {  // a template that accepts any argument accepts both
+&&!requires {  // excludes a template that accepts any argument, and therefore a reference, too
   static_cast<void (*)(RecipeTable&)>(&P::describe);
 };
 template <class P>
@@ -115,7 +116,8 @@ concept Explained = Invalid<P> && requires {
 template <class P>
 concept Lossy = Listed<P> && Valid<P> && Forgetful<P>;
 
-/// The canonical spelling of a policy.
+/// The type that replaces all equivalent spellings of a policy, such as Offload<Optimizer<Cpu>> for
+/// Offload<Cpu>. It is P::canonical, or P without const and volatile.
 template <class P>
 struct canonical {
   using type = std::remove_cv_t<P>;
@@ -144,7 +146,7 @@ template <class... Choices>
 inline constexpr std::array<std::string_view, sizeof...(Choices)> choice_names<list<Choices...>>{
     Choices::name...};
 
-/// The index of a name among the choices of a slot, or their number if it is not one of them.
+/// Returns the index of the choice of Slot with this name, or the number of choices if no choice has it.
 template <class Slot>
 constexpr std::size_t choice_index(std::string_view name) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -153,12 +155,12 @@ constexpr std::size_t choice_index(std::string_view name) {
   return index;
 }
 
-/// The default of a slot, given the policies Above.
+/// The default policy of Slot. Above are the policies that were chosen for the slots before it in the list.
 template <class Slot, class... Above>
 using standard_t = typename type_at<choice_index<Slot>(Slot::standard(describe_all<Above...>())),
                                     typename Slot::choices>::type;
 
-/// The policy of a pack that answers Slot, or Default.
+/// Finds the policy for Slot in the pack Ps. Its type is Default if the pack has no such policy.
 template <class Slot, class Default, class... Ps>
 struct pick {
   using type = Default;
@@ -168,7 +170,8 @@ struct pick<Slot, Default, P, Ps...> : pick<Slot, Default, Ps...> {};
 template <class Slot, class Default, PolicyOf<Slot> P, class... Ps>
 struct pick<Slot, Default, P, Ps...> : canonical<P> {};
 
-/// Fills the slots in order, each with the given policy or the default. The pack must be valid.
+/// Chooses a policy for each slot in the list Open, in order: the one in the pack Ps, or the default.
+/// Requires a valid pack.
 template <class Filled, class Open, class... Ps>
 struct fill;
 template <class... Filled, class... Ps>
@@ -180,14 +183,15 @@ struct fill<list<Filled...>, list<Slot, Open...>, Ps...>
     : fill<list<Filled..., typename pick<Slot, standard_t<Slot, Filled...>, Ps...>::type>, list<Open...>,
            Ps...> {};
 
-/// A policy that a recipe can contain.
+/// A valid policy: it has a listed slot, valid arguments, a name, and a `describe` that changes the table.
 template <class P>
 concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forgetful<P>;
-/// An acceptable policy whose slot already has an answer.
+/// An acceptable policy for a slot that one of the policies Seen already fills.
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
 
-/// The error of a policy that is not acceptable. This only names its sentence, which is not printed yet.
+/// Selects the error of a policy that is not acceptable. It names the class with the message but does not
+/// instantiate it, so the compiler prints nothing yet.
 template <class P>
 struct fault_of : Refused<incomplete_policy<P>> {};
 template <Unlisted P>
@@ -199,7 +203,8 @@ struct fault_of<P> : Refused<forgetful_policy<P>> {};
 template <Explained P>
 struct fault_of<P> : Refused<typename P::template refusal<false>> {};
 
-/// Walks the pack by name and stops at the first mistake.
+/// Checks the policies of a pack from left to right. The result is Refused for the first mistake, or the
+/// Config of a valid pack.
 template <class Seen, class... Ps>
 struct walk;
 template <class... Seen>
@@ -228,12 +233,14 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 
 }  // namespace detail
 
-/// `Resolved<Ps...>::config` is the Config that these policies mean, in any order and with defaults omitted
-/// or spelled out, or Refused<Mistake>. It is never an error by itself.
+/// `Resolved<Ps...>::config` is the Config of these policies. It depends neither on their order nor on
+/// whether defaults are written. For an invalid list it is Refused<Mistake>. Resolved itself causes no
+/// compiler error.
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
-/// Resolved<Ps...> for a trainer whose model has this fault (void: none). The model's fault takes precedence.
+/// Same as Resolved<Ps...>, for a trainer whose model may be invalid. Fault is the class with the model's
+/// error message, or void for a valid model. It takes precedence over a mistake in the policies.
 template <class Fault, class... Ps>
 struct ResolvedFor : Refused<Fault> {};
 template <class... Ps>
@@ -242,11 +249,11 @@ struct ResolvedFor<void, Ps...> : Resolved<Ps...> {};
 /// The recipe of a trainer without policies.
 using DefaultConfig = Resolved<>::config;
 
-/// The Config of a recipe; the default one for Refused<Mistake>.
+/// Recipe itself if it is a Config, or the default Config if it is Refused<Mistake>.
 template <class Recipe>
 using effective_t = typename detail::effective<Recipe>::type;
 
-/// The policy that answers Slot in a recipe. Only the code that implements a slot uses this.
+/// The policy that a recipe has for Slot. Only the code that implements a slot uses this.
 template <class Recipe, class Slot>
 using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
 
@@ -254,7 +261,7 @@ using policy_t = typename detail::policy_of<Slot, effective_t<Recipe>>::type;
 template <class Recipe>
 using device_t = typename policy_t<Recipe, slot::device>::place;
 
-/// The type in which a recipe computes: one of the types that Precision accepts.
+/// The argument of a recipe's policy Precision, such as float or half.
 template <class Recipe>
 using precision_t = typename policy_t<Recipe, slot::precision>::type;
 

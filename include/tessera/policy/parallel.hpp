@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `parallel`: the axes of the mesh of ranks.
+// Defines the slot `parallel`: the kinds of parallelism (data, tensor, pipeline) that divide the ranks of a
+// run.
 #pragma once
 
 #include "tessera/policy/slot.hpp"
@@ -11,7 +12,8 @@ namespace slot {
 struct parallel;
 }
 
-/// The axes of a mesh: replicas with different samples, splits of each matrix, and groups of blocks.
+/// The kinds of parallelism. Along Data, ranks compute different samples. Along Tensor, each rank has a part
+/// of every matrix. Along Pipeline, each rank has a group of transformer blocks.
 namespace axis {
 struct Data;
 struct Tensor;

@@ -18,19 +18,20 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The names of a slot's choices, in order: choice_names<slot::recompute>() is none, gelu, block, every.
+/// Returns the names of a slot's choices, in order. For slot::recompute: none, gelu, block, every.
 template <class Slot>
 constexpr auto const& choice_names() {
   return detail::choice_names<typename Slot::choices>;
 }
 
-/// The index of the choice that a text names, in any spelling; the number of choices if it names none.
+/// Returns the index of the choice that a text names, in any of its spellings. Returns the number of choices
+/// if the text names none of them.
 template <class Slot>
 constexpr std::size_t choice_of(std::string_view text) {
   if constexpr (requires { Slot::spelled(text); }) text = Slot::spelled(text);
   return detail::choice_index<Slot>(text);
 }
-/// The policy of a slot at this index of its choices.
+/// The policy type at this index of a slot's choices.
 template <class Slot, std::size_t index>
 using choice_t = typename detail::type_at<index, typename Slot::choices>::type;
 
@@ -53,7 +54,7 @@ constexpr void visit_each(Visit&& visit, list<All...>) {
 
 }  // namespace detail
 
-/// The number of slots, and the index of one of them.
+/// The number of slots. `slot_place` returns the index of one slot in the list.
 inline constexpr std::size_t slot_count = detail::count_of(Slots{});
 template <class Slot>
 constexpr std::size_t slot_place() {
@@ -67,7 +68,8 @@ constexpr void for_each_slot(Visit&& visit) {
   detail::visit_each(visit, Slots{});
 }
 
-/// The number of single letters to insert, remove or change to turn one text into the other.
+/// Returns the Levenshtein distance: how many single letters to insert, remove or change to turn one text
+/// into the other.
 inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
@@ -118,7 +120,7 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
    ...);
 }
 
-/// Sets one slot of a recipe to a choice that is known to be valid.
+/// Sets one slot of a recipe to the choice with this name, which must be valid.
 template <class Slot>
 void describe_known(RecipeTable& recipe, std::string_view name) {
   describe_choice<Slot>(recipe, choice_index<Slot>(name), typename Slot::choices{});
@@ -126,9 +128,10 @@ void describe_known(RecipeTable& recipe, std::string_view name) {
 
 }  // namespace detail
 
-/// Returns the recipe of these names; an empty name means the slot's default. The table equals the one of the
-/// same policies at compile time. The recipe may break a rule: check with broken_rule (rules.hpp). Throws
-/// ErrorKind::usage for an unknown name, with the slot, the value, the nearest and all choices.
+/// Returns the recipe with these choices. An empty name means the slot's default. The table equals the one
+/// that the same policies give at compile time. Does not check the rules between slots (broken_rule,
+/// rules.hpp). Throws ErrorKind::usage for an unknown name. The message has the slot, the name, the nearest
+/// choice and all choices.
 inline RecipeTable parse_recipe(SlotNames const& text) {
   RecipeTable recipe;
   for_each_slot([&]<class Slot>(Slot) {
@@ -142,8 +145,8 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
 /// Returns the device with this name. Throws as parse_recipe does.
 inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
 
-/// Sets one slot of a recipe to the choice that a text names. Keeps what the policies of other slots wrote,
-/// including user-written ones. Throws as parse_recipe does.
+/// Sets one slot of a recipe to the choice that a text names. Does not change the decisions of the other
+/// slots, which may come from a user's own policies. Throws as parse_recipe does.
 template <class Slot>
 void choose(RecipeTable& recipe, std::string_view text) {
   detail::describe_choice<Slot>(recipe, detail::parse_choice<Slot>(text), typename Slot::choices{});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the slot `precision`: the formats of parameters, activations, gradients, wire, sums and masters.
+// Defines the slot `precision`: the number formats of parameters, activations, gradients, transfers between
+// ranks, sums and master weights.
 #pragma once
 
 #include "tessera/core/dtype.hpp"
@@ -12,10 +13,10 @@ namespace slot {
 struct precision;
 }
 
-/// Precision<T> resolves to six formats. float: all fp32. half and bfloat16: parameters, activations,
-/// micro-batch gradients and transfers between ranks in 16 bits; sums and master weights in fp32. tf32,
-/// bf16x6 and bf16x3: stored as fp32, products on tensor cores, CUDA only. double: all fp64, for gradient
-/// checks. Default: Precision<float>.
+/// Precision<T> sets six number formats. With float, all are fp32. With half and bfloat16, parameters,
+/// activations, micro-batch gradients and transfers between ranks have 16 bits, and sums and master weights
+/// are fp32. With tf32, bf16x6 and bf16x3, values are stored as fp32 and multiplied on tensor cores (CUDA
+/// only). With double, all are fp64, for gradient checks. Default: Precision<float>.
 template <class T>
 struct Precision {
   using policy_slot = slot::precision;

@@ -14,9 +14,10 @@ struct reduction;
 struct Fast;
 struct Ordered;
 
-/// Under Reduction<Ordered>, weights, moments, losses and loss scales do not depend, bit for bit, on stage,
-/// world, accumulation, buckets, overlap, capture, offload or threads. The cost is an exchange for every
-/// micro-batch. Reduction<Fast> lets libraries sum in any order. Default: Ordered on the CPU, Fast on CUDA.
+/// Reduction<Ordered> sums in a fixed order. Weights, moments, losses and loss scales then have the same bits
+/// for every ZeRO stage, number of ranks, accumulation, bucket size, overlap, capture, offload and number of
+/// threads. The cost is an exchange of gradients for every micro-batch. Reduction<Fast> lets libraries sum in
+/// any order. Default: Ordered on the CPU, Fast on CUDA.
 template <class How>
 struct Reduction {
   using policy_slot = slot::reduction;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines every rule between slots, in one list. A recipe that breaks none of them is legal.
+// Lists every rule between policies, such as "Capture<Graph> needs On<Cuda>". A recipe that follows all rules
+// is legal.
 //
-// A rule reads the table of a recipe, so the compiler (`rules`, a base class of every trainer) and the
-// command line (`broken_rule`) use the same rule and the same sentence. If several rules are broken, only the
-// first one is reported.
+// A rule reads a recipe's table of plain data. The compiler (`rules`, a base class of every trainer) and
+// command lines (`broken_rule`) therefore share one rule and one error message. If several rules are broken,
+// only the first one is reported.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,8 @@ inline namespace v0 {
 namespace detail {
 namespace rule {
 
-// A sentence as data, and as the reason why Verdict<Recipe> does not complete.
+// Defines a rule's error message twice: as a string, and as the text of a static_assert that fails when
+// Verdict<Recipe, false> is instantiated.
 #define TESSERA_SENTENCE(text)                       \
   static constexpr std::string_view sentence = text; \
   template <class Recipe, bool Legal>                \
@@ -108,7 +110,7 @@ struct double_on_cuda_needs_reference {
 
 #undef TESSERA_SENTENCE
 
-/// The verdict on a recipe that breaks no rule.
+/// Stands for "no broken rule". Its Verdict has no static_assert.
 struct none {
   template <class Recipe, bool Legal>
   struct Verdict {};
@@ -126,7 +128,7 @@ using Rules = list<rule::graph_needs_cuda,                            //
                    rule::cudnn_needs_16_bit,                          //
                    rule::double_on_cuda_needs_reference>;
 
-/// The position of the first broken rule; the number of rules if there is none.
+/// Returns the position of the first rule that the recipe breaks, or the number of rules if it breaks none.
 template <class... All>
 constexpr std::size_t first_broken(RecipeTable const& recipe, list<All...>) {
   std::size_t position = 0;
@@ -148,20 +150,20 @@ struct rule_at;
 template <std::size_t Position, class... All>
 struct rule_at<Position, list<All...>> : type_at<Position, list<All..., rule::none>> {};
 
-/// The verdict of the first broken rule on a recipe. Its assert is on a plain bool, so that no compiler
-/// prints the types before the sentence.
+/// The Verdict of the first rule that a recipe breaks. Instantiating it fails the rule's static_assert. The
+/// assert tests a plain bool, so that no compiler prints types before the message.
 template <class Recipe, std::size_t Position = first_broken(recipe_table<Recipe>, Rules{})>
 using verdict_t = typename rule_at<Position, Rules>::type::template Verdict<Recipe, false>;
 
 }  // namespace detail
 
-/// The sentence of the first rule that a recipe breaks, as the compiler prints it after "tessera: "; nothing
-/// for a legal recipe.
+/// Returns the error message of the first rule that a recipe breaks, or nullopt for a legal recipe. The
+/// compiler prints the same message after "tessera: ".
 constexpr std::optional<std::string_view> broken_rule(RecipeTable const& recipe) {
   return detail::sentence_of_first_broken(recipe, detail::Rules{});
 }
 
-/// Whether a Config breaks no rule. False for Refused<Mistake>.
+/// Whether a Config follows all rules. False for Refused<Mistake>.
 template <class Recipe>
 inline constexpr bool is_legal = !broken_rule(recipe_table<Recipe>);
 template <class Mistake>
@@ -180,9 +182,9 @@ struct checked_rules<Refused<Mistake>> {
 
 }  // namespace detail
 
-/// The empty base class of a trainer. Completing it with a recipe that breaks a rule, or with
-/// Refused<Mistake>, is one error with one sentence. The trainer stays usable, so nothing else fails. It is
-/// an alias, because each class between the trainer and the assert would add lines of compiler output.
+/// The empty base class of a trainer. Its instantiation fails one static_assert if the recipe breaks a rule
+/// or is Refused<Mistake>. The trainer stays usable, so the compiler reports no further errors. `rules` is an
+/// alias, because each class between the trainer and the assert would add lines of compiler output.
 template <class Recipe>
 using rules = typename detail::checked_rules<Recipe>::type;
 

@@ -13,8 +13,8 @@ struct sharding;
 
 /// ZeroStage<N> is ZeRO (Rajbhandari et al., 2020): stage 0 replicates all state (DDP), stage 1 shards the
 /// optimizer, stage 2 also the gradients, stage 3 also the parameters. Each stage needs less memory. Stages 0
-/// to 2 move the same bytes, stage 3 about 1.5 times as many. Default: ZeroStage<0>. At world 1 all stages
-/// are stage 0.
+/// to 2 move the same number of bytes, stage 3 about 1.5 times as many. With one rank, all stages equal stage
+/// 0. Default: ZeroStage<0>.
 template <int N>
 struct ZeroStage {
   using policy_slot = slot::sharding;
@@ -37,9 +37,9 @@ struct ZeroStage {
   }
 };
 
-/// The classic data-parallel trainer: gradients are summed on rank 0, which holds the only optimizer, updates
-/// the parameters and broadcasts them. Its row is "dp". It is the slowest with many ranks and exists for
-/// comparison.
+/// The classic data-parallel method: rank 0 holds the only optimizer. It sums the gradients of all ranks,
+/// updates the parameters and broadcasts them. Results call it "dp". It is the slowest with many ranks and
+/// exists for comparison.
 struct RootOptimizer {
   using policy_slot = slot::sharding;
   static constexpr std::string_view name = "dp";
@@ -57,7 +57,7 @@ struct slot::sharding {
   static constexpr auto field = &SlotNames::sharding;
   using choices = detail::list<RootOptimizer, ZeroStage<0>, ZeroStage<1>, ZeroStage<2>, ZeroStage<3>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "zs0"; }
-  /// Accepts other spellings: a bare stage number, and the common names of the strategies.
+  /// Translates other spellings to the policy's name: a stage number, and the common names of the strategies.
   static constexpr std::string_view spelled(std::string_view text) {
     if (text == "0" || text == "ddp" || text == "zero0") return "zs0";
     if (text == "1" || text == "zero1") return "zs1";

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines slots and policies. A slot is a question with one answer; a policy is a type that answers one.
+// Defines slots and policies. A slot is one decision about a run, such as the precision. A policy is a type
+// that makes this decision, such as Precision<half>.
 //
 // A policy has
-//   using policy_slot = slot::capture;                     which question it answers
+//   using policy_slot = slot::capture;                     the decision that it makes
 //   static constexpr std::string_view name = "graph";      its spelling in logs, results and on command lines
-//   static constexpr void describe(RecipeTable& recipe);   what it decides, written into the table
-// and, where some of its template arguments are wrong,
-//   static constexpr bool valid = ...;                     whether these are right
+//   static constexpr void describe(RecipeTable& recipe);   writes its decision into the table
+// If some template arguments are invalid, it also has
+//   static constexpr bool valid = ...;                     whether the arguments are valid
 //   template <bool Ok> struct refusal { static_assert(Ok, "tessera: what is wrong, why, the way out."); };
-// and, where several spellings mean the same,
+// If several spellings mean the same, it also has
 //   using canonical = ...;                                 the spelling that a Config uses
 //
 // A slot, defined next to its policies, has
 //   title                    its name
-//   field                    the member of SlotNames that holds its answer's name
+//   field                    the member of SlotNames that holds the name of the chosen policy
 //   choices                  the policies that can be chosen by name
-//   standard(above)          the name of its default; `above` holds only the decisions of the slots above it
+//   standard(above)          the name of its default; `above` holds the decisions of earlier slots
 #pragma once
 
 #include <concepts>
@@ -30,13 +31,13 @@ inline namespace v0 {
 /// The choice "nothing": Offload<None>, Recompute<None>, LossScale<None>.
 struct None;
 
-/// A type that names the slot it answers.
+/// A type that has a policy_slot.
 template <class P>
 concept Policy = requires {
   typename P::policy_slot;
 };
 
-/// A policy that answers this slot.
+/// A policy for this slot.
 template <class P, class Slot>
 concept PolicyOf = Policy<P> && std::same_as<typename P::policy_slot, Slot>;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a recipe as data: every slot's decision in one small table that is passed by value. The code that
-// plans or reports a step reads this table and never uses a policy's type; the code that executes it reads
-// entries.
+// Defines RecipeTable: the decisions of all policies of a run as one small struct of plain data. The code
+// that plans or reports a training step reads this table and never uses a policy's type.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +13,12 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The distribution of values over ranks: whole on each, a shard on each, each flat group whole on the rank
-/// that owns it, or one summand on each. Only a micro-batch gradient is partial; stored state never is.
+/// The distribution of values over ranks. replicated: each rank has all values. sharded: each rank has a
+/// part. owned: each group of parameters is whole on one rank. partial: each rank has one summand of the
+/// values. Only a micro-batch gradient is partial; stored state never is.
 enum class Sharding : std::uint8_t { replicated, sharded, owned, partial };
 enum class LossScaleKind : std::uint8_t { none, fixed, dynamic };
-/// The activations that the backward pass recomputes instead of keeping them.
+/// The activations that the backward pass recomputes. The others are kept in memory.
 enum class RecomputeKind : std::uint8_t { none, gelu, block, every };
 enum class ReductionKind : std::uint8_t { fast, ordered };
 enum class CommunicationKind : std::uint8_t { tuned };
@@ -109,8 +109,9 @@ constexpr std::string_view name_of(AttentionKind kind) {
   return "?";
 }
 
-/// Checks whether this attention gives the same bits for the same inputs on every run. `automatic` picks a
-/// deterministic one if the recipe is ordered. cuDNN chooses its plans, and its backward may sum atomically.
+/// Returns whether this attention gives the same bits for the same inputs on every run. `automatic` chooses a
+/// deterministic kernel under Reduction<Ordered>. cuDNN chooses its own kernels, and its backward pass may
+/// add with atomic operations.
 constexpr bool is_deterministic(AttentionKind kind) {
   switch (kind) {
     case AttentionKind::automatic:
@@ -123,8 +124,9 @@ constexpr bool is_deterministic(AttentionKind kind) {
   return false;
 }
 
-/// The six formats of a recipe. `micro_gradient` is for a unit's finished gradient, `wire` for transfers
-/// between ranks. tf32, bf16x6 and bf16x3 are ways to multiply fp32 values, so they never appear here.
+/// The number formats in which a recipe stores and sends values. `micro_gradient` is the format of one
+/// micro-batch's gradient, `wire` the format of transfers between ranks. tf32, bf16x6 and bf16x3 never appear
+/// here, because they are methods to multiply fp32 values.
 struct DTypes {
   DType parameter = DType::f32;
   DType activation = DType::f32;
@@ -136,7 +138,8 @@ struct DTypes {
   friend constexpr bool operator==(DTypes const&, DTypes const&) = default;
 };
 
-/// The placement of one state: its distribution over the ranks, and its kind of memory.
+/// The placement of one kind of state, such as the parameters: its distribution over the ranks, and its
+/// memory.
 struct Placement {
   Sharding over = Sharding::replicated;
   Tier tier = Tier::device;
@@ -144,12 +147,14 @@ struct Placement {
   friend constexpr bool operator==(Placement const&, Placement const&) = default;
 };
 
-/// One row per state. `gradients` are the accumulated gradients of a step, `moments` the optimizer's; an
-/// update runs where the moments are stored. The defaults are stage 0 without offload. The data movement of a
-/// step follows from these rows (plan/moves.hpp), so any table trains.
+/// The placement of each kind of state. `gradients` are the accumulated gradients of a step, `moments` the
+/// optimizer's running means. An update runs where the moments are stored. The defaults are ZeRO stage 0
+/// without offload. The transfers of a step are derived from this table (plan/moves.hpp), so every table can
+/// train.
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
-  /// The number of ranks that own flat groups; 0: all. They take turns, group by group; one owner is rank 0.
+  /// The number of ranks that own groups of parameters under Sharding::owned; 0: all ranks. Groups go to the
+  /// owners in turn. A single owner is rank 0.
   int owners = 1;
 
   friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
@@ -163,8 +168,8 @@ struct PlacementTable {
   }
 };
 
-/// The effective placement in a world of this size, with state in so many shards (0: one per rank). One rank
-/// shards nothing, so every stage equals stage 0; with one shard, each rank holds the whole.
+/// Returns the placement that applies to `world` ranks and `shards` shards (0: one per rank). With one rank,
+/// all state is replicated, as in ZeRO stage 0. With one shard, sharded state is replicated.
 constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
   placement.owners = placement.owners < 1 || placement.owners > world ? world : placement.owners;
   for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
@@ -175,7 +180,7 @@ constexpr PlacementTable at_world(PlacementTable placement, int world, int shard
 /// Whether any state is stored in a file.
 constexpr bool uses_files(PlacementTable const& placement) { return placement.uses(Tier::nvme); }
 
-/// The axes of the mesh that a recipe names; their sizes are run-time values. The data axis always exists.
+/// The kinds of parallelism that a recipe uses besides data parallelism. Their sizes are run-time values.
 struct Axes {
   bool tensor = false;
   bool pipeline = false;
@@ -183,7 +188,7 @@ struct Axes {
   friend constexpr bool operator==(Axes const&, Axes const&) = default;
 };
 
-/// The answer of each slot by name, as logs, results, checkpoints and command lines spell it.
+/// The name of the chosen policy for each slot, as in logs, results, checkpoints and command lines.
 struct SlotNames {
   std::string_view device{};
   std::string_view sharding{};
@@ -223,8 +228,9 @@ struct RecipeTable {
 
 static_assert(std::is_trivially_copyable_v<RecipeTable>);
 
-/// Whether the optimizer keeps master weights separate from the parameters: in another format or memory, or
-/// because a rank holds more of them than of the parameters.
+/// Returns whether the master weights, which the optimizer updates, are separate from the parameters. They
+/// are if they have another format or memory. They also are if they have another distribution and the
+/// parameters are not replicated.
 constexpr bool has_separate_master(RecipeTable const& recipe) {
   Placement const &master = recipe.placement.master, &parameters = recipe.placement.parameters;
   return recipe.types.master != recipe.types.parameter || master.tier != parameters.tier ||
@@ -243,12 +249,12 @@ constexpr RecipeTable describe_all() {
 
 }  // namespace detail
 
-/// A resolved recipe: one policy for every slot, in slot order, with defaults spelled out. Sets of policies
-/// with the same meaning are the same Config. Only `Resolved` makes it.
+/// A complete recipe as a type: one policy for every slot, in the order of the slots, including defaults. Two
+/// lists of policies with the same meaning give the same Config. Only `Resolved` makes it.
 template <class... Policies>
 struct Config {};
 
-/// The table of a Config.
+/// The decisions of a Config as plain data.
 template <class Recipe>
 inline constexpr RecipeTable recipe_table{};
 template <class... Policies>

@@ -49,7 +49,7 @@ DeviceFacts facts_of_gpus() {
   return facts;
 }
 
-/// Makes measured plans available while it lives.
+/// Makes the measured plans of matrix products available for the lifetime of this object.
 class InstalledPlans final : public ProductPlans {
  public:
   explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { plans_.install(); }

@@ -17,7 +17,8 @@ inline namespace v0 {
 namespace detail {
 namespace {
 
-/// The rate of y = x w with n x n matrices of T, in FLOP/s; nullopt if they do not fit in memory.
+/// Returns the rate of y = x w with n x n matrices of T, in FLOP/s. Returns nullopt if they do not fit in
+/// memory.
 template <class T>
 std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   struct Current {
@@ -32,7 +33,8 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   for (cuda::Spare const* spare : {&x, &w, &y, &workspace})
     if (!spare->get()) return std::nullopt;
   Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), room}, nullptr, math);
-  // Zeros would draw less power than a model's values, and so run at higher clocks.
+  // Fills the operands with random values. With zeros, the GPU would draw less power and run at higher
+  // clocks.
   auto const fill = [&](cuda::Spare const& to, std::uint32_t seed) {
     cuda::fill_operand<<<static_cast<unsigned>((n * n + 255) / 256), 256, 0, context.stream()>>>(
         cuda::data_type<T>, n * n, seed, to.get());
@@ -61,7 +63,7 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   return least > 0.0 ? std::optional(2.0 * size * size * size / (least * 1e-3)) : std::nullopt;
 }
 
-/// Uses sizes that fill any GPU and take only milliseconds on most.
+/// Measures with matrices that keep any GPU busy but need only milliseconds on most GPUs.
 std::optional<double> measured_product_rate(RecipeTable const& recipe) {
   Math const math = Math::of(recipe);
   switch (recipe.types.activation) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares what the library offers for each device, for the sources of tessera::recipes.
+// Declares the functions that the library provides for each device, for the sources of tessera::recipes.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,14 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Makes a trainer with the engine of one place and type. Each engine has its own source (engine.hpp).
+/// Makes a trainer that runs on one place (Cpu or Cuda) and computes in type T. Each combination is compiled
+/// in its own source file, which includes engine.hpp.
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(AnyModel const& model, CheckedRecipe const& recipe, comm::Comm comm,
                                         TrainerOptions const& options);
 
-/// Reports a training step without allocating its memory, and returns its plan.
+/// Reports the operations of a training step to `recorder`, without running them or allocating their memory.
+/// Returns the plan of the step.
 template <class Place, class T>
 StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                        StepShape const& shape, Recorder& recorder, StepObserver const& observer);
@@ -79,12 +81,12 @@ struct DeviceRecipes {
   std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
 };
 
-/// tessera::run with a GPU for each rank.
+/// Same as tessera::run, with a GPU for each rank.
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
-/// NCCL's version, empty in a library that was built without it.
+/// Returns NCCL's version, or an empty string in a library that was built without NCCL.
 std::string nccl_version();
 
-/// The recipes of GPUs, or null in a library that was built without CUDA.
+/// Returns the functions for GPUs, or null in a library that was built without CUDA.
 DeviceRecipes const* cuda_recipes();
 
 }  // namespace detail

@@ -18,7 +18,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// The functions of a model for a place, with adapters. Throws Error(unsupported) if the model has none.
+/// Returns the functions of a model for a place and a type, with support for adapters. Throws
+/// Error(unsupported) if the model was not compiled for the place.
 template <class Place, class T>
 ErasedModel<Place, T> erased(AnyModel const& model) {
   UnitFunctions<Place, T> functions = model.functions<Place, T>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the engine in float on the CPU, and the operations that models call there.
+// Compiles the training engine for float on the CPU, and the operations that models call there.
 #include "tessera/recipes/engine.hpp"
 
 namespace tessera {

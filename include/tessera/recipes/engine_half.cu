@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the engine in half on a GPU, and the operations that models call there.
+// Compiles the training engine for half on a GPU, and the operations that models call there.
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/engine.hpp"
 

@@ -14,8 +14,8 @@ TESSERA_LIBRARY_FUNCTIONS(Llama)
 
 namespace {
 
-/// Newer files have an object rope_parameters. Older ones have rope_theta and rope_scaling. A rope_scaling
-/// that is not empty takes precedence.
+/// Reads the settings of rotary embeddings. Newer files have an object rope_parameters. Older ones have
+/// rope_theta and rope_scaling. A rope_scaling that is not empty takes precedence.
 void read_rotary(HubConfig& config, ModelSpec& sizes) {
   bool const older = config.has("rope_scaling") && config.find("rope_scaling")->json != "{}";
   std::string const in = older ? "rope_scaling" : "rope_parameters";

@@ -105,7 +105,7 @@ DeviceRecipes const& need_recipes_of(RecipeTable const& recipe) {
 
 namespace {
 
-/// ["GPT2LMHeadModel"]
+/// Returns a JSON list of one name, such as ["GPT2LMHeadModel"].
 HubValue in_list(std::string const& name) { return {HubValue::Kind::other, "[\"" + name + "\"]"}; }
 
 std::string lower(std::string text) {
@@ -301,7 +301,7 @@ MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
   StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
   shape.own_memory = info_of(recipe.device).own_memory;
-  if (recipe.device == Device::cuda)  // also in a library without its backend
+  if (recipe.device == Device::cuda)  // also in a library that was built without CUDA
     shape.workspace_bytes =
         static_cast<std::int64_t>(cuda::workspace_bytes(shape.batch * shape.sequence, recipe.precision));
   shape.max_steps_in_flight = info_of(recipe.device).max_steps_in_flight;

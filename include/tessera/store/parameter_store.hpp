@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides ParameterStore, the only owner of model state: weights, gradients and optimizer state. No other
-// code needs to know where state is.
+// Provides ParameterStore, which moves and changes the state of a model during a step: weights, gradients and
+// optimizer state.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Runs the entries that move or change state. An entry says what to do, and its buffers say where. The
-/// functions that a step calls allocate nothing and only enqueue work. On the CPU, however, collectives and
-/// file transfers block. A store cannot be moved, since host tasks refer to it.
+/// Runs the schedule's entries that move or change state, such as all-gathers and optimizer updates. Its
+/// functions do not allocate memory during a step. They only enqueue work, but on the CPU, collectives and
+/// file transfers block. A store cannot be copied or moved, because host tasks refer to it.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -56,28 +56,29 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// Returns a copy of the scalars. First waits as `settle` does.
+  /// Returns a copy of the step's scalars. First waits as `settle` does.
   StepState state() {
     settle();
     StepState copy;
     context_.read(state_address(), &copy, sizeof copy);
     return copy;
   }
-  /// The address of the scalars, in memory of the place.
+  /// Returns the address of the step's scalars, in memory of the device.
   StepState* state_address() const { return reinterpret_cast<StepState*>(state_bytes(Kind::scalars)); }
-  /// The address of a micro-batch's loss sum and token count, in memory of the place.
+  /// Returns the address of a micro-batch's loss sum and token count, in memory of the device.
   LossSum* loss_slot(int micro_batch) const {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets its scalars and this rank's vote to stop, and clears its record of a non-finite
-  /// value.
+  /// Begins a step: sets its scalars, notes whether this rank requests the end of training, and clears this
+  /// rank's record of a non-finite value.
   void begin_step(double learning_rate, bool stop = false) {
     ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).notes(0), rule_,
                     learning_rate, stop);
   }
 
-  /// Runs one entry of a program of the plan for a micro-batch, on the context's current lane.
+  /// Runs one entry of the plan's training or evaluation program for a micro-batch, on the context's current
+  /// stream.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     if (entry.verb == Verb::decide) {
       context_.await_copies();  // wait for a snapshot in progress: all updates come after this entry
@@ -100,22 +101,22 @@ class ParameterStore {
   }
 
  private:
-  // Addresses.
+  // Functions that return addresses.
 
   std::byte* state_bytes(Kind kind) const { return memory_.train(plan_.train.find(kind, -1)); }
-  /// The address of a part of a flat group in a training buffer.
+  /// Returns the address of a part of a group of parameters in a buffer of the training program.
   template <class U = std::byte>
   U* at(int buffer, Range part) const {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
-  /// The layout of this rank's own statistics at an address, as in a world of one rank.
+  /// Returns the layout of this rank's own statistics at an address, as if there were only one rank.
   StepShares own(std::byte* address) const {
     StepShares own = all_;
     own.first = address;
     return own;
   }
 
-  // Moves.
+  // Functions that move state.
 
   void move(Program const& program, Entry const& entry, Item const& item, int micro_batch,
             comm::Peers const& among) {
@@ -125,7 +126,8 @@ class ParameterStore {
     auto const address = [&](Role role) {
       return memory_.of(program)[static_cast<std::size_t>(item.at(role))];
     };
-    // The side with the parts of all ranks is a whole flat group. The other side has the part of this rank.
+    // In an all-gather, the target is the whole group of parameters and the source is this rank's part. In a
+    // reduce-scatter, it is the reverse.
     std::byte* const from = address(Role::source) + source.at(splits ? 0 : item.part.begin);
     std::byte* const to = address(Role::target) + target.at(joins ? 0 : item.part.begin);
     std::int64_t const bytes = source.bytes_of(item.part.size());
@@ -134,7 +136,8 @@ class ParameterStore {
     transport_.run(entry.move, bytes, from, to, {name_of(entry.verb).data(), unit, micro_batch}, among,
                    item.root, source.type, plan_.shape.shards());
   }
-  /// Copies 4 bytes at a time in every format, since state begins and ends at multiples of 64 elements.
+  /// Copies values of any format, 4 bytes at a time. The size is a multiple of 4 bytes, because state begins
+  /// and ends at multiples of 64 elements.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
     if (bytes == 0) return;
     Shape const shape{bytes / 4};
@@ -142,9 +145,9 @@ class ParameterStore {
               Tensor<float, Place>{reinterpret_cast<float*>(to), shape});
   }
 
-  // Work on state. `context` belongs to the place that holds the values.
+  // Functions that compute with state. `context` belongs to the device that holds the values.
 
-  /// An entry as a task for the host.
+  /// An entry that the host runs as a task, such as an update of offloaded state.
   struct HostWork {
     ParameterStore& store;
     Program const& program;
@@ -164,8 +167,8 @@ class ParameterStore {
     if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
     return host_work_[2 * index + !first];
   }
-  /// The cost of an entry that runs on the host. An update moves the bytes of its operands. Other
-  /// entries count the bytes of their input.
+  /// Returns the FLOPs and bytes of an entry that runs on the host, for reports. An update counts the bytes
+  /// of all operands. Other entries count the bytes of their input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
@@ -202,8 +205,8 @@ class ParameterStore {
     else
       ops::adamw<G, S, void>(context, updates_[index], skip);
   }
-  /// Accumulates the received micro-batch gradients in rank order: acc = c_0, acc = acc + c_m. The last
-  /// accumulate on the host also computes the norm.
+  /// Adds the received micro-batch gradients of all ranks to the sum, in rank order. If `first`, the sum
+  /// starts from the first of them. The last accumulate on the host also computes the gradient norm.
   template <class P>
   void accumulate(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
@@ -227,7 +230,8 @@ class ParameterStore {
   StepState* scalars_of(Entry const& entry) const {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
-  /// The address of an item's norm partials, and the record of its first non-finite value.
+  /// Returns the address of the sums of squares of an item's gradient, and the record of its first non-finite
+  /// value.
   std::pair<float*, ops::BadNote> normed(Entry const& entry, Item const& item) const {
     StepShares const found = own(memory_.train(entry.at(Role::partials)));
     int const number = plan_.flat(item.of).normed;
@@ -235,8 +239,8 @@ class ParameterStore {
             {found.bad(0), number, item.part.begin}};
   }
 
-  // The rows of norm and update entries are the argument tables of their operations. Addresses are fixed, so
-  // the rows are written once.
+  // A norm or an update processes several arrays in one operation. A table with one row of addresses per
+  // array is its argument. Addresses never change, so the constructor writes these tables once.
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
@@ -259,7 +263,8 @@ class ParameterStore {
     there += rows.size() * sizeof(Row);
     return numbered;
   }
-  /// Writes nothing in a recording, which has no memory.
+  /// Writes bytes to memory of the device. Writes nothing if the context only records operations, because
+  /// then there is no memory.
   void write(std::byte* to, void const* from, std::size_t bytes) {
     if (!context_.recorder() && bytes > 0) context_.write(to, from, bytes);
   }
@@ -272,8 +277,8 @@ class ParameterStore {
       }
     return rows;
   }
-  /// Makes a row for the elements with weight decay and a row for the elements without, for each item. The
-  /// elements that pad a flat group are zero and stay zero.
+  /// Makes two rows for each item: one for the elements with weight decay, one for the elements without.
+  /// Padding elements are zero, and the update keeps them zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
     auto const* factors = factors_of<S>(scalars_of(entry));
@@ -303,7 +308,7 @@ class ParameterStore {
   StepRule const& rule_;
   StepShares all_;  // the statistics of all ranks
   std::vector<NormRange> norm_ranges_;
-  std::vector<ops::Rows<ops::NormRow>> norms_;  // by entry of the training program, like updates_
+  std::vector<ops::Rows<ops::NormRow>> norms_;  // norms_ and updates_: one per entry of the training program
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
   std::vector<HostWork> host_work_;  // two for each entry of both programs: the first micro-batch, and later
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the memory of one rank: an arena for each tier that has addresses, and a file for the tier that
-// has none.
+// Provides the memory of one rank: one arena in device memory, one in host memory for offloaded state, and a
+// file on a disk.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline namespace v0 {
 template <class Place>
 class StepMemory {
  public:
-  /// `file` must have room for the bytes that the plan keeps in a file. It is null if there are none.
+  /// `file` must have at least plan.file_bytes() bytes. It may be null if the plan keeps no state in a file.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         file_(std::move(file)),
@@ -39,29 +39,30 @@ class StepMemory {
         host_[tier] = OffloadArena<Place>(plan.arena_bytes[tier]);
     assign_addresses(plan);
   }
-  /// Reserves the same addresses without memory, to record a step of a plan. No buffer may be touched.
+  /// Reserves the same addresses without memory, to record a step of a plan. The buffers must not be read or
+  /// written.
   static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
-  /// The addresses of all buffers of a program of the plan. An address is null if the buffer is never used or
-  /// is in the file.
+  /// Returns the addresses of all buffers of the plan's training or evaluation program. An address is null if
+  /// the buffer is never used or is in the file.
   std::span<std::byte* const> of(Program const& program) const {
     return &program == evaluate_program_ ? evaluate_ : train_;
   }
-  /// The address of a buffer of the training program. Null if there is no such buffer or address.
+  /// Returns the address of a buffer of the training program, or null if there is no such buffer or address.
   std::byte* train(int buffer) const {
     return buffer < 0 ? nullptr : train_[static_cast<std::size_t>(buffer)];
   }
-  /// Null if the plan keeps nothing in a file.
+  /// Returns the file for state on a disk, or null if the plan keeps no state in a file.
   StateFile const* file() const { return file_.get(); }
 
-  /// The end of the highest buffer of a tier that was handed out, or of the part of the file that was read or
-  /// written.
+  /// Returns the highest byte in use in a kind of memory. For the file, it is the highest byte that was read
+  /// or written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
     return tier == Tier::device ? device_.high_water() : host_[static_cast<std::size_t>(tier)].high_water();
   }
 
-  /// Runs a copy between the file and host memory. Returns when the copy is complete.
+  /// Runs an entry that copies between the file and host memory. Returns when the copy is complete.
   void transfer(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     int const from = item.at(Role::source), to = item.at(Role::target);
@@ -75,11 +76,12 @@ class StepMemory {
       file_->write(target.offset + target.at(begin), address(from) + source.at(begin), bytes);
   }
 
-  // ---- outside steps, for buffers that persist ------------------------------------------------------------
+  // ---- access to persistent buffers between steps ---------------------------------------------------------
 
-  /// Returns a part of a buffer in memory that the host can read. Waits for all enqueued work. The part must
-  /// begin and end at a multiple of shard_alignment. If the host cannot address the buffer, the result is in
-  /// `room`, which must begin at a multiple of disk_block and hold the part rounded up to such a multiple.
+  /// Returns the values of a part of a buffer in memory that the host can read. Waits for all enqueued work.
+  /// The part must begin and end at a multiple of shard_alignment elements. If the host cannot access the
+  /// buffer, copies the part to `room` and returns `room`. `room` must begin at a multiple of disk_block
+  /// bytes. Its size must be at least the part's size, rounded up to a multiple of disk_block.
   std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -88,8 +90,8 @@ class StepMemory {
     file_->read(buffer.offset + buffer.at(part.begin), room, round_up(bytes, disk_block));
     return room;
   }
-  /// Returns host memory in which the caller prepares a part of a buffer, with the same conditions. `unstage`
-  /// writes it to the buffer.
+  /// Returns host memory in which the caller prepares a part of a buffer. `unstage` then writes this memory
+  /// to the buffer. The conditions for the part and for `room` are as in `view`.
   std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
@@ -104,7 +106,8 @@ class StepMemory {
     else
       file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
   }
-  /// Starts to copy a snapshot's part of a buffer. A copy from a file is complete when this returns.
+  /// Starts to copy a part of buffer `from` to the buffer `snapshot`, whose range is this part. A copy from a
+  /// file is complete when this function returns.
   void copy(Context<Place>& context, Buffer const& from, Buffer const& snapshot) const {
     if (snapshot.bytes == 0) return;
     std::int64_t const begin = from.at(snapshot.range.begin);
@@ -151,7 +154,7 @@ class StepMemory {
   }
 
   DeviceArena<Place> device_;
-  std::array<OffloadArena<Place>, tier_count> host_;       // of the tiers in host memory
+  std::array<OffloadArena<Place>, tier_count> host_;       // by Tier; only tiers in host memory have one
   std::array<Arena<AddressSpace>, tier_count> addresses_;  // replaces all arenas in without_memory
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets all weights of a model from a source, and passes them to a caller, between steps.
+// Sets all weights of a model from a function, and passes all weights to a function, between steps.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Access to one rank's weights as logical values. No step may be running.
+/// Reads and writes one rank's weights as parameters, without shards and padding. Use it only while no step
+/// runs.
 template <class Place>
 class WeightAccess {
  public:
@@ -36,10 +37,10 @@ class WeightAccess {
                comm::Transport& transport)
       : plan_(plan), memory_(memory), context_(context), transport_(transport) {}
 
-  /// Sets all weights of this rank, and its master weights, from a source. Leaves moments and scalars
-  /// unchanged. Local: no rank waits for another. A `seed` that is not null means that the source returns the
-  /// model's initial values for this seed; a place may then compute them in its own memory. Stages at most
-  /// fill_chunk elements of a buffer in host memory outside the arenas.
+  /// Sets all weights and master weights of this rank from `source`. Does not change moments and scalars. No
+  /// rank waits for another. If `seed` is not null, `source` must return the model's initial values for this
+  /// seed; a GPU may then compute them in its own memory. Uses host memory outside the arenas for at most
+  /// fill_chunk elements of each buffer.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     HostArena const room(2 * staged_bytes);
     for (Flat const of : plan_.flats()) {
@@ -59,9 +60,10 @@ class WeightAccess {
     }
   }
 
-  /// Passes every parameter's logical values to `sink` on rank 0, in consecutive pieces and sorted by name.
-  /// The values are the master weights, or the weights of a frozen parameter. All ranks must call this
-  /// function; only rank 0 calls its sink. Uses SaveStaging::summed bytes of host memory outside the arenas.
+  /// Passes the values of every parameter, without padding, to `sink` on rank 0. Parameters are sorted by
+  /// name, and each one arrives in consecutive parts. The values are the master weights, or the weights of a
+  /// frozen parameter. All ranks must call this function; only rank 0 calls its sink. Uses
+  /// SaveStaging::summed bytes of host memory outside the arenas.
   void collect_pieces(ParameterSink const& sink) {
     std::vector<Borrow> all;
     for (int unit = 0; unit < plan_.units_count(); ++unit)
@@ -93,11 +95,11 @@ class WeightAccess {
   }
 
  private:
-  static constexpr std::int64_t task_elements = 16384;            // of one task of a thread
+  static constexpr std::int64_t task_elements = 16384;            // elements that a thread fills at once
   static constexpr std::int64_t fill_chunk = 64 * task_elements;  // a multiple of shard_alignment
   static constexpr std::int64_t staged_bytes = 8 * fill_chunk;
 
-  /// A buffer, the part of it that is prepared in host memory, and room for this part.
+  /// A buffer, the part of it that is prepared in host memory, and scratch memory for this part.
   struct Staged {
     Buffer const* buffer = nullptr;
     Range part;
@@ -105,8 +107,8 @@ class WeightAccess {
     std::byte* room = nullptr;
   };
 
-  /// Lets the place compute the initial values of a buffer in its own memory. Returns false if the host has
-  /// to compute them. Skips padding, which is zero in a new arena.
+  /// Computes the initial values of a buffer in the device's own memory. Returns false if the host has to
+  /// compute them instead. Skips padding, which is zero in a new arena.
   bool filled_there(std::uint64_t seed, Flat of, int number) {
     Buffer const& buffer = plan_.train.at(number);
     if (buffer.tier != Tier::device) return false;
@@ -121,7 +123,8 @@ class WeightAccess {
       return true;
     });
   }
-  /// Fills a part of a flat group in all its buffers, on all threads of the host.
+  /// Sets the values of a part of a group of parameters in all buffers that hold it, with all threads of the
+  /// rank.
   void fill(ParameterSource const& source, Flat of, Range now, std::span<Staged> staged) {
     for (Staged& one : staged) {
       one.part = intersect(now, one.buffer->range);
@@ -157,8 +160,8 @@ class WeightAccess {
     for (Staged const& one : staged)
       if (one.part.size() > 0) memory_.unstage(context_, *one.buffer, one.part, one.values);
   }
-  /// Returns, on rank 0, the elements of a buffer that rank `from` holds. Uses `room` if they have to be
-  /// copied. Only these two ranks take part.
+  /// Sends elements of a buffer from rank `from` to rank 0. Returns their address on rank 0, which is `room`
+  /// if they had to be copied. Other ranks do nothing.
   std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* room) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());

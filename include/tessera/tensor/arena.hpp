@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides arenas: one memory range per tier and rank, sized by the plan before step 1 and never grown.
+// Provides arenas. A rank has one arena per kind of memory. Its plan computes the size before step 1, and the
+// arena never grows.
 #pragma once
 
 #include <algorithm>
@@ -19,20 +20,20 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Every buffer of an arena starts at a multiple of this, in bytes.
+/// Every buffer in an arena starts at a multiple of this number of bytes.
 inline constexpr std::int64_t arena_alignment = 256;
-/// Disk reads and writes start at a multiple of this, in the file and in memory. Their sizes are multiples
-/// too.
+/// Disk reads and writes start at a multiple of this number of bytes, in the file and in memory. Their sizes
+/// are multiples of it, too.
 inline constexpr std::int64_t disk_block = 4096;
 
-/// `value` rounded up to a multiple of `step`.
+/// Returns `value` rounded up to a multiple of `step`.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-/// Owns one zeroed memory range of one kind. `view` returns parts at planned offsets and records the highest
-/// byte in use, so that the plan can be compared with the actual use. `Memory` maps and unmaps bytes; its
-/// `map` throws Error(out_of_memory).
+/// Owns one zeroed range of memory. `view` returns parts at planned offsets. It also records the highest byte
+/// in use, so that the plan can be compared with the actual use. `Memory` allocates and frees the bytes. Its
+/// function `map` throws Error(out_of_memory).
 template <class Memory>
 class Arena {
  public:
@@ -49,16 +50,16 @@ class Arena {
     if (base_) Memory::unmap(base_, bytes_);
   }
 
-  /// The bytes available for an arena now.
+  /// Returns the number of bytes that are available for a new arena now.
   static std::int64_t available() { return Memory::available(); }
 
   std::int64_t bytes() const { return bytes_; }
-  /// The end of the highest part returned so far, rounded up as in the plan.
+  /// Returns the end of the highest part that `view` has returned, rounded up to arena_alignment.
   std::int64_t high_water() const { return high_water_; }
   std::byte* base() const { return base_; }
 
-  /// Returns the part [offset, offset + bytes). Throws Error(failed) beyond the end, which means a bug in the
-  /// plan.
+  /// Returns the address of the part [offset, offset + bytes). Throws Error(failed) if the part ends beyond
+  /// the arena, which is a bug in the plan.
   std::byte* view(std::int64_t offset, std::int64_t bytes) {
     if (offset < 0 || bytes < 0 || round_up(offset + bytes, arena_alignment) > bytes_)
       throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset, " to ",
@@ -79,7 +80,7 @@ class Arena {
   std::int64_t high_water_ = 0;
 };
 
-/// Host memory whose pages are allocated on first use. From 4 MiB on it requests huge pages.
+/// Maps host memory. Pages are allocated on first use. Ranges of at least 4 MiB request huge pages.
 struct HostMemory {
   static constexpr std::int64_t granularity = 4096;
 
@@ -99,7 +100,7 @@ struct HostMemory {
 };
 using HostArena = Arena<HostMemory>;
 
-/// Reserves addresses without memory. They must not be dereferenced.
+/// Reserves addresses without memory, to plan a step. The addresses must not be dereferenced.
 struct AddressSpace {
   static constexpr std::int64_t granularity = 4096;
 
@@ -130,7 +131,8 @@ template <class Place>
 inline constexpr bool has_own_memory = !std::is_same_v<typename memory_of<Place>::device, HostMemory>;
 }  // namespace detail
 
-/// The arena for a device's own memory, and the arena for host memory that a step on that device offloads to.
+/// DeviceArena is the arena in a device's own memory. OffloadArena is the arena in host memory for state that
+/// the device offloads.
 template <class Place>
 using DeviceArena = Arena<typename detail::memory_of<Place>::device>;
 template <class Place>

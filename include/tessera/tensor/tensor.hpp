@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Tensor, a view: a pointer, a shape and, in its type, the place. Arenas own the memory.
+// Defines Tensor, a view that does not own memory: a pointer, a shape and, as a type, the device of the
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A contiguous row-major view of `shape().elements()` values of T at Place. Copying copies the view. An
-/// empty tensor has no data and means "not given".
+/// A contiguous row-major view of `shape().elements()` values of type T in the memory of Place (Cpu or Cuda).
+/// Copying a tensor copies the view, not the values. An empty tensor has no data; operations accept it for
+/// optional arguments.
 template <class T, class Place = Cpu>
 class Tensor {
  public:
@@ -22,7 +24,7 @@ class Tensor {
 
   constexpr Tensor() = default;
   constexpr Tensor(T* data, Shape shape) : data_(data), shape_(shape) {}
-  /// A view of mutable values is also a view of constant ones.
+  /// Converts a view of mutable values to a view of constant values.
   template <class U>
   requires std::is_same_v<T, U const>
   constexpr Tensor(Tensor<U, Place> other) : data_(other.data()), shape_(other.shape()) {}
@@ -33,7 +35,7 @@ class Tensor {
   constexpr std::int64_t bytes() const { return elements() * static_cast<std::int64_t>(sizeof(T)); }
   constexpr explicit operator bool() const { return data_ != nullptr; }
 
-  /// The same values under another shape of as many elements.
+  /// Returns a view of the same values with another shape, which must have the same number of elements.
   constexpr Tensor reshaped(Shape shape) const { return {data_, shape}; }
 
  private:
@@ -41,7 +43,7 @@ class Tensor {
   Shape shape_;
 };
 
-/// A view of constant values, for operands that an operation only reads. The alias keeps T deducible.
+/// A view of constant values, for operands that an operation only reads. Compilers can deduce T from it.
 template <class T, class Place = Cpu>
 using ConstTensor = Tensor<T const, Place>;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a model's gradients: compares every parameter with central differences of the loss, and runs a step
-// in which memory holds poison before each unit writes it. For tests; tessera.hpp does not include it.
+// Checks a model's gradients. Compares every parameter's gradient with central differences of the loss. Also
+// runs a step in which every tensor is filled with NaN before it is written. For tests; tessera.hpp does not
+// include it.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +26,8 @@ namespace tessera {
 inline namespace v0 {
 namespace testing {
 
-/// The worst error of one parameter's gradient: the change of the loss that the gradient predicts for a small
-/// change of the parameter, and the change that is measured.
+/// The worst error of one parameter's gradient. Compares the change of the loss that the gradient predicts
+/// for a small change of the parameter with the measured change.
 struct GradientDifference {
   std::string parameter;
   std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
@@ -34,16 +35,16 @@ struct GradientDifference {
   double measured = 0.0;
   double error = -1.0;  ///< |foretold - measured| / (|foretold| + 1e-6)
 
-  /// Central differences in double agree to about 1e-9; with a wrong gradient they do not.
+  /// Returns whether the gradient is right. In double precision, a right gradient has an error of about 1e-9.
   bool right() const { return error < 1e-6; }
 };
 
-/// What check_gradients found.
+/// The result of check_gradients.
 struct GradientReport {
-  std::vector<GradientDifference> differences;  ///< every trained parameter's worst, in the model's order
+  std::vector<GradientDifference> differences;  ///< one per trained parameter, in the model's order
   std::vector<std::string> faults;              ///< values not written, or computed from unwritten memory
-  double norm = 0.0;                            ///< of all gradients as the units wrote them
-  StepReport step;                              ///< of the trainer that computed them: its loss and norm
+  double norm = 0.0;                            ///< norm of all gradients that the model's functions wrote
+  StepReport step;                              ///< the trainer's report of that step, with its loss and norm
 
   bool right() const {
     return faults.empty() && std::all_of(differences.begin(), differences.end(),
@@ -67,11 +68,13 @@ inline std::ostream& operator<<(std::ostream& out, GradientReport const& report)
 
 namespace detail {
 
-/// The mode of a Probed model, and what it found.
+/// The mode of a Probed model (see below), and the errors that it found.
 struct GradientProbe {
-  /// What a tensor holds before its unit writes it. NaN also marks values that are computed from it.
+  /// The poison with which a tensor is filled before it is written: NaN, or a number that no computation
+  /// gives. NaN spreads to values that are computed from it, the number does not. `lost_partials` puts NaN
+  /// only into the gradients of borrowers.
   enum class Mode { none, not_a_number, number, lost_partials } mode = Mode::none;
-  /// A tensor that still holds poison.
+  /// A tensor that still has poison (values that were not written) after the function that must write it.
   struct Finding {
     std::string where, what, reads;
     std::int64_t first = 0, count = 0, elements = 0;
@@ -81,7 +84,7 @@ struct GradientProbe {
   };
   std::vector<UnitSpec> units;
   std::vector<std::vector<std::vector<double>>> gradients;  ///< sums over micro-batches
-  std::vector<bool> gradients_spoilt;                       ///< by unit, in this micro-batch
+  std::vector<bool> gradients_spoilt;  ///< by unit: filled with poison in this micro-batch
   std::vector<Finding> findings;
 
   explicit GradientProbe(std::vector<UnitSpec> of) : units(std::move(of)) {}
@@ -115,14 +118,14 @@ struct GradientProbe {
     return mode == Mode::number ? value == static_cast<Value>(poison())
                                 : std::isnan(static_cast<double>(value));
   }
-  /// Records a finding once for all micro-batches.
+  /// Records a finding. If several micro-batches have the same finding, records it once.
   void note(Finding const& finding) {
     bool const known = std::any_of(findings.begin(), findings.end(),
                                    [&](Finding const& earlier) { return earlier.same_place(finding); });
     if (!known) findings.push_back(finding);
   }
-  /// Records the poison in the first `elements` of a tensor and removes it, so that one mistake gives one
-  /// finding.
+  /// Records the poison in the first `elements` elements of a tensor, and replaces it by 0, so that later
+  /// tensors do not report the same error again.
   template <class View, class Counts>
   void inspect(View const& view, std::int64_t elements, std::string const& where, std::string const& what,
                std::string const& reads, Counts const& counts) {
@@ -137,8 +140,9 @@ struct GradientProbe {
   }
 };
 
-/// Runs M, and spoils and inspects the tensors of each unit. CPU only: an operation is done when its call
-/// returns.
+/// A model that calls M. Before each function of M, it fills the tensors that the function must write with
+/// poison (NaN or a special number). Afterwards, it searches these tensors for poison. CPU only, because
+/// there an operation is complete when its call returns.
 template <class M>
 class Probed {
  public:
@@ -225,7 +229,7 @@ class Probed {
   bool trained(int unit, int parameter) const {
     return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
   }
-  /// Spoils the tensors that this segment must write.
+  /// Fills the tensors that this segment must write with poison.
   void spoil_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
                  auto const& statistics) const {
     for (std::size_t index = 0; index < specs.size(); ++index) {
@@ -234,8 +238,8 @@ class Probed {
       probe_->spoil(statistics[index]);
     }
   }
-  /// Spoils the gradients in the first backward function that gets them. Skips borrowed parameters, because
-  /// borrowers may already have written there.
+  /// Fills the gradients with poison, in the first backward function that gets them. Skips borrowed
+  /// parameters, because borrowers may already have written their gradients there.
   template <class Place, class T>
   void spoil_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {
@@ -249,7 +253,8 @@ class Probed {
                std::string const& reads) const {
     probe_->inspect(view, view.elements(), where, what, reads, [](std::int64_t) { return true; });
   }
-  /// Names the unit's tensors that still hold poison. Values computed from them are poison, too.
+  /// Returns the names of the unit's tensors that have NaN, because values that are computed from them are
+  /// NaN, too.
   template <class Place, class T>
   std::string spoilt_tensors(int unit, Pass<Place, T> const& pass) const {
     std::string names;
@@ -268,7 +273,8 @@ class Probed {
     list(probe_->unit(unit).backward, pass.backward_values, pass.backward_statistics, "backward");
     return names;
   }
-  /// Checks that the owner adds the gradients of borrowers. If they are NaN, its whole gradient must be NaN.
+  /// Checks that the owner of a tied parameter adds the gradients of its borrowers. If these are NaN, the
+  /// owner's whole gradient must be NaN.
   template <class View>
   void demand_partials(View const& gradient, std::int64_t elements, std::string const& where,
                        std::string const& name) const {
@@ -284,8 +290,8 @@ class Probed {
   std::shared_ptr<GradientProbe> probe_;
 };
 
-/// Test weights that are unlike a model's initial ones: norms near 1, all others within 0.3 of 0, biases
-/// included.
+/// Returns a pseudo-random test weight: within 0.3 of 1 for norm weights, within 0.3 of 0 for all other
+/// parameters, including biases.
 inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, std::int64_t element) {
   auto const word = philox4x32({{static_cast<std::uint32_t>(element), static_cast<std::uint32_t>(unit),
                                  static_cast<std::uint32_t>(parameter), 3u}},
@@ -308,7 +314,7 @@ struct Perturbation {
   }
 };
 
-/// Two micro-batches of random tokens. One target in four is masked.
+/// Returns two micro-batches of random tokens. About one target in four is masked.
 inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   Batch batch;
   batch.accumulation = 2;
@@ -338,13 +344,13 @@ inline std::string sentence_of(GradientProbe::Finding const& finding) {
 
 namespace testing {
 
-/// Checks the gradients of a model without training it. Takes the gradients of one step over two
-/// micro-batches of this shape, by `Trainer<M, Precision<double>>` at fixed test weights. Compares every
-/// trained parameter with central differences of `evaluate`: along a direction that touches all its elements,
-/// and at three single elements. Then runs the step again with NaN in every output, gradient, tied gradient,
-/// saved and backward tensor before its unit runs. A value that is NaN afterwards was not written, or was
-/// computed from unwritten memory. Evaluates the loss eight times per parameter, so use the smallest sizes
-/// that the model allows.
+/// Checks the gradients of a model without training it. Computes the gradients of one step over two
+/// micro-batches of this shape, in double precision, at fixed test weights. Compares every trained
+/// parameter's gradient with central differences of the loss: for a change of all elements, and for changes
+/// of three single elements. Then runs the step again. Before a unit runs, every output, gradient, tied
+/// gradient, saved and backward tensor is filled with NaN. A value that is NaN afterwards was not written, or
+/// was computed from unwritten memory. Evaluates the loss eight times per parameter, so use the smallest
+/// sizes that the model allows.
 template <Model M>
 GradientReport check_gradients(M const& model, MicroBatch shape) {
   using Mode = detail::GradientProbe::Mode;
@@ -383,7 +389,8 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
       }
   report.norm = std::sqrt(report.norm);
 
-  // NaN spreads to everything computed from it. A number tells unwritten values from computed ones.
+  // NaN spreads to all values that are computed from it. If there are findings, a second step with a number
+  // as poison tells which values were not written at all.
   probe->start(Mode::not_a_number);
   (void)trainer.step(batch).get();
   auto findings = std::move(probe->findings);

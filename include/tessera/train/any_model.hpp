@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines AnyModel, a model whose type is chosen at run time. It holds what trainers, plans and programs need
-// of the model, and the model's functions for every engine of tessera::recipes.
+// Defines AnyModel, a model whose type is chosen at run time. It holds the model's description for trainers,
+// plans and programs. It also holds the model's functions for every device and number format of
+// tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// A model's functions for every place and type that engines are compiled for; null where the model has none.
+/// A model's functions for every device and number format for which engines are compiled. The pointers are
+/// null if the model was not compiled for that device.
 using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, double>,    //
                                   UnitFunctions<Cpu, half>, UnitFunctions<Cpu, bfloat16>,   //
                                   UnitFunctions<Cuda, float>, UnitFunctions<Cuda, double>,  //
@@ -27,8 +29,8 @@ using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, 
 
 }  // namespace detail
 
-/// Wraps a model and hides its type. Made by any_model (compiled_model.hpp) or by a family. Copies are cheap,
-/// because they share content that never changes.
+/// Wraps a model and hides its type. Made by any_model (compiled_model.hpp) or by ModelFamily::make. Copies
+/// are cheap, because they share content that never changes.
 class AnyModel {
  public:
   /// Holds no model. Only the conversion to bool may be called.
@@ -55,10 +57,11 @@ class AnyModel {
   std::int64_t vocabulary() const { return content_->vocabulary; }
   std::int64_t positions() const { return content_->positions; }
   std::int64_t parameters() const { return parameter_count(units({1, 1})); }
-  /// Training FLOPs per token, for utilisation: the model's member of this name, else 6 per parameter.
+  /// Returns the training FLOPs per token, for the utilisation of a device. Calls the model's own
+  /// flops_per_token if it has one. Otherwise returns 6 times the number of parameters.
   double flops_per_token(std::int64_t sequence) const { return content_->flops_per_token(sequence); }
 
-  /// For engines: the model object and its functions.
+  /// The model object and its functions. Only engines, which run the training steps, use them.
   std::shared_ptr<void const> const& object() const { return content_->object; }
   template <class Place, class T>
   UnitFunctions<Place, T> const& functions() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares trainers whose recipe is chosen at run time. The functions are compiled once, in the library
-// tessera::recipes, so a program that compares a hundred recipes compiles in a second.
+// Declares trainers whose recipe (the set of policies) is chosen at run time. The functions are compiled
+// once, in the library tessera::recipes, so a program that compares a hundred recipes compiles in a second.
 #pragma once
 
 #include <cstddef>
@@ -25,30 +25,30 @@ namespace tessera {
 inline namespace v0 {
 
 /// Makes a trainer of any model for any legal recipe that this build can run. `options.batch` and
-/// `options.sequence` must be set. All ranks call it together. Throws Error(config) with the broken rule for
-/// an illegal recipe. Throws Error(unsupported) if the recipe is not part of this build or the model was not
-/// compiled for its device. Throws Error(out_of_memory) if the run does not fit.
+/// `options.sequence` must be set. All ranks must call it together. Throws Error(config) with the broken rule
+/// for an illegal recipe. Throws Error(unsupported) if the recipe is not part of this build or the model was
+/// not compiled for the recipe's device. Throws Error(out_of_memory) if the run does not fit into memory.
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
-/// Reports the operations and collectives of a training step as AnyTrainer::record does. Needs no device, no
-/// other ranks and none of a trainer's memory. If the library lacks the recipe's device, reports the
-/// CPU's operations. The observer's buffers have addresses but no memory. Returns the plan of the step.
-/// Throws what make_trainer throws, except Error(out_of_memory).
+/// Passes the operations and collectives of a training step to `recorder`, as AnyTrainer::record does. Needs
+/// no device, no other ranks and no memory for the model. If the library lacks the recipe's device, reports
+/// the CPU's operations. The buffers that `observer` gets have addresses but no memory. Returns the plan of
+/// the step. Throws the errors of make_trainer, except Error(out_of_memory).
 StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOptions const& options,
                      int rank, int world, Recorder& recorder, StepObserver const& observer = {});
 
-/// Returns why this library cannot run a legal recipe, and a way out; nullopt if it can.
+/// Returns why this library cannot run a legal recipe and how to solve this, or nullopt if it can.
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 
 /// Throws Error(unsupported), naming what is missing, if this library supports the device and this machine
 /// has no usable one.
 void need_device(Device device);
 
-/// The default device of programs: cuda in a library built with CUDA, else cpu.
+/// Returns the default device of programs: cuda if this library was built with CUDA, otherwise cpu.
 Device default_device();
-/// The default rank counts of `compare`: 4 threads on the CPU; 1, 2 and 4 GPUs, as far as the machine has
-/// them.
+/// Returns the default numbers of ranks in the program `compare`. On the CPU: 4. On GPUs: 1, 2 and 4, up to
+/// the number of GPUs of the machine.
 std::vector<int> default_ranks(Device device);
 
 /// Describes a device and its libraries, for reports.
@@ -61,33 +61,35 @@ struct DeviceFacts {
 /// Queries the libraries without taking a device. For a device that this library lacks, sets only `device`.
 DeviceFacts device_facts(Device device);
 
-/// Keeps timed algorithms for a device's matrix products in a folder. While it lives, every trainer of this
-/// library on that device uses them. Create and destroy it while no trainer runs a step. Results stay the
-/// same to the bit.
+/// Keeps the fastest measured algorithms for a device's matrix products in a folder. While this object
+/// exists, every trainer of this library on that device uses them. Create and destroy it only while no
+/// trainer runs a step. Results have the same bits with and without it.
 class ProductPlans {
  public:
   virtual ~ProductPlans() = default;
-  /// Returns how many products used a measured plan since the last call. Counts each one once over all ranks.
+  /// Returns how many different products used a measured algorithm since the last call. A product that
+  /// several ranks compute counts once.
   virtual std::size_t take_used() = 0;
-  /// Why something was not measured or not stored; empty if nothing went wrong.
+  /// Returns why an algorithm was not measured or not stored, or an empty text if there was no failure.
   virtual std::string failure() const = 0;
 };
-/// Creates the folder. Measures a missing plan when a step first needs it. Throws Error(unsupported) with
-/// unmeasurable_reason, and Error(failed or data) for files that cannot be created, read or written.
+/// Creates the folder. Measures a product when a step first computes it and the folder has no algorithm for
+/// it. Throws Error(unsupported) with unmeasurable_reason, and Error(failed or data) for files that cannot be
+/// created, read or written.
 std::unique_ptr<ProductPlans> measure_products(Device device, std::string const& folder);
-/// Returns why a device's matrix products cannot be measured, and a way out; nullopt if they can.
+/// Returns why a device's matrix products cannot be measured and how to solve this, or nullopt if they can.
 std::optional<std::string> unmeasurable_reason(Device device);
 
-/// Runs tessera::run on the recipe's device: one thread per rank, each with its own device. Throws
-/// Error(unsupported) if this library lacks the device, and what tessera::run throws.
+/// Calls tessera::run for the recipe's device: one thread per rank, each with its own device. Throws
+/// Error(unsupported) if this library lacks the device, and the errors of tessera::run.
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 
-/// Returns the memory that ranks on a device may plan: the limits in the options, else what is free now. If
-/// this machine or this library lacks the device, 0 bytes of it are free.
+/// Returns how many bytes ranks on a device may plan: the limits in the options, or the free memory if the
+/// options set no limit. If this machine or this library lacks the device, 0 bytes of its memory are free.
 MemoryLimit memory_limit(Device device, TrainerOptions const& options);
-/// Makes a plan's shape for the recipe's device from a trainer's options (threads, workspace). Neither this
-/// machine nor this library needs to have the device.
+/// Returns the numbers that a plan of the step needs, such as the batch and the workspace of the recipe's
+/// device. Neither this machine nor this library needs to have the device.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
 /// The default recipes of `compare` and the benchmarks: every combination of sharding, precision (except

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the ranges of a run's numbers.
+// Checks that the numbers in TrainerOptions are in their ranges.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Checks the options' ranges and the rules between them. Throws Error(config) with the number and its range.
+/// Checks the ranges of all options and the rules between options. Throws Error(config) with the number and
+/// its range.
 inline void check_options(TrainerOptions const& options, std::int64_t positions) {
   auto const fail = [](std::initializer_list<Word> words) {
     throw_error(ErrorKind::config, {"options: ", sentence(words)});

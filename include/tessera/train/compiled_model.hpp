@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an AnyModel from a model's type, in the source file that compiles the model's functions. Operations
-// are compiled once with the engines, in tessera::recipes. So a model compiles in seconds, and its GPU
-// functions need no nvcc.
+// Makes an AnyModel from a model's type. Include it in the source file that compiles the model's functions.
+// The operations that these functions call, such as `linear`, are compiled once, in tessera::recipes. So a
+// model compiles in seconds, and its GPU functions need no nvcc.
 #pragma once
 
 #include <tuple>
@@ -18,9 +18,9 @@
 namespace tessera {
 inline namespace v0 {
 
-// Lists the operations that models call, for one place and type. `prefix` is `extern` where models are
-// compiled and empty where engines are compiled. An operation that is not listed is compiled with the model
-// that uses it.
+// Instantiates the operations that models call, for device P and number format T. `prefix` is `extern` in
+// source files that compile models, and empty in the library, which contains the operations. An operation
+// that is not listed here is compiled with the model that uses it.
 #define TESSERA_OPERATIONS(prefix, P, T)                                                                     \
   namespace ops {                                                                                            \
   prefix template void begin_row_sums<T, P>(Context<P>&);                                                    \
@@ -52,7 +52,7 @@ inline namespace v0 {
   prefix template void cross_entropy(Context<P>&, Tensor<T, P>, std::int64_t, Tensor<std::int32_t const, P>, \
                                      Tensor<compute_t<T>, P>, bool, compute_t<T> const*);                    \
   }
-// Sums of 16-bit values are fp32, so a gradient can have either type.
+// For 16-bit formats, a weight gradient can have the format T or fp32, in which sums are computed.
 #define TESSERA_OPERATIONS_16_BIT(prefix, P, T)                                                          \
   TESSERA_OPERATIONS(prefix, P, T)                                                                       \
   namespace ops {                                                                                        \
@@ -79,7 +79,7 @@ void add_all_functions(ModelFunctions& functions) {
   add_functions<M, Place, float, double, half, bfloat16>(functions);
 }
 
-/// Whether tessera::recipes has the functions of a model.
+/// Whether tessera::recipes contains the compiled functions of a model.
 template <class M>
 inline constexpr bool in_library =
     std::is_same_v<M, Gpt2> || std::is_same_v<M, Opt> || std::is_same_v<M, Llama>;
@@ -89,8 +89,8 @@ UnitFunctions<Place, T> library_functions();
 
 }  // namespace detail
 
-/// Wraps a model for trainers whose recipe is chosen at run time. Compiles its functions here, for the named
-/// places or for all places of tessera::recipes.
+/// Wraps a model for trainers whose recipe is chosen at run time. Compiles its functions in this source file,
+/// for the devices `Places`, or for all devices of tessera::recipes if there are none.
 template <class... Places, Model M>
 AnyModel any_model(M model) {
   detail::ModelFunctions functions;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the first difference between two runs. Records every micro-batch gradient, gradient and weight, and
-// compares the recordings.
+// Finds the first difference between two training runs. Records every micro-batch's gradients, every step's
+// summed gradients and updated weights, and compares the recordings.
 #pragma once
 
 #include <bit>
@@ -23,13 +23,14 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Records what a run's steps produce, in blocks of shard_alignment elements. The names of blocks do not
-/// depend on sharding, world or accumulation, so any two runs over the same global batches can be compared.
-/// All ranks of a run share one trace. Keeps 8 bytes for every value of every micro-batch, so use it only for
-/// small models and few steps.
+/// Records the gradients and weights of a run's steps, in blocks of shard_alignment elements. The names of
+/// blocks depend neither on sharding nor on the number of ranks nor on accumulation. So any two runs over the
+/// same global batches can be compared. All ranks of a run share one trace. Keeps 8 bytes for every value of
+/// every micro-batch, so use it only for small models and few steps.
 class StepTrace {
  public:
-  /// Makes the observer that one rank passes to `observe`. The trace must outlive the trainer.
+  /// Returns the observer that one rank passes to its trainer's `observe`. The trace must outlive the
+  /// trainer.
   StepObserver observer() {
     return [this, step = std::int64_t{0}](StepPlan const& plan, Entry const& entry,
                                           std::span<std::byte* const> buffers) mutable {
@@ -64,8 +65,8 @@ class StepTrace {
     };
   }
 
-  /// Returns one line about the first tensor, in step order, whose bits differ between the runs; nullopt if
-  /// none does. Also reports ranks of one run that hold different copies.
+  /// Returns one line about the first element, in the order of the steps, whose bits differ between the runs,
+  /// or nullopt if the runs are equal. Also reports ranks of one run whose copies of a value differ.
   friend std::optional<std::string> first_divergence(StepTrace const& a, StepTrace const& b) {
     for (StepTrace const* run : {&a, &b})
       if (!run->copies_differ_.empty()) return run->copies_differ_;
@@ -83,7 +84,9 @@ class StepTrace {
 
  private:
   enum Phase : int { micro_gradient, gradient, weights };
-  /// Step, phase, micro-batch of the global batch, and flat group in the order of the phase.
+  /// The key of a recorded tensor: step, phase, micro-batch of the global batch, and number of the group of
+  /// parameters. The number is negative for micro-batch gradients, because backward visits the last group
+  /// first.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
   using Block =
       std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // a Place and the number of the block
@@ -146,7 +149,7 @@ class StepTrace {
     UnitSpec unit;
     UnitLayout layout;
   };
-  std::vector<FlatName> flats_;  // by the flat group's number
+  std::vector<FlatName> flats_;  // one per group of parameters
   std::string copies_differ_;
 };
 

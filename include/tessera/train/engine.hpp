@@ -36,20 +36,20 @@ namespace tessera {
 inline namespace v0 {
 
 /// One rank's trainer on one device and in one number format: its memory, its state and its steps. Not
-/// copyable. Only one thread may use it at a time, except where StateAccess says otherwise.
+/// copyable. Only one thread may use it at a time, except for the functions that StateAccess allows.
 template <class Place, class T>
 class Engine : public AnyTrainer, private StateAccess {
  public:
-  /// Throws Error(out_of_memory) for a run that does not fit, before it allocates anything. Compares the
-  /// schedule's hash over all ranks, and fills the weights from the seed. `open` opens the file of a recipe
-  /// that keeps state in one; null otherwise.
+  /// Throws Error(out_of_memory) for a run that does not fit, before it allocates anything. Checks that all
+  /// ranks have the same schedule, and fills the weights from the seed. `open` opens the file for state on a
+  /// disk. It may be null if the recipe keeps no state on a disk.
   Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe, TrainerOptions const& options,
          comm::Comm comm, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
-  /// Waits for running steps, or for the end of the communicator if a rank is lost. Unread tickets can no
-  /// longer be read afterwards.
+  /// Waits for running steps, or for the end of the communicator if a rank is lost. Afterwards, `get` of a
+  /// ticket that was not read throws an error.
   ~Engine() override {
     abandon_readbacks();
     rest();
@@ -59,7 +59,7 @@ class Engine : public AnyTrainer, private StateAccess {
   Ticket step(Batch const& batch, bool stop) override;
   double evaluate(Batch const& batch) override;
   void settle() override { store_.settle(); }
-  /// Throws Error(unsupported) if the host cannot read a step's buffers.
+  /// Throws Error(unsupported) if the host cannot read a step's buffers, as on a GPU.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
       throw_error(
@@ -69,7 +69,8 @@ class Engine : public AnyTrainer, private StateAccess {
            "with On<Cpu>"});
     observer_ = std::move(observer);
   }
-  /// The first timed step captures a new graph.
+  /// Starts to time each entry of the step's schedule; null stops this. On a GPU, the first timed step
+  /// captures a new CUDA graph.
   void time_entries(EntryTimer* timer) override { timer_ = timer; }
   void fill(ParameterSource const& source) override { fill(source, nullptr); }
   void collect_pieces(ParameterSink const& sink) override {
@@ -135,7 +136,7 @@ class Engine : public AnyTrainer, private StateAccess {
 
   using Clock = std::chrono::steady_clock;
 
-  /// A running step: what is known at once, and where the rest will arrive.
+  /// A running step whose loss and other scalars are still being copied to the host.
   struct Readback final : PendingStep {
     StepReport const& wait() override {
       if (engine) engine->read_back(*this);
@@ -160,7 +161,7 @@ class Engine : public AnyTrainer, private StateAccess {
   void read_back(Readback& readback);
   void begin_timing() {
     if constexpr (slots > 0)
-      for (auto const& readback : readbacks_)  // the next timed step reuses the events
+      for (auto const& readback : readbacks_)  // the next timed step reuses the CUDA events of these steps
         if (readback && readback->engine) read_back(*readback);
     settle();
     context_.begin_timing(*timer_, plan_.train.schedule.instances());
@@ -187,8 +188,8 @@ class Engine : public AnyTrainer, private StateAccess {
   EntryTimer* timer_ = nullptr;
   std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
-  comm::Traffic traffic_;                      // of the last step whose schedule was walked
-  std::optional<Clock::time_point> last_end_;  // of a step; only where a step is done when its call returns
+  comm::Traffic traffic_;                      // of the last step that did not replay a CUDA graph
+  std::optional<Clock::time_point> last_end_;  // of a step; only on places where calls wait for their work
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
@@ -244,7 +245,7 @@ void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* 
       }
 }
 
-/// Later updates wait for the copies.
+/// Enqueues copies of the optimizer's state for a checkpoint. Later updates wait for these copies.
 template <class Place, class T>
 void Engine<Place, T>::take_snapshot() {
   settle();
@@ -299,8 +300,8 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   }
 }
 
-/// Checks a batch. With several ranks, an invalid batch ends the run, because others may already be in this
-/// step.
+/// Checks a batch. With several ranks, an invalid batch ends the run, because other ranks may already run
+/// this step.
 template <class Place, class T>
 void Engine<Place, T>::admit(Batch const& batch, int accumulation) {
   try {
@@ -354,8 +355,9 @@ void Engine<Place, T>::diverge(StepReport const& report, StepState const& state)
               transport_.rank(), report.overflow);
 }
 
-/// Keeps the current exception for all later steps. Poisons the transport, because other ranks wait for this
-/// rank, which may read the ticket late or never. A divergence needs no poison: all ranks see it.
+/// Stores the current exception, which all later steps throw. Poisons the transport, so that other ranks
+/// fail, too, instead of waiting for this rank. Does not poison it if the loss diverged, because all ranks
+/// detect that.
 template <class Place, class T>
 void Engine<Place, T>::give_up(char const* cause) {
   failure_ = std::current_exception();
@@ -368,7 +370,7 @@ void Engine<Place, T>::give_up(char const* cause) {
   }
 }
 
-/// Returns whether the schedule was walked. A graph is walked only once.
+/// Enqueues one step. Returns whether it ran the schedule entry by entry; false if it replayed a CUDA graph.
 template <class Place, class T>
 bool Engine<Place, T>::enqueue(Batch const& batch, bool stop) {
   load(batch);
@@ -401,7 +403,7 @@ Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
     if (timer_) context_.end_timing();
     StepReport begun;
     begun.comm_bytes = traffic_.bytes_sent;
-    if constexpr (Context<Place>::immediate) {  // elsewhere these only measure the calls
+    if constexpr (Context<Place>::immediate) {  // on a GPU, these times would only measure enqueueing
       begun.comm_seconds = traffic_.seconds;
       begun.comm_waiting = traffic_.waiting;
     }
@@ -423,7 +425,7 @@ Ticket Engine<Place, T>::step(Batch const& batch, bool stop) {
   return Ticket(failure_);
 }
 
-/// Enqueues the copy of the step's scalars to the host. The ticket waits for it.
+/// Enqueues the copy of the step's scalars to the host. Returns a ticket that waits for this copy.
 template <class Place, class T>
 Ticket Engine<Place, T>::begin_readback(StepReport begun) {
   auto readback = std::make_shared<Readback>();
@@ -465,7 +467,7 @@ void Engine<Place, T>::abandon_readbacks() {
   }
 }
 
-/// Waits for enqueued work, because it reads the store, the arenas and the context.
+/// Waits for enqueued work before the destructor frees the memory that this work uses.
 template <class Place, class T>
 void Engine<Place, T>::rest() noexcept {
   if (context_.finished()) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program: binds the buffers of each compute entry to a Pass once, then runs the entries in order.
+// Runs a planned training step, which is a list of entries (computations and transfers). Makes the tensor
+// views of each computation once, then runs the entries in order.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +20,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Runs one program (train or evaluate) of a plan, entry by entry in list order. The context implements lanes
-/// and waits. A place whose calls return when their work is done needs neither.
+/// Runs one program (train or evaluate) of a plan, entry by entry in the order of the list. The context
+/// implements lanes (CUDA streams) and the waits between them. The CPU has neither, because its calls return
+/// when their work is done.
 template <class Place, class T>
 class Executor {
  public:
@@ -40,8 +42,8 @@ class Executor {
         bind(passes_[index], entry);
   }
 
-  /// Enqueues the whole program: each entry on its lane, after the entries it waits for. Throws the errors of
-  /// collectives.
+  /// Enqueues the whole program: each entry on its lane (CUDA stream), after the entries for which it waits.
+  /// Throws the errors of collectives.
   void run(Context<Place>& context, Store& store, comm::Transport& transport,
            StepObserver const& observer = {}) {
     struct OffStream {
@@ -72,13 +74,13 @@ class Executor {
   Tensor<U, Place> tensor(int buffer, Shape const& shape) const {
     return {pointer<U>(buffer), shape};
   }
-  /// A view of a parameter, or of its gradient, that begins at an element of a buffer.
+  /// Returns a view of a parameter, or of its gradient, that begins at element `begin` of a buffer.
   template <class U>
   Tensor<U, Place> view(int buffer, std::int64_t begin, Borrow const& what) const {
     return {pointer<U>(buffer) + begin, plan_.parameter(what).in_memory()};
   }
-  /// Binds a tensor that a unit keeps to one of two views: to `statistic` if it is a statistic, else to
-  /// `value`.
+  /// Makes the view of a saved tensor: `statistic` (in the format of sums) if the tensor is a statistic such
+  /// as a row's mean, otherwise `value`.
   void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
     if (kept.statistic)
@@ -87,7 +89,7 @@ class Executor {
       value = tensor<T>(buffer, kept.shape);
   }
 
-  /// Makes the views of an entry's operands for the unit's code. All other views stay empty.
+  /// Makes the tensor views that the model's code uses in this entry. All other views of the pass stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     std::size_t const parameters = spec.parameters.size(), borrows = spec.borrows.size();
@@ -151,10 +153,10 @@ class Executor {
           pass.gradient_scale = backward_scale_of<S>(pointer<StepState>(buffer));
         return;
       default:
-        return;  // the unit's code does not use it
+        return;  // the model's code does not use this operand
     }
   }
-  /// Binds the unit's own parameters that are in the flat group of an operand.
+  /// Makes the views of the unit's own parameters that are in the operand's buffer.
   template <class U>
   void bind_flat(std::vector<Tensor<U, Place>>& views, int unit, Operand const& operand) {
     for (std::size_t own = 0; own < views.size(); ++own)
@@ -230,7 +232,7 @@ class Executor {
   StepMemory<Place> const& memory_;
   UnitFunctions<Place, T> functions_;
   void const* model_;
-  std::vector<Pass<Place, T>> passes_;  // by entry; empty for entries that run no unit's code
+  std::vector<Pass<Place, T>> passes_;  // one per entry; empty for entries that do not call the model
 };
 
 }  // namespace v0

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes a GPT-2 of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(Gpt2Options const& sizes);
 
-/// GPT-2's entry in the list of families.
+/// Returns GPT-2's entry in the list of model families.
 ModelFamily gpt2_family();
 
 }  // namespace v0

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes a LLaMA of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(LlamaOptions const& sizes);
 
-/// LLaMA's entry in the list of families.
+/// Returns LLaMA's entry in the list of model families.
 ModelFamily llama_family();
 
 }  // namespace v0

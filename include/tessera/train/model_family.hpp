@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the families of models that programs know by name. A family lists the numbers in which its models
-// differ and its named models, and makes models.
+// Defines families of models, such as GPT-2, that programs know by name. A family lists the sizes in which
+// its models differ, lists its named models, and makes models.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@ struct ModelSpec {
     std::string key{};  ///< "layers"
     double value = 0.0;
   };
-  /// One for each key of the family, in that order, then further numbers from a config.json.
+  /// One number for each key of the family, in the order of the keys, then further numbers from a
+  /// config.json.
   std::vector<Number> numbers{};
-  std::int64_t positions = 0;   ///< 0: open; the builder of the model chooses it
-  std::int64_t vocabulary = 0;  ///< likewise
+  std::int64_t positions = 0;   ///< 0: not set; the code that makes the model chooses it
+  std::int64_t vocabulary = 0;  ///< 0: not set, as for positions
 
   /// Throws Error(usage) if the key is missing.
   double number(std::string_view key) const {
@@ -51,9 +52,9 @@ struct ModelSpec {
   }
 };
 
-/// A number in which models of a family differ. All models also have positions and vocabulary.
+/// A size in which the models of a family differ. All models also have the sizes positions and vocabulary.
 struct ModelKey {
-  std::string name = {};     ///< the key in layers=12
+  std::string name = {};     ///< the key: "layers" in layers=12
   std::int64_t most = 0;     ///< the largest allowed value
   bool real = false;         ///< any number above 0, not only whole ones
   std::string divides = {};  ///< another key whose number is a multiple of this one
@@ -74,41 +75,42 @@ struct NamedModel {
   std::string lacking = {};     ///< why it cannot be made: features that its family lacks here; empty: it can
 };
 
-/// Maps a family's models to a config.json of Hugging Face, and back.
+/// Converts the sizes of a family's models to the entries of a Hugging Face config.json, and back.
 struct HubFormat {
   std::string model_type = {};                  ///< "gpt2"; empty: the family has no such file
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
-  /// Maps a key of the file to a key of the family, to "positions" or to "vocabulary". The file must have the
-  /// key, unless `absent` gives the default of transformers. `other` is a second name that transformers
-  /// reads.
+  /// Maps the key `key` of the file to `number`: a key of the family, "positions" or "vocabulary". The file
+  /// must have the key unless `absent` is the default of the transformers library. `other` is a second name
+  /// of the key, which transformers also reads.
   struct Number {
     std::string key = {}, number = {};
     double absent = 0.0;
     std::string other = {};
   };
   std::vector<Number> numbers = {};
-  /// Another key that defines the model. A file may omit it or give one of these values. The first one is
-  /// written.
+  /// Another key that defines the model. A file may omit the key or give one of the values `supported`. New
+  /// files get the first of these values.
   struct Feature {
     std::string key = {};
     std::vector<HubValue> supported = {};
   };
   std::vector<Feature> features = {};
-  /// A key that affects only training, such as dropout: its value here, and its default if a file omits it.
+  /// A key that affects only training, such as dropout. `here` is the value that this library uses, `absent`
+  /// the default if a file omits the key.
   struct Unapplied {
     std::string key = {};
     double here = 0.0, absent = 0.0;
   };
   std::vector<Unapplied> unapplied = {};
-  /// Reads and writes what the lists do not cover. Before `read`, keys that no list has hold their
-  /// `standard`.
+  /// Functions that read and write keys that the lists above do not cover. When `read` is called, sizes that
+  /// no list sets have their defaults (ModelKey::standard).
   std::function<void(HubConfig& config, ModelSpec& sizes)> read = {};
   std::function<void(ModelSpec const& sizes, HubEntries& entries)> write = {};
 };
 
 struct ModelFamily {
-  std::string name = {};   ///< the name in gpt2:layers=2,heads=2,channels=64
+  std::string name = {};   ///< the name in command lines: "gpt2" in gpt2:layers=2,heads=2,channels=64
   std::string title = {};  ///< the name in messages: "GPT-2"
   std::vector<ModelKey> keys = {};
   std::vector<NamedModel> models = {};
@@ -124,20 +126,20 @@ struct ModelFamily {
     return spec;
   }
   /// Reads the sizes from a config.json. Throws Error(data) for invalid values, and Error(unsupported) with
-  /// every feature that the family lacks. `config` keeps what is not applied.
+  /// every feature that the family lacks. Notes in `config` the keys that have no effect in this library.
   ModelSpec spec(HubConfig& config) const;
-  /// The entries of a model's config.json: only the sizes, to update the file that they came from, or
-  /// everything.
+  /// Returns the entries of a model's config.json. If `sizes_alone`, returns only the sizes, to update the
+  /// file from which they were read.
   HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
-/// Returns all families, the library's own first. They live as long as the program and do not change. Any
-/// thread may call it.
+/// Returns all model families, the library's own first. The families exist until the program ends and do not
+/// change. Any thread may call it.
 std::vector<ModelFamily const*> model_families();
 
-/// Adds a family. From then on, its models are in every list of the programs that link it. Any thread may
-/// call it, also before main. Throws Error(usage) for a name that is taken and for numbers that do not match
-/// its keys. Returns true, so that a variable of a source file can hold the result.
+/// Adds a family to the list of families, so that programs know its models by name. Any thread may call it,
+/// also before main. Throws Error(usage) for a name that another family has and for numbers that do not match
+/// the family's keys. Returns true, so that the initializer of a global variable can call it.
 bool register_model_family(ModelFamily family);
 
 }  // namespace v0

@@ -11,7 +11,7 @@ inline namespace v0 {
 /// Makes an OPT of any sizes. Throws Error(config) for invalid sizes.
 AnyModel any_model(OptOptions const& sizes);
 
-/// OPT's entry in the list of families.
+/// Returns OPT's entry in the list of model families.
 ModelFamily opt_family();
 
 }  // namespace v0

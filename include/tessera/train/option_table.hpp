@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the options of a trainer, one row each. The range check, the agreement of ranks, the flags of
-// programs, their files of settings, the settings in results and the table of docs/trainer.md follow from
-// these rows.
+// Lists the options of a trainer, one row each. These rows define the range check, the check that ranks
+// agree, the flags of programs, the programs' files of settings, the settings in results and the table of
+// docs/trainer.md.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Refers to the value of an option, and knows its type.
+/// A reference to the value of one option of any type.
 class OptionValue {
  public:
   enum class Type : std::uint8_t { real, whole, count, seed, truth, shape };
@@ -33,7 +33,7 @@ class OptionValue {
   std::uint64_t& seed() const { return *static_cast<std::uint64_t*>(at_); }
   bool& truth() const { return *static_cast<bool*>(at_); }
   RateShape& shape() const { return *static_cast<RateShape*>(at_); }
-  /// The value of any type but `real` and `seed`.
+  /// Returns the value of an option of type `whole`, `count`, `truth` or `shape`.
   std::int64_t whole() const {
     return type_ == Type::whole   ? *static_cast<std::int64_t*>(at_)
            : type_ == Type::count ? *static_cast<int*>(at_)
@@ -57,15 +57,16 @@ class OptionValue {
   void* at_;
 };
 
-/// The part of the help text in which an option appears. Options of `shape` have separate flags.
+/// The part of the help text in which an option appears. The flags of options in `shape` are defined
+/// separately.
 enum class OptionGroup : std::uint8_t { optimizer, loss_scale, machine, shape };
 
 /// Further rules for the values of an option.
 enum class OptionRule : std::uint8_t {
   none,
   below,         ///< `most` itself is not legal
-  power_of_two,  ///< other values would round
-  bytes          ///< programs read a unit, such as GiB
+  power_of_two,  ///< the value must be a power of two, because multiplying by other values rounds
+  bytes          ///< a number of bytes; programs accept a unit, such as GiB
 };
 
 /// One option of a trainer.
@@ -81,14 +82,14 @@ struct Option {
   std::string_view
       choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
   std::string_view help{};  ///< for --help
-  /// The key of DeepSpeed's configuration that sets this option and no other. Separate code reads keys that
-  /// set several options or have conditions.
+  /// The key in DeepSpeed's configuration that sets only this option. Separate code reads keys that set
+  /// several options or have conditions.
   std::string_view deepspeed{};
 };
 
 namespace detail {
 
-inline constexpr double most_whole = 0x1p40;                            // beyond any machine
+inline constexpr double most_whole = 0x1p40;                            // beyond the needs of any machine
 inline constexpr double most_real = std::numeric_limits<float>::max();  // updates compute in fp32
 inline constexpr double least_normal = std::numeric_limits<float>::min();
 
@@ -97,8 +98,8 @@ inline constexpr double least_normal = std::numeric_limits<float>::min();
 #define TESSERA_OPTION(field) \
   .name = #field, .in = [](TrainerOptions& options) -> OptionValue { return options.field; }
 
-/// The options with a value, in the order of the help text. Separate code handles the members of
-/// TrainerOptions that are not values (nvme_directory, checkpoints, freeze, lora).
+/// All options that are numbers or choices, in the order of the help text. Separate code handles the other
+/// members of TrainerOptions (nvme_directory, checkpoints, freeze, lora).
 inline constexpr Option option_table[] = {
     {TESSERA_OPTION(learning_rate), .group = OptionGroup::optimizer, .most = detail::most_real,
      .flags = "--learning-rate,--lr", .key = "learning_rate", .help = "the highest learning rate"},
@@ -183,7 +184,7 @@ inline constexpr Option option_table[] = {
 
 #undef TESSERA_OPTION
 
-/// The value of an option in constant options.
+/// Returns a read-only reference to the value of one option.
 inline OptionValue const value_of(Option const& option, TrainerOptions const& options) {
   return option.in(const_cast<TrainerOptions&>(options));
 }

@@ -20,18 +20,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The largest number of micro-batches in a step. The schedule lists each of them.
+/// The largest number of micro-batches in a step.
 inline constexpr int most_accumulation = 16384;
 
-/// The numbers of a trainer, and the parameters it trains. Ranks must agree on all but `threads` and the
-/// memory limits.
+/// The settings of a trainer that are chosen at run time. All ranks must have the same settings, except for
+/// `threads` and the memory limits.
 struct TrainerOptions {
   double learning_rate = 3e-4;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.01;   ///< only on parameters of two dimensions
-  bool decoupled_decay = true;  ///< AdamW; false: Adam, where the decay is a part of the gradient
+  bool decoupled_decay = true;  ///< true: AdamW; false: Adam, which adds the decay to the gradient
   double clip = 0.0;            ///< largest gradient norm; 0: no clipping
 
   RateShape schedule = RateShape::constant;
@@ -46,15 +46,15 @@ struct TrainerOptions {
   int accumulation = 1;       ///< micro-batches per rank and step; from the first batch if `batch` is 0
 
   std::uint64_t seed = 1;
-  int threads = 0;                ///< of this rank; 0: the machine's cores divided by the ranks, at least 1
+  int threads = 0;                ///< threads of this rank; 0: the machine's cores / the ranks, at least 1
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
-  int recompute_every = 2;        ///< blocks rebuilt together under Recompute<Every>
-  int replicas = 1;    ///< of all sharded state: world / replicas ranks share one (hybrid sharding)
-  int prefetch = 1;    ///< units by which weights arrive early and sums are sent late; 0: no overlap
-  int channels = 1;    ///< of communication; 2: a second one (on GPUs: a communicator) gathers weights
-  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients, in their own lane
+  int recompute_every = 2;        ///< blocks whose activations Recompute<Every> recomputes together
+  int replicas = 1;    ///< copies of all sharded state, one per world / replicas ranks (hybrid sharding)
+  int prefetch = 1;    ///< how many units early weights arrive and how many late sums leave; 0: no overlap
+  int channels = 1;    ///< communicators per group of ranks; 2: the second one gathers weights
+  int weight_lag = 0;  ///< how many units weight gradients run behind input gradients, on another stream
   std::int64_t memory_limit = 0;       ///< bytes that may be planned: on the CPU by all ranks of this process
-                                       ///< together, on GPUs by each rank; 0: what is available
+                                       ///< together, on GPUs by each rank; 0: the free memory
   std::int64_t host_memory_limit = 0;  ///< the same for host memory, by all ranks of this process together
   std::string nvme_directory = {};  ///< an existing folder for the files of recipes that keep state on NVMe
   CheckpointMemory checkpoints = CheckpointMemory::none;  ///< memory planned for saves (checkpoint.hpp)
@@ -62,11 +62,12 @@ struct TrainerOptions {
   std::int64_t skips_allowed = 50;                        ///< consecutive overflows before the run ends
 
   /// Returns true for the names of parameters to freeze. A frozen parameter has no gradient and no optimizer
-  /// state. Must match a name and leave one parameter to train. Empty: freezes what the model itself froze.
+  /// state. Must match at least one name and leave at least one parameter to train. If empty, only the
+  /// parameters that the model itself froze are frozen.
   std::function<bool(std::string_view name)> freeze = {};
 
-  /// The adapters of the policy Lora. All other parameters are frozen. `freeze` gets the adapters' names,
-  /// too.
+  /// The adapters of the policy Lora. All other parameters are frozen. `freeze` is also called for the names
+  /// of adapters.
   LoraOptions lora = {};
 };
 
@@ -74,25 +75,25 @@ struct TrainerOptions {
 struct StepReport {
   std::int64_t step = 0;   ///< counts from 1; includes skipped steps
   double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update; 0: none
-  double grad_norm = 0.0;  ///< of the whole gradient, unscaled, before clipping
+  double grad_norm = 0.0;  ///< norm of the whole gradient, without loss scale, before clipping
   double learning_rate = 0.0;
   double scale = 1.0;         ///< the loss scale of this step's gradients
   bool skipped = false;       ///< the gradient overflowed, or no token counted; nothing was updated
   std::string overflow{};     ///< the first tensor found to hold a non-finite value
-  std::int64_t tokens = 0;    ///< of the global batch
+  std::int64_t tokens = 0;    ///< number of tokens in the global batch
   std::int64_t unmasked = 0;  ///< the part of `tokens` that is not masked
-  double seconds = 0.0;       ///< on this rank, from the batch to the report
+  double seconds = 0.0;       ///< time on this rank from the batch to the report
   double interval = 0.0;  ///< from the end of the previous step to the end of this one, on the clock of the
                           ///< rank's device; does not depend on when reports are read; first step: `seconds`
-  std::int64_t comm_bytes = 0;           ///< sent by this rank
-  std::optional<double> comm_seconds{};  ///< spent in collectives; absent if the host only enqueues them
+  std::int64_t comm_bytes = 0;           ///< bytes that this rank sent
+  std::optional<double> comm_seconds{};  ///< time in collectives; absent if the host only enqueues them
   std::optional<double> comm_waiting{};  ///< the part of comm_seconds spent waiting for other ranks
   bool stop = false;  ///< a rank requested in this step to end the training (AnyTrainer::step)
 
   double tokens_per_second() const { return seconds > 0.0 ? static_cast<double>(tokens) / seconds : 0.0; }
 };
 
-/// One line: "step 14 | loss 3.2440 | norm 0.83 | lr 3.00e-04 | 137.3 ms | 7282 tok/s".
+/// Prints one line: "step 14 | loss 3.2440 | norm 0.830 | lr 3.00e-04 | 137.3 ms | 7282 tok/s".
 inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
   char line[256];
   std::snprintf(line, sizeof line, "step %lld | loss %.4f | norm %.3f | lr %.2e | %.1f ms | %.0f tok/s",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the plan of one rank from a trainer's options, and refuses invalid runs before anything is allocated.
+// Makes one rank's plan of the step from a trainer's options. Reports invalid runs before it allocates
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -29,14 +30,16 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The threads of one rank: the requested number, else the machine's cores divided by the ranks.
+/// Returns the number of threads of one rank: `asked` if it is positive, otherwise the machine's cores
+/// divided by the ranks, at least 1.
 inline int threads_of_rank(int asked, int world) {
   if (asked > 0) return asked;
   int const cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / std::max(1, world));
 }
 
-/// Makes a plan's shape from a trainer's options. `product` is the format of matrix products.
+/// Returns the numbers that a plan needs, from a trainer's options. `product` is the format of matrix
+/// products.
 template <class Place>
 StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product) {
   StepShape shape;
@@ -59,8 +62,8 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   return shape;
 }
 
-/// The memory that the ranks of this process may plan on the host and on disk: the limits in the options,
-/// else what is free now.
+/// Returns how many bytes the ranks of this process may plan on the host and on disk. For the host: the limit
+/// in the options, or the free memory without a limit. For the disk: the free bytes of nvme_directory.
 inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
@@ -70,7 +73,8 @@ inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   return found;
 }
 
-/// The same, including the device: TrainerOptions::memory_limit, else what is free now.
+/// Same as memory_limit_beside_devices, but also sets the limit of the device: TrainerOptions::memory_limit,
+/// or the free memory without a limit. On the CPU, memory_limit limits the host memory.
 template <class Place>
 MemoryLimit memory_limit(TrainerOptions const& options) {
   MemoryLimit found = memory_limit_beside_devices(options);
@@ -84,7 +88,7 @@ MemoryLimit memory_limit(TrainerOptions const& options) {
 
 namespace detail {
 
-/// Throws Error(config) if the recipe and the options disagree about adapters.
+/// Throws Error(config) if the recipe has the policy Lora without options for adapters, or the reverse.
 inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
   bool const has = recipe.adapters == AdapterKind::lora;
   if (has == bool(lora)) return;
@@ -113,8 +117,8 @@ int select_device(int device) {
   return device;
 }
 
-/// Throws for segments that engines cannot run. `without_segment`: the model's function that takes none, or
-/// null.
+/// Throws for units with segments that engines cannot run. `without_segment` is the name of a model function
+/// that has no segment parameter, or null if all functions have one.
 inline void check_segments(std::vector<UnitSpec> const& units, char const* without_segment) {
   for (UnitSpec const& unit : units) {
     if (unit.segments() > 1 && without_segment)
@@ -155,8 +159,8 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
   for (Program const* program : {&plan.train, &plan.evaluate})
     for (Entry const& entry : program->schedule.entries)
       if (entry.move > Move::copy) (void)transport.over(plan.ranks_of(entry));
-  // Each rank queries its device's free memory. If ranks share host memory, one rank of each host queries for
-  // all of them. No rank takes memory before that.
+  // Each rank checks the free memory of its device. If ranks share host memory, one rank of each host checks
+  // for all of them. The barrier below keeps other ranks from allocating memory before these checks.
   if (has_own_memory<Place> || transport.local_rank() == 0) {
     // Creating an empty file removes the files of killed runs, so their bytes count as free.
     if (uses_files(recipe.placement)) (void)open(options.nvme_directory, transport.rank(), 0);
@@ -166,14 +170,15 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
   return plan;
 }
 
-/// The rank's file, if the plan keeps something in one.
+/// Opens the rank's file for state on a disk. Returns null if the plan keeps no state on a disk.
 inline std::unique_ptr<StateFile> file_of(StepPlan const& plan, TrainerOptions const& options,
                                           comm::Transport& transport, OpenStateFile open) {
   if (plan.file_bytes() == 0) return nullptr;
   return open(options.nvme_directory, transport.rank(), plan.file_bytes());
 }
 
-/// The workspace of the compute lane. Index 1: of Lane::gradients; empty if nothing runs there.
+/// Returns the scratch memory of the compute stream. Index 1 is for the stream of weight gradients
+/// (Lane::gradients) and is empty if the plan does not use that stream.
 template <class Place>
 std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const& memory, int index = 0) {
   int const buffer = plan.train.find(BufferKind::workspace, -1, index);
@@ -181,7 +186,7 @@ std::span<std::byte> workspace_of(StepPlan const& plan, StepMemory<Place> const&
   return {memory.train(buffer), static_cast<std::size_t>(plan.train.at(buffer).bytes)};
 }
 
-/// A hash of every number that must be the same on all ranks and is not in the schedule.
+/// Returns a hash of every number that all ranks must share and that the schedule does not contain.
 inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan const& plan) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](auto value) {
@@ -202,7 +207,7 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
   }
   mix(plan.shape.batch);
   mix(plan.shape.sequence);
-  mix(plan.recipe.precision);  // of products, which types do not show
+  mix(plan.recipe.precision);  // tf32 and fp32 have the same storage formats, but other products
   for (UnitLayout const& layout : plan.layouts)
     for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
       mix(layout.parameters[index].end);

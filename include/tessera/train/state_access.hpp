@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides one rank's state as bytes between steps, for any device and format. Checkpoints read and write
-// through it.
+// Reads and writes one rank's training state as bytes, between steps, for any device and number format.
+// Checkpoints use it.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Reads and writes the parts of `plan().train`'s buffers that hold state. A part begins and ends at
-/// multiples of shard_alignment. Its padding stays zero. Local: no rank waits for another.
+/// Reads and writes parts of the buffers that hold training state (in `plan().train`). A part begins and ends
+/// at multiples of shard_alignment elements. Padding in a part stays zero. No rank waits for another.
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
@@ -29,19 +29,22 @@ class StateAccess {
   /// After this, the next step is number `state.attempted` + 1.
   virtual void set_scalars(StepState const& state) = 0;
 
-  /// SaveStaging::bytes of host memory, from the plan or else from this object.
+  /// Returns SaveStaging::bytes bytes of host memory. Allocates them on the first call if the plan reserves
+  /// none.
   virtual std::byte* staging() = 0;
-  /// Returns the bytes in host memory, up to checkpoint_chunk elements. They are valid until the next call on
-  /// this object.
+  /// Returns the bytes of a part in host memory. A part has at most checkpoint_chunk elements. The bytes are
+  /// valid until the next call on this object.
   virtual std::byte const* view(Buffer const& buffer, Range part) = 0;
-  /// Returns host memory in which to write all new bytes, except the padding, until `put`.
+  /// Returns host memory for the new bytes of a part. The caller writes all bytes except the padding, then
+  /// calls `put`, which copies them to the buffer.
   virtual std::byte* stage(Buffer const& buffer, Range part) = 0;
   virtual void put(Buffer const& buffer, Range part, std::byte* staged) = 0;
 
-  /// Starts a copy of everything that this rank writes, after the enqueued steps. Later steps may begin at
-  /// once. The plan must have a snapshot.
+  /// Starts a copy of the state that this rank writes to a checkpoint, after the enqueued steps. The caller
+  /// may enqueue later steps at once. The plan must have memory for it (CheckpointMemory::snapshot).
   virtual void take_snapshot() = 0;
-  /// Another thread may call these two: whether the copy is complete, and then its bytes.
+  /// `has_snapshot` returns whether the copy is complete. `snapshot` returns bytes of a complete copy.
+  /// Another thread may call these two functions.
   virtual bool has_snapshot() const = 0;
   virtual std::byte const* snapshot(Buffer const& buffer, Range part) const = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Ticket, which a step returns at once, and which gives the step's report or error later.
+// Defines Ticket, the future of a training step: a step returns it at once, and `get` waits for the report.
 #pragma once
 
 #include <exception>
@@ -19,8 +19,8 @@ class PendingStep {
   virtual StepReport const& wait() = 0;
 };
 
-/// A step that was started. `get` waits for that step only and throws its error. On the CPU the work is done
-/// when the ticket exists. Read it before the trainer is destroyed.
+/// A step that was started. `get` waits for this step only and throws its error. On the CPU, the step is
+/// complete when its ticket is returned. Call `get` before the trainer is destroyed.
 class Ticket {
  public:
   explicit Ticket(StepReport report) : report_(std::move(report)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Trainer: a model, a recipe as a type, and options. The engine behind it does all expensive work.
+// Defines Trainer, which trains a model under policies that its type names. The class Engine implements it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// The functions of a model, from the library if it has them.
+/// Returns a model's functions. Uses the ones in the linked library if it contains this model.
 template <class M, class Place, class T>
 UnitFunctions<Place, T> functions_of() {
 #if defined(TESSERA_LINKED_ENGINES)
@@ -38,7 +38,8 @@ UnitFunctions<Place, T> functions_of() {
     return unit_functions<M, Place, T>();
 }
 
-/// Makes a model for the engine of one place and type. `adapting` computes its adapters, or is null.
+/// Removes the model's type, for the engine of one device and number format. `adapting` has the functions
+/// that compute adapters; null without adapters.
 template <class Place, class T, Model M>
 ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
                             AdapterFunctions<Place, T> const* adapting = nullptr) {
@@ -48,7 +49,7 @@ ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
           static_cast<std::int64_t>(object->vocabulary()), static_cast<std::int64_t>(object->positions())};
 }
 
-/// The element type of a recipe's activations.
+/// Maps a DType to the C++ type of its values.
 template <DType Type>
 struct type_of;
 template <>
@@ -68,7 +69,7 @@ struct type_of<DType::bf16> {
   using type = bfloat16;
 };
 
-/// Whether a place's backend was included, or is compiled in tessera::recipes.
+/// Whether this source file includes the code of a device, or tessera::recipes contains it.
 template <class Place>
 inline constexpr bool has_backend = requires {
   sizeof(Context<Place>);
@@ -80,13 +81,13 @@ inline constexpr bool has_backend<Cuda> = true;
 
 }  // namespace detail
 
-/// The functions with which a policy of the slot adapters computes: null, except for Lora when
+/// The functions that compute the adapters of a policy. Null, except for the policy Lora if
 /// <tessera/lora.hpp> is included.
 template <class Policy, class Place, class T>
 inline constexpr std::nullptr_t adapter_functions = nullptr;
 
-/// Trains a model under one recipe. Adds only the type: all recipes of one device and compute type share one
-/// engine. `Recipe` is a Config made by Resolved.
+/// Trains a model under one recipe (a set of policies). `Recipe` is the Config that Resolved makes. Engine
+/// does the work: its code is the same for all recipes with one device and one number format.
 template <class M, class Recipe>
 class BasicTrainer : public rules<Recipe> {
  public:
@@ -94,9 +95,9 @@ class BasicTrainer : public rules<Recipe> {
   using recipe_type = Recipe;
   static constexpr RecipeTable recipe = recipe_table<Recipe>;
 
-  /// Plans, allocates and fills the weights from the seed. If `options.batch` is 0, the first step does this
-  /// and takes the shape from its batch. All ranks construct it together. Throws Error(config or
-  /// out_of_memory).
+  /// Plans the step, allocates memory and sets the initial weights from the seed. If `options.batch` is 0,
+  /// the first call of `step` does this instead, for the shape of its batch. All ranks must construct it
+  /// together. Throws Error(config or out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
       : model_(std::make_shared<M const>(std::move(model))),
         comm_(std::move(comm)),
@@ -115,17 +116,19 @@ class BasicTrainer : public rules<Recipe> {
                   "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
     if (options_.batch > 0) start();
   }
-  /// Catches arguments that are not a TrainerOptions. Otherwise compilers list every constructor, each with
-  /// the whole type. A template, so that it is never chosen for a trainer without options.
+  /// Catches a third argument that is not a TrainerOptions, for a short error message. Otherwise compilers
+  /// list every constructor with the whole type. It is a template, so that a call without options does not
+  /// choose it.
   template <class Fields = TrainerOptions>
   // clang-format off
   BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: a field is misspelt or has another type. Write TrainerOptions{...}, and the compiler names the field. See docs/trainer.md.
   // clang-format on
-  /// Catches calls without a communicator, or with it in the wrong place.
+  /// Catches calls without a communicator, or with a communicator that is not the second argument.
   template <int = 0>
   explicit BasicTrainer(...) = delete;  // tessera: it takes a model, a Comm, options. See docs/trainer.md.
 
-  /// One optimizer step over a batch of (accumulation, batch, sequence) tokens; collective.
+  /// Runs one optimizer step over a batch of (accumulation, batch, sequence) tokens. All ranks must call it.
+  /// On a GPU, returns before the step is complete.
   Ticket step(Batch const& batch) {
     if (!engine_) {
       options_.batch = batch.batch;
@@ -136,33 +139,34 @@ class BasicTrainer : public rules<Recipe> {
     return engine_->step(batch);
   }
 
-  /// The mean loss of a batch without changing anything; collective. Waits for its result.
+  /// Returns the mean loss of a batch and changes no state. All ranks must call it. Waits for the result.
   double evaluate(Batch const& batch) { return started().evaluate(batch); }
-  /// Replaces all weights, and resets moments, step count and loss scale. Values pass through fp32. Local:
-  /// every rank must call it. Waits for running steps.
+  /// Replaces all weights by the fp32 values of `source`, and resets moments, step count and loss scale.
+  /// Every rank must call it, but no rank waits for another. Waits for running steps.
   void fill(ParameterSource const& source) { started().fill(source); }
-  /// Passes all weights to rank 0's sink, sorted by name, one whole parameter at a time; collective. Waits
-  /// for the steps in flight. Uses host memory for one parameter. Throws what the sink and the transport
-  /// throw.
+  /// Passes all weights to `sink` on rank 0, sorted by name, one whole parameter at a time. All ranks must
+  /// call it. Waits for running steps. Uses host memory for one parameter. Throws the errors of the sink and
+  /// of the transport.
   void collect(ParameterSink const& sink) { started().collect(sink); }
   /// Same as collect, but passes consecutive pieces of each parameter and uses less than one mebibyte.
   void collect_pieces(ParameterSink const& sink) { started().collect_pieces(sink); }
   /// Waits until all running steps have ended.
   void settle() { started().settle(); }
-  /// Calls the observer after every entry of every later step.
+  /// Calls the observer after every entry (computation or transfer) of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
-  /// The engine that runs the steps, for functions that take a trainer of any recipe.
+  /// Returns the engine that runs the steps, for functions that accept a trainer of any recipe.
   AnyTrainer& engine() { return started(); }
-  /// Passes the trainer itself to these functions, such as save_checkpoint and resume.
+  /// Converts the trainer to the argument of such functions, for example save_checkpoint and resume.
   operator AnyTrainer&() { return started(); }
-  /// The plan; `plan().arena_bytes` equals the bytes in use.
+  /// Returns the plan of the step. `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
   M const& model() const { return *model_; }
   TrainerOptions const& options() const { return options_; }
 
  private:
-  /// Cpu if the device's backend was not included; the constructor has reported that.
+  /// The recipe's device. Cpu if the code of that device was not included, because the constructor has
+  /// reported this error.
   using Place = std::conditional_t<detail::has_backend<device_t<recipe_type>>, device_t<recipe_type>, Cpu>;
   using T = typename detail::type_of<recipe.types.activation>::type;
 
@@ -170,7 +174,8 @@ class BasicTrainer : public rules<Recipe> {
   /// file.
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
-  /// Null if the weights themselves are trained. Depends on the recipe, as FilePlace does.
+  /// The functions that compute the adapters. Null if the weights themselves are trained. Depends on the
+  /// recipe, so <tessera/lora.hpp> may be included after this file.
   static constexpr AdapterFunctions<Place, T> const* adapting =
       adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>;
   // Compares types, because g++'s sanitizers do not accept a comparison of an object's address as a constant.
@@ -197,7 +202,7 @@ class BasicTrainer : public rules<Recipe> {
 
 namespace detail {
 
-/// Replaces a type that does not satisfy Model, after the error was reported.
+/// Replaces a type that is not a valid model, so that the compiler reports no errors after the first one.
 struct NoModel {
   template <class... Arguments>
   NoModel(Arguments const&...) {}
@@ -216,7 +221,8 @@ struct NoModel {
 
 }  // namespace detail
 
-/// Takes the policies in any order. A slot without a policy has its documented default.
+/// A trainer of model M under these policies, in any order: Trainer<Gpt2, On<Cuda>, ZeroStage<2>>. A decision
+/// without a policy has its documented default.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;

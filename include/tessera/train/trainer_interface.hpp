@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of one rank's trainer, and the function that makes one. Programs that link tessera::recipes
-// compile no more of an engine than this.
+// Declares AnyTrainer, the interface of one rank's trainer, and the function that makes one. Programs that
+// link tessera::recipes compile this interface, but not the engines.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The bytes that a rank's trainer has read from its file and written to it since it was made, running steps
-/// included, and the I/O engine. Empty for a recipe that keeps nothing in a file.
+/// The bytes that a rank's trainer has read from its file and written to it, including running steps, and the
+/// name of the I/O engine. Empty for a recipe that keeps no state in a file.
 struct FileUse {
   FileTraffic bytes{};
   std::string engine;  ///< NvmeFile::description
@@ -32,15 +32,16 @@ struct FileUse {
 
 class StateAccess;
 
-/// One rank's trainer of some model under some recipe; see BasicTrainer for what each call does and throws.
+/// One rank's trainer of any model under any recipe. BasicTrainer documents the functions that have no
+/// comment here.
 class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
 
   Ticket step(Batch const& batch) { return step(batch, false); }
-  /// If `stop` is set, requests that all ranks end the training. The step still runs, and its report says on
-  /// every rank that a rank asked (StepReport::stop). Costs no synchronisation. Steps that were enqueued
-  /// before the report is read run, too. TrainingLoop ends on all ranks after the same step.
+  /// Runs a step. If `stop` is true, also requests that all ranks end the training: StepReport::stop of this
+  /// step is then true on every rank. This needs no synchronisation. Steps that were enqueued before the
+  /// report is read run, too. TrainingLoop ends on all ranks after the same step.
   virtual Ticket step(Batch const& batch, bool stop) = 0;
   virtual double evaluate(Batch const& batch) = 0;
   virtual void fill(ParameterSource const& source) = 0;
@@ -48,25 +49,28 @@ class AnyTrainer {
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
   virtual void settle() = 0;
   virtual void observe(StepObserver observer) = 0;
-  /// Tells the timer when the entries of every later step ran, before the step's ticket is read. Null ends
-  /// this. A timed step waits for the steps before it. The timer must outlive the timed steps.
+  /// Measures when each entry of every later step begins and ends. `timer` gets the times before the step's
+  /// ticket returns its report. Null stops this. A timed step waits for the steps before it. The timer must
+  /// outlive the timed steps.
   virtual void time_entries(EntryTimer* timer) = 0;
-  /// The rank's state as bytes, for checkpoints (state_access.hpp).
+  /// Returns access to the rank's state as bytes, for checkpoints (state_access.hpp).
   virtual StateAccess& state() = 0;
 
   virtual StepPlan const& plan() const = 0;
-  /// The highest byte in use of this rank's arena of a tier. The plan predicts plan().arena_bytes.
+  /// Returns the largest number of bytes in use so far in one of the rank's memories. The plan's prediction
+  /// is plan().arena_bytes.
   virtual std::int64_t peak_bytes(Tier tier) const = 0;
-  /// The plan predicts plan().file_traffic() for each step.
+  /// Returns the bytes read from and written to the rank's file. The plan's prediction for each step is
+  /// plan().file_traffic().
   virtual FileUse file_use() const = 0;
-  /// The attention that ran for the recipe's choice; `automatic` before the first step.
+  /// Returns the attention kernel that ran; `automatic` before the first step.
   virtual AttentionKind attention_ran() const = 0;
-  /// Runs a step on a recording context. Reports operations and collectives, and computes nothing. Calls the
-  /// observer after each entry.
+  /// Passes the operations and collectives of one step to `recorder`, in order, and computes nothing. Calls
+  /// the observer after each entry.
   virtual void record(Recorder& recorder, StepObserver const& observer = {}) = 0;
 };
 
-/// A model without its type: what the engine needs of it.
+/// A model without its C++ type: its object, functions and sizes, for an engine.
 template <class Place, class T>
 struct ErasedModel {
   std::shared_ptr<void const> object;
@@ -78,9 +82,9 @@ struct ErasedModel {
 
 namespace detail {
 
-/// Makes the trainer of one place and element type. `open` opens the file of a recipe that keeps state in
-/// one; it may be null otherwise. All ranks call it together. Throws what BasicTrainer's constructor throws.
-/// Defined in engine.hpp, or compiled in tessera::recipes.
+/// Makes the trainer of one device and number format. `open` opens the file for state on a disk; it may be
+/// null if the recipe keeps no state on a disk. All ranks must call it together. Throws the errors of
+/// BasicTrainer's constructor. Defined in engine.hpp, or compiled in tessera::recipes.
 template <class Place, class T>
 std::unique_ptr<AnyTrainer> make_engine(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                         comm::Comm comm, TrainerOptions const& options, OpenStateFile open);

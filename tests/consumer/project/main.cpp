@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of somebody else's: it includes the door and prints the version.
+// A user's program: includes the library's main header and prints the version.
 #include <cstdio>
 
 #include <tessera/tessera.hpp>

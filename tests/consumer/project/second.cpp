@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second translation unit with the whole library in it: nothing may be defined twice.
+// A second translation unit that includes the whole library. Linking fails if the library defines a symbol
+// twice.
 #include "second.hpp"
 
 #include <tessera/tessera.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the second translation unit offers.
+// Declares the function of the second translation unit.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of somebody else's that picks its recipe at run time, from the installed library of compiled
-// recipes. Checkpoints and files of weights are from there too.
+// A user's program that chooses its recipe (combination of policies) at run time from the installed library
+// of compiled recipes. This library also provides checkpoints and weight files.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -20,7 +20,8 @@ namespace ts = tessera;
 #error "this program has to take checkpoints and files of weights from tessera::recipes"
 #endif
 
-/// Saves a trainer in two ways and loads both. Checks that its weights come back to the bit.
+/// Saves a trainer as a checkpoint and as a weight file, and loads both. Returns whether the loaded weights
+/// have the same bits.
 bool comes_back(ts::AnyTrainer& trainer, ts::AnyModel const& model) {
   std::filesystem::path const folder = "with_recipes_files";
   std::filesystem::remove_all(folder);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every choice of every slot, including the one that CMakeLists.txt adds: command lines accept it,
-// their help lists it, and results give it a distinct name. The registry has each choice that engines run.
+// Tests every policy of every slot (kind of policy), including one that CMakeLists.txt adds as a user would:
+// command lines accept it, their help lists it, and results give it a distinct name. The registry of compiled
+// recipes has each policy that engines support.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -22,7 +23,7 @@ namespace {
 using namespace tessera;
 using namespace programs;
 
-/// The last flag of a slot's spellings, so that each slot has one flag.
+/// Returns the last of a slot's alternative flags, so that each slot has one flag.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
 
 /// Parses `words` with the flags that `declare` adds, and returns the help text.
@@ -65,7 +66,7 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
       std::replace(title.begin(), title.end(), ' ', '_');
       CHECK(row.contains(title));
 
-      // The row's name is unique among the slot's choices.
+      // Each choice gives the result row another name.
       if constexpr (!std::is_same_v<Slot, slot::device>) {
         flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
         std::vector<cli::Point> const all = cli::make_matrix(flags, 256);

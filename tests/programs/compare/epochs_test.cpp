@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the sums over epochs and their rows.
+// Tests the statistics of an epoch (one pass over the data) and their rows in the log.
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -16,7 +16,7 @@ namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
-  cli::EpochSums sums(5, 2, 8);  // an epoch of three steps
+  cli::EpochSums sums(5, 2, 8);  // 3 steps are an epoch
   std::vector<programs::results::EpochLogRow> epochs;
   for (int step = 1; step <= 6; ++step) {
     ts::StepReport report;
@@ -49,7 +49,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
     of.unmasked = 8;
     return of;
   };
-  cli::EpochSums whole(5, 2, 8);  // an epoch of three steps
+  cli::EpochSums whole(5, 2, 8);  // 3 steps are an epoch
   CHECK_FALSE(whole.add(report(1)));
   cli::EpochSums resumed(5, 2, 8, 1, whole.part()), unknown(5, 2, 8, 1);
   CHECK_FALSE(unknown.part());
@@ -69,7 +69,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
   CHECK(ended[1]->loss_with_padding == ended[0]->loss_with_padding);
   CHECK(std::isnan(ended[2]->loss));
   CHECK(cli::epoch_text(*ended[2]) == "epoch 1 | 3 steps | - s | - samples/s | loss -");
-  for (int step = 4; step <= 6; ++step) ended[2] = unknown.add(report(step));  // the next epoch is known
+  for (int step = 4; step <= 6; ++step) ended[2] = unknown.add(report(step));  // all of epoch 2 is known
   CHECK(ended[2]->loss == 5.0);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests published figures next to rows that were never measured.
+// Tests how published figures appear next to measured rows and to rows without a measurement.
 #include "results/published.hpp"
 
 #include <string>
@@ -13,7 +13,7 @@ using namespace tessera;
 using namespace programs;
 using results::Row;
 
-/// The row of gpt2 on one GPU in a comparison of stages.
+/// Returns a result row of the model gpt2 on one GPU with a sharding and a status.
 Row row_of(std::string const& sharding, std::string const& status) {
   Row row = results::empty_row();
   row["model"] = "gpt2";

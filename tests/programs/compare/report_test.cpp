@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the result rows made from measurements.
+// Tests the result rows that are made from measurements.
 #include "compare/report.hpp"
 
 #include <cmath>
@@ -31,7 +31,7 @@ TEST_CASE("power and energy of GPUs stand in a row where every repeat knows them
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["avg_power_w"].get<double>() == doctest::Approx(620.0));
   CHECK(row["peak_power_w"] == 700.0);
-  CHECK(row["energy_j"].get<double>() == doctest::Approx(620.0 * 0.8));  // 8 steps of 100 ms
+  CHECK(row["energy_j"].get<double>() == doctest::Approx(620.0 * 0.8));  // 620 W for 8 steps of 100 ms
   CHECK(row["temp_start_c"] == 40.0);
   CHECK(row["temp_end_c"] == 66.0);
   CHECK(row["avg_gpu_util_pct"].is_null());
@@ -52,7 +52,7 @@ TEST_CASE("a row says how the algorithms of its products were chosen, where ther
   row = compare::result_rows(rows, settings)[0];
   CHECK(row["product_plans"] == "measured");
   CHECK(row["measured_products"] == 15);
-  rows[0].repeats.clear();  // it did not run
+  rows[0].repeats.clear();  // the row did not run
   rows[0].status = "failed";
   CHECK(compare::result_rows(rows, settings)[0]["product_plans"].is_null());
 }
@@ -64,8 +64,9 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   for (std::size_t at = 0; at < steps.size(); ++at) rows[0].repeats[at].timed = steps_of(rows[0], steps[at]);
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
-  CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));  // of 100, 200 and 150 ms
-  // From deviations of 10, 10 | 10, 10 | 10, 10, 0 from the means, with 2 + 2 + 3 - 3 degrees of freedom.
+  CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));  // means: 100, 200, 150 ms
+  // Deviations of the steps from their repeat's mean: 10, 10 | 10, 10 | 10, 10, 0 ms. 7 steps and 3 means
+  // give 4 degrees of freedom.
   CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
@@ -123,7 +124,7 @@ TEST_CASE("utilisation is of a peak that is documented, else of what was measure
   CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0).mfu_against == "documented");
   CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
   CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
-  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // nor measured
+  CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // the CPU's peak is not measured either
   measured_rate = 2e12;
   CHECK(*share({"NVIDIA H200", "NVIDIA H200"}, 0) == doctest::Approx(100.0 * rate * flops / 989.4e12));
   CHECK(*share({"A device of tomorrow", "A device of tomorrow"}, 0) ==
@@ -138,7 +139,7 @@ TEST_CASE("a row says which attention ran, and which was asked for") {
   matrix.slots.of<ts::slot::attention>() = {"auto", "reference", "fused"};
   compare::Settings const settings = asked(matrix);
   auto rows = measured(settings);
-  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // the model has none
+  CHECK(compare::result_rows(rows, settings)[0]["attention"].is_null());  // the model has no attention
   for (auto& row : rows) row.repeats.front().attention = ts::AttentionKind::fused;
   rows.push_back(rows[1]);
   rows[3].status = "failed";

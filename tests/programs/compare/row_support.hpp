@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes artificial measurements, and tables of them.
+// Makes artificial measurements and their tables.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace row_support {
 namespace cli = programs::cli;
 namespace compare = programs::compare;
 
-/// Returns the settings of a comparison with these lists.
+/// Returns the settings of a comparison of all combinations in `matrix`.
 inline compare::Settings asked(cli::MatrixFlags matrix) {
   compare::Settings settings;
   settings.matrix = std::move(matrix);
@@ -33,7 +33,7 @@ inline cli::MatrixFlags lists() {
   return matrix;
 }
 
-/// Returns timed steps with these durations.
+/// Returns timed steps with these durations in milliseconds.
 inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<double> const& milliseconds) {
   compare::TimedSteps timed;
   for (double const each : milliseconds) {
@@ -49,7 +49,7 @@ inline void set_steps(compare::Measured& row, std::vector<double> const& millise
   row.repeats.back().timed = steps_of(row, milliseconds);
 }
 
-/// Returns every row as if measured, with this number of 100 ms steps in each repeat.
+/// Returns all rows of a comparison as if they had been measured, with `steps` steps of 100 ms per repeat.
 inline std::vector<compare::Measured> measured(compare::Settings const& settings, int steps = 4,
                                                int repeats = 1) {
   std::vector<compare::Measured> rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tables of rows and their verdicts.
+// Tests the tables of results and the sentences below them.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -50,9 +50,9 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::precision>() = {"bf16"};
   auto const rows = compare::result_rows(measured(settings), settings);
   CHECK(rows[0]["speedup"] == 1.0);
-  CHECK(rows[1]["speedup"].is_null());  // another model gives no speedup
+  CHECK(rows[1]["speedup"].is_null());  // no speedup between different models
 
-  // Every slot that varies is a column. A default that follows from another slot is not.
+  // Every varied slot (kind of policy) has a column. A slot whose default follows from another slot has none.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::precision>() = {"fp16"};
   settings.matrix.slots.of<ts::slot::loss_scale>() = {"dynamic", "static"};
@@ -64,7 +64,7 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::loss_scale>() = {};
   CHECK_FALSE(has(table(measured(settings), settings), "loss scale"));
 
-  // A single row has its settings in the heading and needs no column for them.
+  // A table with one row shows its settings in the heading, not in columns.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
   text = table(measured(settings), settings);
@@ -85,7 +85,7 @@ TEST_CASE("a table fits its terminal and says what it left out") {
   }
   std::string const wide = table(rows, settings), narrow = table(rows, settings, 60);
   CHECK_FALSE(has(wide, "left out"));
-  CHECK(has(wide, " +- "));  // the column of the deviation over repeats
+  CHECK(has(wide, " +- "));  // the deviation over repeats
   CHECK(has(narrow, "columns that do not fit the terminal: "));
   std::string const above = narrow.substr(0, narrow.find("\n\n"));
   for (std::size_t begin = 0; begin < above.size();) {
@@ -111,11 +111,11 @@ TEST_CASE("all speedups of a table have one base") {
   auto known = compare::result_rows(rows, settings);
   for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
   CHECK(known[0]["speedup"] == doctest::Approx(0.5));
-  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // the cost of offload
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // what offload costs
   CHECK(known[2]["speedup"] == doctest::Approx(1.25));
   CHECK(known[3]["speedup"] == 1.0);
   CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
-  rows[3].status = "oom";  // then the next candidate is the base
+  rows[3].status = "oom";  // the next row is then the reference
   known = compare::result_rows(rows, settings);
   CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
   CHECK(known[3]["speedup"].is_null());
@@ -134,7 +134,7 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
   text = table(rows, settings);
   CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
   CHECK(has(text, " 40554* "));
-  // With several repeats, the variation between repeats counts, not the variation of steps.
+  // With several repeats, the uncertainty is the variation between repeats, not between steps.
   for (std::size_t row = 0; row < 2; ++row) {
     rows[row].repeats.push_back(rows[row].repeats.back());
     set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
@@ -167,10 +167,10 @@ TEST_CASE("a row whose steps or repeats vary by more than five per cent is marke
   std::string const text = table(rows, settings);
   CHECK(has(squeezed(text), "\nzs0 ~20480 1.00 ~100.0 "));
   CHECK(has(squeezed(text), "\nzs2 20480 ~1.0 100.0 "));
-  CHECK(
-      has(text,
-          "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is within"));
-  // Repeats may vary while their steps do not, and steps may vary while their repeats do not.
+  CHECK(has(
+      text,
+      "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is within"));
+  // A row is unsteady if its repeats vary, even if its steps do not, and the reverse.
   rows = measured(settings, 2, 3);
   set_steps(rows[0], {120, 120});
   CHECK(compare::result_rows(rows, settings)[0]["unsteady"] == true);
@@ -212,7 +212,7 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
   CHECK(has(text, "skipped: " + rows[0].point.experiment + " skipped the update in 1 of its 4 timed steps"));
   CHECK(has(text, "give more --warmup"));
   CHECK_FALSE(has(text, fast));
-  // A prediction is for steps that update, and these steps took exactly the predicted time.
+  // A prediction is for steps that update the weights. Here, these steps took exactly the predicted time.
   rows[0].predicted.step_s = 0.1;
   rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
   set_steps(rows[0], {20, 100, 100, 100});
@@ -228,7 +228,7 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
 TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings);
-  // Equal rows on a shared machine: the first one ran slowly half of the time.
+  // Two equal rows on a shared machine. The first was slowed down in half of its steps.
   set_steps(rows[0], {300, 100, 350, 90});
   set_steps(rows[1], {100, 90, 110, 40});
   auto known = compare::result_rows(rows, settings);
@@ -240,7 +240,7 @@ TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   std::string text = table(rows, settings);
   CHECK(has(squeezed(text), "\nzs2 ~24094 ~1.0 "));
   CHECK(has(text, "fastest: 2 rows differ by less than they vary"));
-  // A clear difference in speed is shown with its digits.
+  // A clear difference in speed is shown with its digits, not as ~1.0.
   set_steps(rows[0], {100, 101, 99, 100});
   set_steps(rows[1], {104, 105, 103, 104});
   known = compare::result_rows(rows, settings);
@@ -262,8 +262,8 @@ TEST_CASE("rows that are one program are never ranked against each other") {
   matrix.slots.of<ts::slot::offload>() = {"none", "cpu_optimizer"};
   compare::Settings const settings = asked(matrix);
   std::vector<compare::Measured> rows;
-  // The first four rows are one program, and the first of them was disturbed. The last four are another
-  // program, half as fast.
+  // The first four rows are one program, and another load slowed down the first of them. The last four rows
+  // are another program that is half as fast.
   std::vector<double> const each = {400, 95, 101, 100, 195, 196, 500, 194};
   for (compare::Measured& row : measured(settings)) {
     bool const offloaded = row.point.recipe.names.offload != "none";
@@ -316,7 +316,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
   CHECK(has(text, "~ 1 row shared the processor with other programs"));
   CHECK(has(text, "busy: other programs took up to 60% of the processor while 1 of 2 rows ran"));
   CHECK_FALSE(has(text, "fastest:"));
-  use(rows[0], 0.05, 0.3);  // mostly idle cores are enough for both
+  use(rows[0], 0.05, 0.3);  // enough cores were idle for both programs
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"] == false);
   CHECK(has(table(rows, settings), "fastest: zs2"));
   rows[0].repeats[0].other_load.reset();
@@ -329,7 +329,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
 
 TEST_CASE("boxes and tables count columns, and a box is no wider than its terminal") {
   CHECK(cli::columns_of("caf\xC3\xA9") == 4);
-  CHECK(cli::columns_of("\xE6\x97\xA5\xE6\x9C\xAC") == 4);  // two characters of double width
+  CHECK(cli::columns_of("\xE6\x97\xA5\xE6\x9C\xAC") == 4);  // two characters that are two columns wide
   CHECK(cli::columns_of("e\xCC\x81") == 1);                 // a combining accent
   CHECK(cli::columns_of("\xFF\xFE") == 2);                  // invalid UTF-8
   cli::Box box("compare");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests rates when the host continues while the device still works on steps.
+// Tests the measured rate when the host starts further steps while the device still works on earlier ones.
 #include "compare/timing.hpp"
 
 #include <algorithm>
@@ -23,8 +23,9 @@ struct Seen {
   compare::TimedSteps by_device, by_host;
 };
 
-/// A device that takes `step_s` for each of `warmup + timed` steps. The queue in between is full, so the host
-/// can begin a step only once the device has begun it. The host reads reports `late` steps late.
+/// Simulates a device that works `step_s` seconds on each of `warmup + timed` steps. Its queue is full, so
+/// the host can start a step only after the device has started it. The host reads each report `late` steps
+/// late.
 Seen trained(std::size_t warmup, std::size_t timed, std::size_t late) {
   Seen seen;
   double host = 0.0, last_read = 0.0;
@@ -59,7 +60,7 @@ TEST_CASE("reports that are read late and in a bunch change no rate") {
       CHECK(timed.rate() == doctest::Approx(2000.0));
       CHECK(cli::median(timed.seconds) == step_s);
     }
-  // The same reports timed by the host's clock: the last ones arrive together.
+  // By the host's clock, the rates are too high, because the last reports arrive together.
   CHECK(trained(1, 3, 0).by_host.rate() == doctest::Approx(2000.0));
   CHECK(trained(1, 3, 2).by_host.rate() == doctest::Approx(3000.0));
   CHECK(trained(1, 2, 2).by_host.rate() == doctest::Approx(4000.0));

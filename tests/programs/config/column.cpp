@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints an empty row, the schema of its columns, and the terminal's columns, for column.cmake.
+// Prints an empty result row, the schema of its columns, and the columns of the terminal's table.
+// column.cmake checks them.
 #include <iostream>
 #include <span>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed configurations as flags, their refusals, their documentation page, and event files.
+// Tests DeepSpeed configurations: their translation to command-line flags, their error messages and their
+// documentation page. Also tests TensorBoard event files.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,7 +36,7 @@ using namespace programs;
 using cli::KeyUse;
 using Flags = std::map<std::string, std::string>;
 
-/// The flags of a configuration file, with the flags of the command line.
+/// Returns the flags of a configuration file, given the flags of the command line.
 cli::DeepSpeedRun read(std::string const& text, Flags const& line = {}) {
   std::map<std::string, cli::Names> words;
   for (auto const& [flag, value] : line) words[flag] = {value};
@@ -159,13 +160,14 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(scaled.at("--hysteresis") == "4");
   CHECK(scaled.at("--loss-scale-window") == "500");
   CHECK(scaled.count("--consecutive-hysteresis") == 1);
-  CHECK(with(R"("fp16": {"enabled": true, "hysteresis": 4})").count("--hysteresis") == 0);  // stage 0
+  CHECK(with(R"("fp16": {"enabled": true, "hysteresis": 4})").count("--hysteresis") == 0);  // unused, stage 0
   CHECK(with(R"("bf16": {"enabled": true}, "communication_data_type": "bf16")").at("--precision") == "bf16");
   CHECK(with(R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"})").count("--precision") == 0);
-  // A format on the command line discards the file's format settings.
+  // A precision on the command line replaces the file's precision settings.
   Flags const overruled = with(R"("fp16": {"enabled": true, "loss_scale": 128})", {{"--precision", "bf16"}});
   CHECK(overruled.count("--precision") + overruled.count("--loss-scale") == 0);
-  // A format on the command line in place of auto uses the file's numbers. Unused numbers may have any value.
+  // If the file's precision is auto or absent, the command line's precision uses the file's loss-scale
+  // numbers.
   for (Flags const& line : {Flags{{"--precision", "fp16"}}, Flags{{"--fp16", ""}}}) {
     Flags const open = with(R"("fp16": {"enabled": "auto", "loss_scale_window": 500})", line);
     CHECK(open.count("--precision") == 0);
@@ -178,7 +180,7 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(with(R"("fp16": {"enabled": false, )" + unused).at("--precision") == "fp32");
   CHECK(holds(refusal(R"({"train_batch_size": 8, "fp16": {"enabled": true, "min_loss_scale": 0}})"),
               "fp16.min_loss_scale is 0"));
-  // Offloaded parameters have no effect before stage 3, as in DeepSpeed.
+  // Before ZeRO stage 3, offloading parameters has no effect, as in DeepSpeed.
   std::string const stage2 = R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"},
       "offload_param": {"device": "cpu"}})";
   CHECK(with(stage2).at("--offload") == "cpu_optimizer");
@@ -225,7 +227,7 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   for (int key = 0; key < 20000; ++key) many += ", \"no_key_" + std::to_string(key) + "\": 1";
   CHECK(holds(refusal(many + "}"), "20000 keys cannot be used: "));
   CHECK(refusal(many + "}").ends_with("; and 19980 more"));
-  // The contents of a refused key are not checked.
+  // The content of a key that is refused is not checked.
   CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
                "no key"));
   CHECK(holds(refusal("[1]"), "is not a JSON object"));
@@ -269,7 +271,7 @@ bf16: {enabled: true}
 optimizer: {type: 'AdamW', params: {lr: 1e-5, betas: [0.9, 0.95]}}
 zero_optimization: {stage: 1})"})
     CHECK(flags(text) == wanted);
-  // An unquoted string extends to the end of its line. A number ends before a comma.
+  // An unquoted string extends to the end of its line. A number ends at a comma.
   CHECK(holds(refusal("{train_batch_size: 8, optimizer: {type: AdamW, }\n}}"),
               "optimizer.type is \"AdamW, }\""));
   CHECK(holds(refusal("{train_batch_size: 08\n}"), "train_batch_size is \"08\""));
@@ -308,12 +310,12 @@ TEST_CASE("values and keys that DeepSpeed converts, and those that it passes ove
       "zero_optimization.stage3_prefetch_bucket_size"));
   CHECK(holds(notes(R"({"train_batch_size": 8, "_comment": "mine", "//": {"a": 1}})"),
               "_comment, //: no effect here, because it is not a key; DeepSpeed ignores it too"));
-  // Other values are not converted from strings, as in DeepSpeed.
+  // Strings are not converted to other types, as in DeepSpeed.
   CHECK(holds(refusal(R"({"train_batch_size": "8"})"),
               "train_batch_size is \"8\"; give a whole number from 1 to 2147483647"));
   CHECK(
       holds(refusal(R"({"train_batch_size": 8, "dump_state": "no"})"), "dump_state is \"no\"; give true or"));
-  // A warm-up of fewer than 2 steps takes 2 steps, as in DeepSpeed.
+  // Fewer than 2 warm-up steps count as 2, as in DeepSpeed.
   CHECK(
       with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})").at("--warmup-steps") ==
       "0");
@@ -340,7 +342,7 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
     CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row has the status ok, so there is none to repeat",
                          Error);
   CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
-  // A name may hold any character. Messages show it on one line.
+  // A name may contain any character. Messages show it on one line.
   CHECK_THROWS_WITH_AS(row(R"({"experiment": "z\ns0"})", "zs0"),
                        "a.json: no row is called 'zs0', the nearest is 'z\\x0as0'", Error);
   CHECK(row(R"({"experiment": "z\ns0", "status": "ok", "batch": 2})", "")[0].where == "a.json: z\\x0as0");
@@ -355,7 +357,7 @@ TEST_CASE("every key of the list does what the list says") {
     REQUIRE(cli::find_deepspeed_key(path) != nullptr);
     CHECK(key.text.find('|') == key.text.npos);
     if (key.use == KeyUse::section || path.starts_with("train_")) continue;
-    // An unlikely value for the key.
+    // Gives the key a value of an unlikely type.
     std::string json = "12345";
     for (std::string_view rest = path; !rest.empty();) {
       std::size_t const dot = rest.rfind('.');
@@ -447,7 +449,7 @@ TEST_CASE("what DeepSpeed keeps whole, and where its weight decay reaches") {
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "2 biases and norms of 17 elements"));
   CHECK(
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 2 parameters of 17 elements"));
-  run.persistent_elements = 16;  // the second no longer fits
+  run.persistent_elements = 16;  // the second parameter no longer fits
   CHECK(
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 1 parameters of 10 elements"));
   run.decays = false;
@@ -463,7 +465,7 @@ TEST_CASE("event files have whole records with their sums") {
     cli::EventFile events(folder / "run");
     events.text("recipe", "| a |");
     events.scalars(7, {{"train/loss", 0.5}, {"train/none", std::nan("")}});
-    cli::EventFile const other(folder / "run");  // in the same second
+    cli::EventFile const other(folder / "run");  // created in the same second
     CHECK(other.path() != events.path());
     cli::EventFile const alone(folder / "run", true);
     CHECK_THROWS_WITH_AS(cli::EventFile(folder / "run", true),
@@ -486,8 +488,8 @@ TEST_CASE("event files have whole records with their sums") {
     }
     REQUIRE(records.size() == 3);
     CHECK(records[0].substr(9) == std::string("\x1a\x0d") + "brain.Event:2");
-    // step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }. Values that are not finite are left
-    // out.
+    // The bytes are: step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }. The value that is not
+    // finite is left out.
     CHECK(records[2].substr(9) == std::string("\x10\x07\x2a\x13\x0a\x11\x0a\x0a", 8) + "train/loss" +
                                       std::string("\x15\x00\x00\x00\x3f", 5));
   }

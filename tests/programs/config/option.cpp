@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints only the flags and settings of the optimizer's options, for option.cmake.
+// Prints the flags and settings of the optimizer's options. option.cmake checks them.
 #include <exception>
 #include <iostream>
 
@@ -8,7 +8,7 @@
 #include "cli/option_flags.hpp"
 #include "machine/build_facts.hpp"
 
-char const* const programs::cli::git_hash = "";  // the build defines it for programs
+char const* const programs::cli::git_hash = "";  // CMake defines it only for programs
 
 int main(int argc, char** argv) {
   namespace ts = tessera;

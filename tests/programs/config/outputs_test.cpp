@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that all programs refuse outputs that would overwrite inputs, by one common list.
+// Tests that all programs refuse to overwrite an input file with an output, by one common list of flags.
 #include "cli/outputs.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using tessera::ErrorKind;
 
 namespace {
 
-/// Changes to a temporary folder for the test.
+/// Makes a temporary folder the current one. Restores the old one at the end of its scope.
 struct Here {
   fs::path before = fs::current_path();
   fs::path folder = fs::temp_directory_path() / ("tessera-outputs-" + std::to_string(::getpid()));
@@ -42,7 +42,8 @@ void make(fs::path const& path) {
   std::ofstream(path) << "x";
 }
 
-/// Returns the refusal of a command line of a program that has all flags; empty if there is none.
+/// Returns the error for a command line of a program with all file flags, or an empty string if it is
+/// accepted.
 std::string said(std::vector<std::string> const& words, std::vector<cli::NamedPath> const& more = {},
                  fs::path const& model = {}) {
   cli::CommandLine line("program", "", "");
@@ -87,7 +88,7 @@ TEST_CASE("no output is an input, by whatever spelling, in any program") {
       for (std::string const input :
            {"--data", "--validation", "--input", "--machine", "--config", "--from", "--marks", "--init"}) {
         INFO(output << " " << path << " " << input);
-        bool const saved_over = output == "--save" && input == "--init";  // may replace one file
+        bool const saved_over = output == "--save" && input == "--init";  // the two may name the same file
         CHECK(said({output, path, input, "in"}) ==
               (saved_over ? "" : output + " '" + path + "' and " + input + " 'in'" + same));
       }
@@ -126,7 +127,7 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
         std::string("--log 'hf/new' leads into the folder that --data 'hf'") + inside);
   CHECK(said({"--tensorboard", "hf/new", "--data", "hf"}) ==
         std::string("--tensorboard 'hf/new' leads into the folder that --data 'hf'") + inside);
-  // A model's folder may take other files, and an adapter may be saved into its own folder.
+  // Other outputs may be in a model's folder. An adapter may be saved over its own folder.
   CHECK(said({"--log", "hf/run.jsonl", "--tokenizer", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf", "--adapter", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf/new"}, {}, "hf").empty());
@@ -139,7 +140,7 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
 TEST_CASE("the description of a token file is an input like the file") {
   Here const here;
   make("b.bin");
-  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}).empty());  // prepare did not write this file
+  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}).empty());  // prepare did not write b.bin.json
   make("b.bin.json");
   CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}) ==
         std::string("--log 'b.bin.json' and --data 'b.bin.json'") + same);

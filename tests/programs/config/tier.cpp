@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a plan with state on a test's tier, for tier.cmake: the names of offloads, the plan's listing, the
-// bytes of each tier, the result of the plan's check, and the footprint in host memory.
+// Prints a step plan whose state is on a memory tier that a test adds. tier.cmake checks the names of
+// offloads, the plan's listing, the bytes of each tier, the checker's result and the footprint in host
+// memory.
 #include <cstddef>
 #include <cstdint>
 #include <exception>

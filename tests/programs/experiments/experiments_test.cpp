@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares every experiment in its two forms: flags of compare, and types. The types have the same tables in
-// the same order as the rows. Recipes that engines run are trained.
+// Compares the two forms of every experiment: flags of the program compare, and C++ types. Both must give the
+// same recipes (combinations of policies) in the same order. Trains the recipes that engines support.
 #include "experiments/experiments.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;
 
-/// The recipes of a flags file in row order, without the repeats for other models and shapes.
+/// Returns the recipes of a flags file in the order of its rows, without repeats for other models and sizes.
 std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
   std::ifstream file(folder / (experiment + ".flags"));
   Names words{"compare", "--device", device};
@@ -62,7 +62,7 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   return recipes;
 }
 
-/// The beginning of an experiment's name, with its offload: "zs2_fp16_offcpu".
+/// Returns the beginning of an experiment's name, with its offload: "zs2_fp16_offcpu".
 std::string short_name(RecipeTable const& recipe) {
   std::string name = results::experiment_name({.sharding = std::string(recipe.names.sharding),
                                                .precision = std::string(recipe.names.precision),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the choices of slots as a build with CUDA lists them, in a build without it.
+// Tests which policies `info` lists as supported. A build without CUDA must also list those of a build with
+// CUDA.
 #include "info/slots.hpp"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ std::optional<std::string> reason(std::string_view device, std::string_view slot
 
 TEST_CASE("slots are judged on the device that is asked about") {
   CHECK_FALSE(reason("cuda", "capture", "graph"));
-  CHECK_FALSE(reason("cuda", "precision", "fp64"));  // with the attention that fp64 needs there
+  CHECK_FALSE(reason("cuda", "precision", "fp64"));  // with the attention that supports fp64
   CHECK_FALSE(reason("cuda", "device", "cpu"));
   CHECK_FALSE(reason("cpu", "device", "cuda"));
   CHECK(reason("cpu", "capture", "graph").value_or("").find("--device cuda") != std::string::npos);
@@ -39,7 +40,7 @@ TEST_CASE("slots are judged on the device that is asked about") {
   }
   CHECK(reason("cuda", "parallel", "data+tensor").value_or("").find("not part of this build") !=
         std::string::npos);
-  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // for fp16
+  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // together with fp16
   CHECK_FALSE(reason("cpu", "communication", "tuned"));
   CHECK_FALSE(reason("cpu", "parallel", "data"));
 }

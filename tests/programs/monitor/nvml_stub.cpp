@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements NVML's functions for two GPUs. The first answers everything, the second almost nothing.
-// Structures are written by the offsets in NVIDIA's documentation, not by the declarations under test.
-// NVML_STUB_MODE selects a failure: "dead" does not initialize, "none" has no GPU, "lost" has a GPU whose
-// handle is not available, "idle" has an idle GPU and a reason without a name.
+// Implements NVML's functions for two GPUs. The first supports everything, the second almost nothing. Writes
+// fields at the offsets of NVIDIA's documentation, not with the struct declarations under test.
+// NVML_STUB_MODE selects a failure: "dead" does not initialize, "none" has no GPU, "lost" has a GPU without a
+// handle, "idle" has an idle GPU and a throttle reason without a name.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +127,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   *millijoules = 12345678901234ull + 1500 * samples;
   return success;
 }
-// More processes than the caller's first guess holds, the second with unknown memory.
+// Returns more processes than the caller's first buffer holds. The second process has unknown memory.
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, void* processes) {
   constexpr unsigned all = 40;
   if (!first(device)) return not_supported;
@@ -149,7 +149,7 @@ int nvmlDeviceGetFieldValues(void* device, int count, void* values) {
     unsigned field = 0;
     std::memcpy(&field, value, 4);
     bool const known = field == 186 || field == 185;
-    put(value, 24, 1);  // an unsigned int
+    put(value, 24, 1);  // value type: unsigned int
     put(value, 28, known ? success : not_supported);
     put(value, 32, field == 186 ? 688700u : 655400u);
   }

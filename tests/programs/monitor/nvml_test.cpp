@@ -23,7 +23,7 @@ using cli::Json;
 
 namespace {
 
-/// Sets a mode of the stub for the lifetime of this object.
+/// Sets NVML_STUB_MODE, and so the stub's failure, for the lifetime of this object.
 struct Mode {
   explicit Mode(char const* name) { ::setenv("NVML_STUB_MODE", name, 1); }
   ~Mode() { ::unsetenv("NVML_STUB_MODE"); }
@@ -101,7 +101,7 @@ TEST_CASE("functions that a driver lacks") {
   CHECK(now.power_w == doctest::Approx(650.25));
   CHECK_FALSE(now.power_instant_w);
   CHECK_FALSE(now.energy_j);
-  CHECK(now.throttle_reasons == 0x8);  // through the older function name
+  CHECK(now.throttle_reasons == 0x8);  // read with NVML's older function
   CHECK_FALSE(library.facts(0).processes);
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("no library, a foreign one, one without a driver, no GPU, a lost one")
   REQUIRE(lost.size() == 2);
   CHECK_FALSE(lost.facts(0).name);
   CHECK_FALSE(lost.sample(0).temperature_c);
-  CHECK(lost.facts(1).name == "NVIDIA Old");  // the other one keeps its index
+  CHECK(lost.facts(1).name == "NVIDIA Old");  // the other GPU keeps its index
 }
 
 TEST_CASE("addresses of CUDA and of NVML") {
@@ -142,7 +142,7 @@ TEST_CASE("addresses of CUDA and of NVML") {
 
 TEST_CASE("the environment of results, and what is warned of") {
   cli::GpuState const state = cli::state_of(nvml::Library(NVML_STUB));
-  std::vector<std::string> const addresses{"0000:9c:00.0", "0000:1b:00.0"};  // CUDA may use another order
+  std::vector<std::string> const addresses{"0000:9c:00.0", "0000:1b:00.0"};  // in another order than NVML's
   Json environment = Json::object();
   cli::add_gpus(environment, state, addresses);
   CHECK(environment["nvidia_driver"] == "580.65.06");
@@ -162,7 +162,7 @@ TEST_CASE("the environment of results, and what is warned of") {
   for (char const* const absent : {"uuid", "power_limit_w", "ecc", "mig", "throttle_reasons", "processes"})
     CHECK_MESSAGE(other[absent].is_null(), absent);
 
-  CHECK(cli::gpu_warnings(state, addresses, 1).empty());  // CUDA's first device is the quiet one
+  CHECK(cli::gpu_warnings(state, addresses, 1).empty());  // no warning, since CUDA's first device is idle
   cli::Names const warnings = cli::gpu_warnings(state, addresses, 2);
   REQUIRE(warnings.size() == 2);
   CHECK(warnings[0].find("GPU 1 is in use by other processes (1000 with 1 MiB, 1001, ") == 0);
@@ -224,7 +224,8 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   CHECK(use.temp_start_c == 60.0);
   CHECK(use.temp_end_c == 70.0);
 
-  // If energy is counted, it gives the mean power. A value that one GPU lacks is missing from the sum.
+  // The mean power is computed from the energy if it is counted. A value that one GPU lacks is missing from
+  // the sum.
   cli::GpuSums counted;
   one.energy_j = 10000.0;
   other.energy_j = 5000.0;
@@ -250,12 +251,12 @@ TEST_CASE("a watch samples until it goes") {
   while (watch.sums().samples() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   watch.begin();
   while (watch.sums().samples() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  CHECK_FALSE(watch.sums().use());  // far too short
+  CHECK_FALSE(watch.sums().use());  // the measured time is far too short
 }
 
 TEST_CASE("this process is no other process") {
   cli::GpuState state = cli::state_of(nvml::Library(NVML_STUB));
   state.facts[0].processes = {{::getpid(), std::nullopt}};
-  state.samples[0].throttle_reasons = 0x1;  // idle, not throttled
+  state.samples[0].throttle_reasons = 0x1;  // idle, which does not count as throttled
   CHECK(cli::gpu_warnings(state, {"0000:1b:00.0"}, 1).empty());
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests marks of steps and phases: reading a trace, refused traces, and the assignment of samples to phases.
+// Tests the marks of steps and phases in a trace: reading, refused traces, and the assignment of samples to
+// phases.
 #include "monitor/phases.hpp"
 
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace {
 
 using monitor::Json;
 
-/// The trace of one rank. Its step 3 lasts from 10 to 20 us after 5000 ns: forward until 15 us, then
-/// backward.
+/// Returns a valid trace of one rank. Its step 3 begins 10 us and ends 20 us after 5000 ns: forward until 15
+/// us, then backward.
 Json sound() {
   auto const slice = [](char const* category, char const* name, int process, double begin, double took) {
     return Json({{"ph", "X"},
@@ -94,7 +95,7 @@ TEST_CASE("marks are steps and phases of one rank on the machine's clock") {
   cli::Marks const other = cli::read_marks(file.path, 1, "this");
   REQUIRE(other.phases.size() == 1);
   CHECK(other.phases[0].end == 22000);
-  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);  // a kernel that gives no start
+  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);  // some kernels give no start time
 }
 
 TEST_CASE("marks that cannot be used are refused by what they are") {
@@ -161,7 +162,7 @@ TEST_CASE("a value is of a phase when all its time is") {
   marks.ranks = 1;
   marks.steps = {{1, -1, 100, 200}, {2, -1, 210, 310}};
   marks.phases = {{1, 0, 100, 150}, {1, 1, 150, 195}, {2, 0, 210, 260}, {2, 1, 260, 305}};
-  // The columns: instantaneous, over the last 20, since the last value, text.
+  // How the columns measure: at one instant, over the last 20 ns, since the last sample, as text.
   monitor::PhaseFigures figures(marks, {"now", "mean", "since", "why"}, {1, 1, 1, std::nullopt},
                                 {{}, {20}, {0, true}, {}});
   auto const add = [&](std::int64_t begin, std::int64_t end, Json const& since) {
@@ -169,7 +170,7 @@ TEST_CASE("a value is of a phase when all its time is") {
     return (place.step ? std::to_string(*place.step) : "-") + " " + std::string(place.phase.value_or("-"));
   };
   CHECK(add(90, 91, 1) == "- -");
-  CHECK(add(99, 101, nullptr) == "- -");  // across the start
+  CHECK(add(99, 101, nullptr) == "- -");  // from before to after the start of step 1
   CHECK(add(110, 112, 2) == "1 forward");
   CHECK(add(120, 122, nullptr) == "1 forward");
   CHECK(add(140, 150, 3) == "1 forward");
@@ -199,12 +200,12 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(forward["columns"]["since"]["std"].is_null());  // undefined for one value
   CHECK_FALSE(forward["columns"].contains("why"));
   Json const& backward = json["phases"]["backward"];
-  CHECK(backward["columns"]["mean"]["samples"] == 2);  // at 170, of [150, 171], and at 300
+  CHECK(backward["columns"]["mean"]["samples"] == 2);  // the sample at 170, of [150, 171], and the one at 300
   CHECK(backward["columns"]["since"]["mean"] == 5.0);
   CHECK(json["phases"]["update"]["samples"] == 0);
   CHECK(json["phases"]["update"]["columns"]["now"].is_null());
   CHECK(json["phases"]["update"]["shortest_ms"].is_null());
-  // All steps together, including the time between them: every sample but 90, 99 and 400.
+  // All steps together, including the time between them: every sample except 90, 99 and 400.
   CHECK(json["phases"]["steps"]["samples"] == 9);
   CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);  // not 110's, which began at 90
   std::string const table = figures.table(200);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the parts of figures: axes, text, marks, panels, and the statements that compare rows.
+// Tests the parts of figures: axes, text, marks, panels, and the sentences that compare rows.
 #include "report/figures.hpp"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ TEST_CASE("report: text is escaped for HTML and SVG, whatever bytes it holds") {
         "a\xEF\xBF\xBD"
         "b\xEF\xBF\xBD[31m\xEF\xBF\xBD");
   CHECK(escaped("\xC3\xA9 \xF0\x9F\x98\x80") == "\xC3\xA9 \xF0\x9F\x98\x80");
-  // Bytes that begin no character, overlong forms, surrogates, and truncated characters.
+  // Invalid UTF-8: bytes that begin no character, overlong forms, surrogates, and truncated characters.
   for (std::string const bad : {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xE3\x81", "\xF0\x9F\x98"})
     CHECK(escaped(bad).find("\xEF\xBF\xBD") == 0);
 }
@@ -113,7 +113,7 @@ TEST_CASE("report: text is broken into lines that are no wider than their place"
   auto const cut = text_lines(std::string(400, 'x'), 100.0, 2);
   REQUIRE(cut.size() == 2);
   CHECK(cut.back().ends_with("x\xE2\x80\xA6"));
-  // A character of several bytes is never split.
+  // A multi-byte character is never split.
   for (std::string const& line : text_lines("\xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E\xE3\x81\xAE", 30.0, 2))
     CHECK(escaped(line) == line);
 }
@@ -180,7 +180,7 @@ TEST_CASE("report: a whisker that passes 0 ends there, and the axis begins there
   BarChart bars{"t", "ms", {}, "", {{"", {{"a", {10.0}, 25.0}}}}};
   std::string const panel = draw(bars).front();
   CHECK(panel.find("10.0 \xC2\xB1 25.0") != std::string::npos);
-  // One cap, at the upper end, in addition to the line itself and the grid.
+  // One end cap, at the upper end: the lower end is below the axis. The other match is the line itself.
   CHECK(count(panel, "class='w'") == 2);
   LineChart lines{"t", "x", "y", {{"a", {{1.0, 10.0, 25.0}, {2.0, 12.0, 1.0}}, {}, false}}};
   std::string const drawn = draw(lines);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests reading rows from files of other programs and of older versions.
+// Tests reading result rows from files of other programs and of older versions.
 #include "report/reading.hpp"
 
 #include <chrono>
@@ -109,7 +109,7 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   CHECK(*row[Number::final_loss] == 3.0);
   CHECK(row.is_unsteady());
   CHECK(row[Word::device] == "cpu");
-  // All steps are warm-up, so nothing was timed. The report says so.
+  // If all steps are warm-up, no step is timed. The report says so.
   Inputs none;
   read_step_logs(folder.path / "logs", logs, 3, none);
   CHECK_FALSE(none.rows[0][Number::median_tokens_per_sec]);

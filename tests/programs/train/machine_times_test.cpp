@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the times of a machine: predictions where the true times are known, and invalid files.
+// Tests the stored times of a machine: predictions for a model machine with known times, and invalid files.
 #include "prediction/machine_times.hpp"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ cli::Cost cost_of(double channels, double tokens, double sequence) {
           7};
 }
 
-/// A machine with one speed for each of its parts.
+/// Returns the true time in seconds on a model machine with a fixed speed for each kind of work.
 double true_seconds(cli::Cost const& cost) {
   return cost.flops / 2e11 + cost.attention_flops / 5e10 + cost.bytes / 2e10 + cost.operations * 4e-6;
 }
@@ -72,7 +72,7 @@ Recorded recorded(RecipeTable const& table, int ranks) {
   return step;
 }
 
-/// Gives every entry of a step one nanosecond per byte.
+/// Returns times in which every entry of a step takes one nanosecond per byte.
 cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
   cli::MachineTimes times(device, "a machine");
   for (cli::Cost const& cost : step.costs)
@@ -95,8 +95,8 @@ TEST_CASE("times of other sizes follow from the rates that measured ones fit") {
       CHECK_FALSE(alone->guessed);
       CHECK(alone->seconds == doctest::Approx(true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 4)->seconds == doctest::Approx(5 * true_seconds(cost)).epsilon(0.1));
-      // Between measured rank counts the time is interpolated in equal ratios. Beyond them, ranks share
-      // cores.
+      // Between measured numbers of ranks (1 and 4), the time is interpolated geometrically. With more ranks,
+      // the ranks share the cores.
       CHECK(times.seconds(cost, "fp32", 2)->seconds ==
             doctest::Approx(std::sqrt(5.0) * true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 8)->seconds == doctest::Approx(10 * true_seconds(cost)).epsilon(0.1));
@@ -144,7 +144,7 @@ TEST_CASE("a move of several flat groups costs one call with the bytes of all") 
 TEST_CASE("what was measured itself is given back") {
   cli::MachineTimes times = measured();
   cli::Cost const odd = cost_of(200, 300, 100);
-  times.add({"fp32", 1, odd, 3 * true_seconds(odd)});  // no rate of the others fits it
+  times.add({"fp32", 1, odd, 3 * true_seconds(odd)});  // does not follow from the other times
   CHECK(times.seconds(odd, "fp32", 1)->seconds == doctest::Approx(3 * true_seconds(odd)).epsilon(0.1));
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("kinds that were not measured are guessed from others, or unknown") {
   CHECK_FALSE(times.seconds(other, "bf16", 1));  // nothing was measured in that precision
   CHECK(times.seconds({"all_to_all", true, 0, 0, 1e6, 1}, "bf16", 4)->guessed);
   CHECK_FALSE(times.seconds({"copy disk", true, 0, 0, 1e6, 1}, "fp32", 4));
-  CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // an entry that only ends a buffer's use
+  CHECK(times.seconds({}, "bf16", 1)->seconds == 0.0);  // an entry without work
 }
 
 TEST_CASE("what completes an entry counts with it, and no operation is lost") {
@@ -191,7 +191,7 @@ TEST_CASE("a step's time is that of its entries: one after the other on the CPU,
           parse_recipe({.device = device, .sharding = "zero3", .precision = "fp32", .offload = "cpu_full"});
       Recorded step = recorded(table, ranks);
       step.costs =
-          cli::joined(step.plan->train.schedule, step.costs);  // files of machines store them together
+          cli::joined(step.plan->train.schedule, step.costs);  // these are stored together in a file of times
       cli::MachineTimes const times = one_time_each(std::string(device), step, ranks);
       double lanes[lane_count] = {};
       for (Instance const& instance : instances_of(step.plan->train.schedule))
@@ -234,7 +234,7 @@ TEST_CASE("times that events held up are fitted to a step without, in the lane t
       }
     }
     CHECK((share < 1 ? factor < share
-                     : factor >= doctest::Approx(share)));  // other lanes take part of the step
+                     : factor >= doctest::Approx(share)));  // other streams take part of the step's time
   }
   for (double const share : {0.01, 1.25, 10.0})
     CHECK(cli::fitted_to(share * before, *step.plan, took) == took);
@@ -275,7 +275,7 @@ TEST_CASE("a step is recorded without its memory as a trainer records it") {
     }
 }
 
-TEST_CASE("a step of 250 GB is recorded in no memory") {  // thread sanitizers lack space for more
+TEST_CASE("a step of 250 GB is recorded in no memory") {  // a thread sanitizer has no memory for more
   Run run;
   double flops = 0;
   Gpt2Options const large{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a run's summary with steps that never took place.
+// Tests a run's summary of rates with artificial steps.
 #include "train/rates.hpp"
 
 #include <vector>
@@ -11,7 +11,7 @@ namespace cli = programs::cli;
 
 namespace {
 
-/// A step of `seconds`, reported `interval` after the one before.
+/// Returns a report of a step that took `seconds` and was reported `interval` seconds after the one before.
 ts::StepReport step(double interval, double seconds) {
   ts::StepReport report;
   report.tokens = 1000;
@@ -27,9 +27,9 @@ TEST_CASE("the rate of a run is over the time from step to step, but for what la
   CHECK(rates.rate() == 0.0);
   CHECK(rates.text() == "- tok/s");
   CHECK_FALSE(rates.unsteady());
-  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // the data was 0.1 s late each time
+  for (int each = 0; each < 3; ++each) rates.add(step(0.5, 0.4));  // each time, the data came 0.1 s late
   CHECK(rates.rate() == doctest::Approx(2000.0));
-  rates.pause();  // a validation of 60 s
+  rates.pause();  // the next interval contains a validation of 60 s
   rates.add(step(60.0, 0.5));
   CHECK(rates.rate() == doctest::Approx(2000.0));
   rates.add(step(0.5, 0.4));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests traces and profiles: handmade ones for exact numbers, and those of steps on a clock that ticks when
-// read.
+// Tests traces and profiles of training steps: artificial ones with exact numbers, and those of real steps
+// with a clock that advances by 1 ns whenever it is read.
 #include "trace/step_times.hpp"
 
 #include <cmath>
@@ -33,7 +33,7 @@ namespace {
 using namespace support;
 using Json = nlohmann::json;
 
-/// The names of a schedule's entries, by lane, as `plan --schedule` prints them.
+/// Returns the names of a schedule's entries, by lane (stream), as `plan --schedule` prints them.
 std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
   std::vector<std::pair<std::string, std::string>> entries;
   std::istringstream lines(listing(plan, plan.train));
@@ -53,7 +53,7 @@ struct Traced {
   std::vector<std::pair<int, int>> instances;                // entry and micro-batch
 };
 
-/// Two steps that are timed and one that is not, on clocks that tick whenever they are read.
+/// Runs two timed steps and one that is not, with clocks that advance by 1 ns whenever they are read.
 Traced traced(RecipeTable const& table, Spread split) {
   Run run;
   run.split = split;
@@ -88,8 +88,8 @@ cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, doub
   return made;
 }
 
-/// A step of 100 ns: compute [10, 30) and [40, 60), a gather [0, 10), and a sum [20, 50), two thirds of it
-/// hidden.
+/// A step of 100 ns: compute [10, 30) and [40, 60), all-gather [0, 10), reduction [20, 50). Two thirds of the
+/// reduction overlap with compute.
 cli::RankTimes by_hand() {
   cli::RankTimes times;
   times.entries = {
@@ -130,13 +130,13 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
   CHECK(nanoseconds(forward.seconds) == doctest::Approx(40));
   CHECK(*forward.flops_per_second() == doctest::Approx(6000 / 40e-9));
   CHECK_FALSE(forward.bytes_per_second());
-  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));  // an accumulate is not a collective
+  CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));  // `accumulate` is not a collective
   CHECK(nanoseconds(profile.hidden) == doctest::Approx(20));
   CHECK(profile.hidden + profile.exposed() == doctest::Approx(profile.collectives));
 
   std::string const text = cli::profile_text(profile, 2);
   CHECK(text.find("profile of rank 0 of 2") == 0);
-  CHECK(text.find("20.00% less than the step") != std::string::npos);  // 100 ns of the 125 ns reported
+  CHECK(text.find("20.00% less than the step") != std::string::npos);  // entries: 100 ns; reported: 125 ns
   Json const json = cli::profile_json({by_hand()});
   CHECK(json["steps"] == Json({3, 4}));
   Json const& rank = json["ranks"][0];
@@ -153,7 +153,7 @@ TEST_CASE("collectives hide behind gradients of weights too, counted once where 
   for (cli::TimedStep& step : times.steps) step.instances.push_back({4, 1, {1025, 1045}});
   cli::Profile const profile = cli::profile_of(times);
   CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));
-  CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));  // all of the sum, nothing of the gather
+  CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));  // all of the reduction, no all-gather
 }
 
 TEST_CASE("phases last from the first to the last of their entries, one at a time") {
@@ -181,7 +181,7 @@ TEST_CASE("a profile of no steps is empty") {
 
 namespace {
 
-/// The name of an entry of the listing in the files of the first version.
+/// Returns the name of an entry in files of version 1, which had other names.
 std::string in_files(std::string const& name) {
   static std::map<std::string, std::string> const renamed{{"gather", "acquire"}, {"accumulate", "fold"},
                                                           {"fetch", "stream"},   {"write_back", "publish"},
@@ -207,8 +207,8 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
 
     std::map<std::pair<int, int>, std::string> lanes;
     std::set<std::string> processes;
-    std::map<std::pair<int, int>, std::int64_t> end;  // of the last slice of a thread
-    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by step of a rank
+    std::map<std::pair<int, int>, std::int64_t> end;                               // of a thread's last slice
+    std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by rank and step
     std::map<std::pair<int, std::int64_t>, std::string> phases;
     for (Json const& event : trace.at("traceEvents")) {
       std::pair<int, int> const thread(event.at("pid"), event.at("tid"));
@@ -233,7 +233,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       auto const& [lane, name] = all.entries[static_cast<std::size_t>(entry)];
       CHECK(lanes.at(thread) == lane);
       CHECK(event.at("name") == in_files(name));
-      CHECK(in_ns("dur") == 1);  // one tick
+      CHECK(in_ns("dur") == 1);  // one tick of the clock
       ran[{thread.first, about.at("step")}].emplace_back(entry, about.value("micro_batch", -1));
     }
     CHECK(processes.size() == static_cast<std::size_t>(split.ranks));
@@ -266,7 +266,7 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       }
       CHECK(busy == doctest::Approx(instances));
       CHECK((profile.collectives > 0) == (split.ranks > 1));
-      CHECK(profile.hidden == 0.0);  // one thread runs all lanes
+      CHECK(profile.hidden == 0.0);  // a single thread runs all lanes, so nothing overlaps
     }
   }
 }
@@ -283,7 +283,7 @@ TEST_CASE("what entries cost is what their operations say and what their moves c
   double backward = 0;
   for (cli::TimedEntry const& each : all.ranks[0].entries)
     if (each.kind.starts_with("backward")) backward += each.flops;
-  CHECK(backward / flops > 1.5);  // twice, except for the first unit's input gradient
+  CHECK(backward / flops > 1.5);  // about 2: no input gradient for the first unit
   CHECK(backward / flops < 2.5);
 }
 

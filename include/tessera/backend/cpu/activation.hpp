@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides activations of packets. GELU in its tanh form is gelu(x) = x s with s = 1 / (1 + e^(-2u)), u =
-// sqrt(2/pi) (x + 0.044715 x^3).
+// Provides activation functions on SIMD packets. GELU in its tanh form is gelu(x) = x s with s = 1 / (1 +
+// e^(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 #pragma once
 
 #include "tessera/backend/cpu/packet.hpp"
@@ -57,7 +57,7 @@ struct Gelu {
   }
 };
 
-/// NaN stays NaN; the derivative at 0 is 0.
+/// ReLU. The value of NaN is NaN; the derivative at 0 is 0.
 struct Relu {
   template <class S>
   EIGEN_STRONG_INLINE Packet<S> value(Packet<S> x) const {
@@ -75,7 +75,8 @@ struct Relu {
   }
 };
 
-/// The activation that `kind` selects. Selecting it for each packet costs less than a kernel per activation.
+/// Applies the activation that `kind` selects. The selection at run time avoids one compiled kernel per
+/// activation.
 struct AnyActivation {
   Activation kind;
 

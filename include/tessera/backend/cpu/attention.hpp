@@ -18,22 +18,23 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The tiles of attention, after the product's part of a worker's scratch. Sizes are fixed in bytes.
+/// The tiles of attention in a worker's scratch memory, after the part that matrix products use. The number
+/// of bytes of each tile does not depend on S.
 template <class S>
 struct AttentionTiles {
   static constexpr std::int64_t unit = 8 / static_cast<std::int64_t>(sizeof(S));
   static constexpr std::int64_t block = 64;  // queries of a forward tile, keys of a backward tile
   static constexpr std::int64_t forward_keys = 512 * unit;
   static constexpr std::int64_t backward_queries = 256 * unit;
-  static constexpr std::int64_t head_tile = 32768 * unit;  // rows of a block times channels of a head
+  static constexpr std::int64_t head_tile = 32768 * unit;  // upper bound of block_rows(head) * head
   static constexpr std::int64_t query_sums = 131072 * unit;
 
   S* scores;     // block x forward_keys, or backward_queries x block twice
-  S* slopes;     // the second half of scores
+  S* slopes;     // the gradients of the scores: the second half of that memory
   S* sums;       // block x head channels
   S* more_sums;  // block x head channels
   S* queries;    // sequence x head channels, if that fits
-  S* rows;       // three numbers per row
+  S* rows;       // statistics: up to two numbers per query
 
   static constexpr std::size_t bytes =
       static_cast<std::size_t>(block * forward_keys + 2 * head_tile + query_sums + 2 * backward_queries) *
@@ -50,7 +51,7 @@ struct AttentionTiles {
     rows = queries + query_sums;
   }
 
-  /// Rows of a tile of sums: 64, fewer for very wide heads.
+  /// Returns the number of rows in a tile of sums: 64, or fewer for very wide heads.
   static std::int64_t block_rows(std::int64_t head) {
     std::int64_t rows = block;
     while (rows > 1 && rows * head > head_tile) rows /= 2;
@@ -61,8 +62,8 @@ struct AttentionTiles {
 template <class T>
 using Heads = ops::HeadColumns<T, Cpu>;
 
-/// One head of one sample, of queries or of keys. Locates its rows in tensors of rows (B,T) with heads next
-/// to each other, and in (B,heads,T).
+/// Identifies one head of one sample, of queries or of keys. `row` finds its rows in a tensor of one row per
+/// token, with the heads next to each other; `row_of` finds them in a tensor (B,heads,T).
 struct HeadIndex {
   std::int64_t sequence, head;  // T and the channels of a head
   std::int64_t sample, number;
@@ -78,7 +79,7 @@ struct HeadIndex {
   T* row(ops::Columns<T, Cpu> const& of, std::int64_t row) const {
     return of.data + (sample * sequence + row) * of.stride + number * head;
   }
-  /// The head's rows, starting at row `first`.
+  /// Returns the head's rows as a matrix, starting at row `first`.
   template <class T>
   Matrix<std::remove_const_t<T>> rows(ops::Columns<T, Cpu> const& of, std::int64_t first,
                                       bool transposed = false) const {
@@ -111,7 +112,8 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
   return lane_sum(sum);
 }
 
-/// Computes queries [first, first + rows) of a head. Query first + i sees the keys up to last + i.
+/// Computes the outputs of queries [first, first + rows) of a head. Query first + i sees the keys up to last
+/// + i.
 template <class T>
 void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadIndex keys_at,
                              Heads<T const> const& x, std::int64_t first, std::int64_t last,
@@ -152,8 +154,9 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
   }
 }
 
-/// Computes the gradients of one head of keys and values and of the query heads that share it, in their
-/// order. Processes one block of keys after another, each over the queries that see it.
+/// Computes the gradients of one head of keys and values, and of the query heads that share it. Processes the
+/// keys block by block. For each block, it processes the query heads in order, over the queries that see the
+/// block.
 template <class T>
 class AttentionBackward {
   using S = compute_t<T>;
@@ -178,13 +181,14 @@ class AttentionBackward {
 
   void run() {
     std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
-    // dQ is summed over blocks of keys: in place if T is its own sum type, else in scratch if it fits, else
-    // block by block.
+    // dQ is a sum over blocks of keys. It is summed in the output if T has the precision of sums (T = S),
+    // otherwise in scratch memory if it fits. If it does not fit, query_gradients computes it block by block
+    // after this loop.
     bool const in_place = std::is_same_v<S, T>;
     bool const in_scratch = !in_place && sizes_.group * sequence * head <= Tiles::query_sums;
     for (std::int64_t key = 0; key < sizes_.keys; key += block) {
       std::int64_t const keys = std::min(block, sizes_.keys - key);
-      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first to see it
+      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first that sees it
       bool add = false;
       for (std::int64_t member = 0; member < sizes_.group; ++member) {
         take(member);
@@ -245,7 +249,8 @@ class AttentionBackward {
     }
   }
 
-  /// scores = P and slopes = dS * scale for these queries and keys, from the forward pass's logsumexp.
+  /// Recomputes the probabilities (scores = P) of these queries and keys from the forward pass's logsumexp.
+  /// Sets slopes = dS * scale, where dS is the gradient of the scores.
   void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
     std::int64_t const head = sizes_.head;
     S const* const shifts = logsumexp_ + at_.row_of(sizes_.heads, query);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the context of the CPU: operations run inline, on the thread pool, in a workspace given once.
+// Provides the CPU's context, which runs operations at once on a thread pool. The caller provides the
+// workspace.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ class Context<Cpu> : public MathChannel {
   /// The scratch memory of one worker: packed operands, tiles of sums, attention's tiles.
   static constexpr std::size_t scratch_bytes = std::size_t{3} << 20;
 
-  /// Bytes of workspace that a context with this many threads needs for micro-batches of so many tokens.
+  /// Returns the bytes of workspace that a context with this many threads needs, for any number of tokens.
   static constexpr std::size_t workspace_bytes(int threads, std::int64_t /*tokens*/ = 0,
                                                DType /*product*/ = DType::f32) {
     return static_cast<std::size_t>(threads < 1 ? 1 : threads) * scratch_bytes + alignment;
@@ -36,8 +37,9 @@ class Context<Cpu> : public MathChannel {
   /// Makes the device of a rank current for this thread. The CPU has only one, so this does nothing.
   static void select(int /*device*/) {}
 
-  /// The caller owns `workspace`, which must outlive the context. It may be empty with a recorder, and for
-  /// operations that process elements one by one. Throws Error(usage) if it is too small.
+  /// The caller owns `workspace`, which must outlive the context. A context with a recorder reports
+  /// operations and does not run them. The workspace may be empty with a recorder, or if only elementwise
+  /// operations run. Throws Error(usage) if it is too small.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
@@ -54,7 +56,8 @@ class Context<Cpu> : public MathChannel {
 
   cpu::ThreadPool& pool() noexcept { return pool_; }
 
-  /// The memory of one worker, aligned to 64 bytes. Its contents last until the operation ends.
+  /// Returns the scratch memory of one worker, aligned to 64 bytes. Its contents last until the operation
+  /// ends.
   std::span<std::byte> worker_scratch(int worker) noexcept {
     return {scratch_ + static_cast<std::size_t>(worker) * scratch_bytes, scratch_bytes};
   }
@@ -70,10 +73,10 @@ class Context<Cpu> : public MathChannel {
       std::forward<F>(body)();
   }
 
-  /// Runs host code as part of a step, in the order of its lane: after everything enqueued before it, and
-  /// before everything enqueued after it. Host code must join a step through this function. Here it runs
-  /// inline, and exceptions of `work` propagate. `work` receives the context of the host. The object at
-  /// `data` must live as long as the step may be repeated.
+  /// Runs host code as part of a step, in the order of its lane (queue): after everything enqueued before it,
+  /// and before everything enqueued after it. A step may run host code only through this function. On the CPU
+  /// it runs at once, and exceptions of `work` propagate. `work` receives the context of the host. The object
+  /// at `data` must live as long as the step may be repeated.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data), void* data) {
     if (recorder_)
       recorder_->operation(operation);
@@ -81,21 +84,22 @@ class Context<Cpu> : public MathChannel {
       work(*this, data);
   }
 
-  // ---- for asynchronous devices; here every call's work is done when it returns ---------------------------
+  // ---- for asynchronous devices; on the CPU every call's work is done when it returns ---------------------
 
   /// A step is done when the call that enqueues it returns, so its results can be read at once.
   static constexpr bool immediate = true;
   static constexpr std::size_t arrival_slots = 0;
-  /// Allocates in advance what steps need: nothing here.
+  /// Allocates in advance what steps need. The CPU needs nothing.
   void reserve(std::size_t /*entries*/, std::size_t /*upload_bytes*/) noexcept {}
-  /// Directs later operations to a lane, after the entries in `waits`, until `end`.
+  /// `begin` and `end` enclose an entry of a step: one computation or one transfer. A GPU selects the entry's
+  /// stream and waits for the entries in `waits`. The CPU only measures the entry's time.
   void begin(int /*entry*/, Lane, std::span<int const> /*waits*/) noexcept {
     if (timer_) entry_begun_ = timer_->now();
   }
   void end(int entry, bool /*signals*/) noexcept {
     if (timer_) timer_->ran(entry, entry_begun_, timer_->now());
   }
-  /// Until `end_timing`, reports the times of the entries of a step of so many instances to the timer.
+  /// Begins to report the start and end of each entry to `timer`, until `end_timing`.
   void begin_timing(EntryTimer& timer, std::int64_t /*instances*/) noexcept {
     timer_ = &timer;
     step_begun_ = timer.now();
@@ -104,45 +108,47 @@ class Context<Cpu> : public MathChannel {
     timer_->ran(-1, step_begun_, timer_->now());
     timer_ = nullptr;
   }
-  /// The stream on which device transports enqueue work now; null: their buffers are host memory.
+  /// Returns the stream on which communication of device buffers is enqueued. Null: the buffers are host
+  /// memory.
   void* native_stream() const noexcept { return nullptr; }
-  /// Enqueues a program whose body is the same every time. Returns whether the body ran.
+  /// Enqueues the work of a step with `body`, which must do the same every time. Returns whether the body
+  /// ran. A GPU may launch a recorded graph instead.
   template <class F>
   bool replay(std::size_t /*program*/, bool /*graph*/, F&& body) {
     std::forward<F>(body)();
     return true;
   }
-  /// Copies host bytes to the place in the order of the compute lane; `from` may be reused at once.
+  /// Copies host bytes to device memory in the order of the compute lane; `from` may be reused at once.
   void upload(void* to, void const* from, std::size_t bytes) noexcept {
     if (!forbidden("upload")) std::memcpy(to, from, bytes);
   }
 
-  // ---- outside steps --------------------------------------------------------------------------------------
+  // ---- outside steps; the device's memory is the host's ---------------------------------------------------
 
-  /// Copies bytes of the place to the host, after all enqueued work.
+  /// Copies bytes of the device to the host, after all enqueued work.
   void read(void const* from, void* to, std::size_t bytes) {
     if (!forbidden("read")) std::memcpy(to, from, bytes);
   }
-  /// Copies bytes of the host to the place, and waits for the copy.
+  /// Copies bytes of the host to the device, and waits for the copy.
   void write(void* to, void const* from, std::size_t bytes) {
     if (!forbidden("write")) std::memcpy(to, from, bytes);
   }
-  /// Returns bytes of the place in memory that the host can read, after all enqueued work. Other places may
-  /// copy them to the caller's `room`.
+  /// Returns a pointer through which the host can read bytes of the device, after all enqueued work. The CPU
+  /// returns `from`. A GPU may copy the bytes to the caller's buffer `room` and return that.
   std::byte const* host_view(void const* from, std::size_t /*bytes*/, std::byte* /*room*/) {
     forbidden("host_view");
     return static_cast<std::byte const*>(from);
   }
-  /// Returns host memory in which the caller prepares bytes of the place; `unstage` writes them to the place.
-  /// Other places may return `room`.
+  /// Returns host memory in which the caller prepares new contents of `to`; `unstage` writes them to `to`.
+  /// The CPU returns `to`. A GPU may return the caller's buffer `room`.
   std::byte* stage(void* to, std::size_t /*bytes*/, std::byte* /*room*/) {
     forbidden("stage");
     return static_cast<std::byte*>(to);
   }
   void unstage(void* /*to*/, std::byte const* /*staged*/, std::size_t /*bytes*/) { forbidden("unstage"); }
   /// The following functions copy state to host memory between steps. `copy` begins a copy; updates of later
-  /// steps wait until all copies have ended. `copied` says whether they have ended; any thread may call it.
-  /// Here a copy, which uses all threads, has ended when `copy` returns.
+  /// steps wait until all copies have ended. `copied` returns whether they have ended; any thread may call
+  /// it. On the CPU a copy uses all threads and has ended when `copy` returns.
   void reserve_copies() noexcept {}
   void copy(void* to, void const* from, std::size_t bytes) noexcept {
     if (forbidden("copy")) return;
@@ -162,12 +168,14 @@ class Context<Cpu> : public MathChannel {
   /// The context of the host. Its threads prepare staged bytes and run host tasks.
   Context<Cpu>& host() noexcept { return *this; }
 
-  /// All enqueued work is done, so there is nothing to wait for. A step calls neither.
+  /// Returns whether all enqueued work is done: always, on the CPU. A step calls neither `finished` nor
+  /// `synchronize`.
   bool finished() const noexcept { return true; }
   void synchronize() noexcept { forbidden("synchronize"); }
 
  private:
-  /// With a recorder, reports a call that a step must not make, and returns true.
+  /// Returns whether the context has a recorder. If so, reports to it that a step called `what`, which is
+  /// forbidden.
   bool forbidden(char const* what) noexcept {
     if (recorder_) recorder_->violation(what);
     return recorder_ != nullptr;

@@ -22,7 +22,8 @@ template <class S, class T>
 S log_sum_exp(T const* row, std::int64_t n) {
   constexpr std::int64_t block = 2048;
   S const lowest = -std::numeric_limits<S>::infinity();
-  // A finite start, since a block of -infinity alone would otherwise subtract infinity from itself.
+  // The maximum starts finite. If all values of a block were -infinity, the difference below would otherwise
+  // be NaN.
   S top = std::numeric_limits<S>::lowest(), total = S(0);
   for (std::int64_t begin = 0; begin < n; begin += block) {
     std::int64_t const end = std::min(begin + block, n);

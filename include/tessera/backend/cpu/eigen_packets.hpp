@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Eigen's packets without its matrices, which cause most of the compile time of Eigen/Core. For
-// x86-64 and Eigen 3.4 it includes what Eigen/Core includes up to the packets, in the same order. A program
-// may include Eigen before or after it. For newer versions of Eigen, and elsewhere, it includes Eigen/Core.
+// Provides Eigen's SIMD packets without its matrices, which cause most of the compile time of Eigen/Core. For
+// x86-64 and Eigen 3.4 it includes the packet headers of Eigen/Core, in the same order. A program may include
+// Eigen before or after it. For newer versions of Eigen, and on other processors, it includes Eigen/Core.
 #pragma once
 
 #if defined(__x86_64__) && !defined(__CUDACC__) && !defined(EIGEN_CORE_H) && \

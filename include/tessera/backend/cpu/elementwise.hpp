@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements folding, norms, conversion, activations, and inspection of flat arrays on the CPU. The contracts
-// are in the ops headers.
+// Implements operations on flat arrays on the CPU: fold (sums of several arrays), norms, conversion,
+// activations, and the search for non-finite values. The contracts are in the ops headers.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The sum of squares of up to one block. Keeps 16 running sums by index modulo 16, whatever the register
-/// width, with one rounding per term, and combines them pairwise. So every instruction set gives the same
-/// bits.
+/// Returns the sum of squares of at most one block. Value i is added to running sum i modulo 16 with one
+/// rounding, for every register width. The 16 sums are then added pairwise. So every instruction set gives
+/// the same bits.
 template <class S, class T>
 S sum_of_squares(T const* values, std::int64_t n) {
   constexpr std::int64_t lanes = 16;

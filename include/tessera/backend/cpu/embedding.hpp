@@ -36,7 +36,8 @@ struct Embedding {
     });
   }
 
-  /// Adds token rows in the order of the tokens. Workers take different stripes of columns.
+  /// Adds the rows of dy to the token gradients in the order of the tokens. Each worker sums different
+  /// columns.
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
                        ConstTensor<T> const& dy, Tensor<compute_t<T>> const& partial, bool fresh,

@@ -17,8 +17,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The tiling of a product. It depends only on shape and type. No result depends on the tile edges, since
-/// every element is the sum over k-blocks, in order, of its own sums over k, in order.
+/// The tile size of a matrix product. It depends only on the shape and the types, and does not affect
+/// results: every element is summed in the order of k within a block of the depth, and then in the order of
+/// the blocks.
 template <class S, class P = S>
 struct Tiling {
   static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
@@ -28,8 +29,8 @@ struct Tiling {
   std::int64_t rows;
   std::int64_t cols;
 
-  /// Chooses the tiling with the least padding and packing among those with equal tiles that fit. Prefers at
-  /// least eight tiles if C is big enough.
+  /// Chooses the tile size with the least padding and packing, among sizes that divide C into equal tiles and
+  /// fit the scratch memory. Prefers at least eight tiles if C is big enough.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     if (m == 0 || n == 0) return;  // no tiles
     std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
@@ -65,7 +66,7 @@ struct Tiling {
   }
 };
 
-/// The part of a worker's scratch that products use. Attention keeps its own tiles after it.
+/// The part of a worker's scratch memory that products use. Attention stores its own tiles after it.
 template <class S>
 struct ProductScratch {
   static constexpr std::int64_t left = Tiling<S>::max_rows * Tiling<S>::depth_block;
@@ -75,7 +76,7 @@ struct ProductScratch {
       static_cast<std::size_t>(left + right + tile + Tiling<S>::max_cols) * sizeof(S);
 };
 
-/// Adds a packed block's sums over k to `sums`, or sets `sums` to them for the first block.
+/// Adds the sums over k of each column of a packed block to `sums`. For the first block, overwrites `sums`.
 template <class S, class P>
 void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -95,8 +96,8 @@ void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool fi
   }
 }
 
-/// The epilogue that stores sums directly at their destination, or adds them to it. The kernel does this
-/// itself.
+/// An epilogue that stores the product at its destination, or adds it to the destination. The kernel itself
+/// does this, without a callback.
 template <class S>
 struct InPlace {
   S* to;
@@ -104,9 +105,9 @@ struct InPlace {
   bool add = false;
 };
 
-/// An epilogue without its type, so that tiles are compiled once for their operands. Either sums are stored
-/// in place, or take(i, j, values, stride, rows, count) gets `count` values of each of `rows` rows, starting
-/// at row i and column j of the result.
+/// An epilogue with its type erased, so that product_tile is compiled once per type of operands. The product
+/// is stored in place if in_place.to is set. Otherwise take(i, j, values, stride, rows, count) receives
+/// `count` values of each of `rows` rows, starting at row i and column j of the result.
 template <class S>
 struct Epilogue {
   using Take = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t, std::int64_t,
@@ -116,7 +117,7 @@ struct Epilogue {
   Take take{};
 };
 
-/// Computes the register tile at one place of a panel with this number of packets.
+/// Computes one register tile, from a panel of the right operand that is `packets` packets wide.
 template <class S, class P>
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, P const* a,
                                         PackedLeft<P> const& left, P const* b, S* c, std::int64_t c_stride,
@@ -137,7 +138,7 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
-/// Packs the rows of a tile's left operand from k on, for some depth. Hides the type of the rows.
+/// Packs columns [k, k + depth) of a tile's left operand to `to`. Hides the operand's original type.
 template <class P>
 using PackRows = v0::detail::FunctionRef<PackedLeft<P>(std::int64_t k, std::int64_t depth, P* to)>;
 
@@ -187,7 +188,7 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
             copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
-          // A tile of one k-block needs no memory beyond that of the register tile.
+          // If the depth is a single block, each register tile is final at once, so all use the same memory.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, steps, values, packed, from, to, stride, first);
           if (last) epilogue.take(i + row, j + col, to, stride, some, count);
@@ -214,14 +215,15 @@ void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m
   }
 }
 
-/// Discards the sums of columns.
+/// Selects a product without column sums.
 struct NoSums {};
 
-/// sums(j, values, count) gets the sums of B's columns, if it is set.
+/// A callback, or null: sums(j, values, count) receives the sums of `count` columns of B, starting at column
+/// j.
 template <class S>
 using TakeSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
 
-/// Implements `product` below, without the type of its epilogue.
+/// Implements `product` below, with the type of its epilogue erased.
 template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                      std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
@@ -245,10 +247,10 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
   });
 }
 
-/// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on the whole pool. `epilogue` is InPlace, or
-/// epilogue(i, j, values, count) gets `count` finished values of row i from column j on, once for every
-/// element; `values` is padded to whole packets. `sums(j, values, count)`, if given, gets the sums of B's
-/// columns.
+/// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on the whole pool. `epilogue` is InPlace or a
+/// function. epilogue(i, j, values, count) receives `count` finished values of row i, starting at column j,
+/// once for every element; `values` is padded to whole packets. If given, sums(j, values, count) receives the
+/// sums of B's columns.
 template <class S, class A, class B, class Finish, class Sums = NoSums>
 void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
              std::int64_t depth, Finish const& epilogue, Sums const& sums = {}) {

@@ -17,7 +17,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Sums term(i, whole, count) over [0, n) with four running packets; lanes beyond n must be 0 in the term.
+/// Returns the sum of term(i, whole, count) over [0, n), in four running packets. The term must be 0 in lanes
+/// beyond n.
 template <class S, class Term>
 EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -32,8 +33,8 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// Sums over rows into sums (2,C), or (1,C) if not centered. Processes stripes of columns in parallel, and
-/// rows in blocks of 64, in order.
+/// Computes the gradients of gamma and beta as sums (2,C). If not centered, computes only gamma's, as sums
+/// (1,C). Workers process different columns. Each sums blocks of 64 rows, in order.
 template <bool Centered, class T>
 void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
                          ConstTensor<compute_t<T>> const& mean, ConstTensor<compute_t<T>> const& rstd,
@@ -65,7 +66,7 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstT
   });
 }
 
-/// Without `Centered`, mean, beta and dbeta are empty.
+/// Layer normalisation if `Centered`, otherwise RMS normalisation. For RMS, mean, beta and dbeta are empty.
 template <bool Centered>
 struct RowNorm {
   template <class T>
@@ -134,7 +135,7 @@ struct RowNorm {
     });
   }
 
-  /// The partial sums are already the complete sums; this only rounds them.
+  /// Rounds the sums to T. On the CPU, `partials` already holds the complete sums over all rows.
   template <class T>
   static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> const& partials,
                               std::int64_t /*rows*/, Tensor<T> const& dgamma, Tensor<T> const& dbeta) {

@@ -16,8 +16,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// An epilogue that maps each packet of results. function(index, column, value, whole, count) returns what is
-/// stored in `to`, where `index` is the element's position in the (m, n) result and `column` its column.
+/// Returns an epilogue that stores function(index, column, value, whole, count) of each packet of results in
+/// `to`. `index` is the element's position in the (m, n) result and `column` its column.
 template <class S, class T, class F>
 auto map_into(T* to, std::int64_t n, F const& function) {
   return [to, n, function](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
@@ -29,7 +29,7 @@ auto map_into(T* to, std::int64_t n, F const& function) {
   };
 }
 
-/// Stores the result as it is.
+/// Returns an epilogue that stores the result, rounded to T.
 template <class S, class T>
 auto store_into(T* to, std::int64_t n) {
   if constexpr (std::is_same_v<S, T>)
@@ -39,8 +39,8 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
-/// The result times a scale, plus a bias and a residual if they are given. It is a separate type so that
-/// products in both directions share one instance.
+/// Computes the result times a scale, plus a bias and a residual if they are given. It is a named type so
+/// that forward and backward products share one template instance.
 template <class S, class T>
 struct PlusBiasAndResidual {
   T const *bias, *base;
@@ -65,7 +65,7 @@ void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transp
                         sums);
 }
 
-/// sums (N) = x (M,N) over rows, in order.
+/// sums (N) = the sum of the rows of x (M,N), in order.
 template <class T>
 void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& sums) {
   using S = compute_t<T>;
@@ -82,7 +82,7 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& s
 }
 
 struct Linear {
-  /// Computes the activation from `pre` as stored, so that `activate` reproduces it bit for bit.
+  /// Applies the activation to `pre` as rounded for storage, so that `activate` reproduces y bit for bit.
   template <class T>
   static void forward(Context<Cpu>& context, ConstTensor<T> const& x, ops::Operand<T, Cpu> const& w,
                       Tensor<T> const& y, ops::LinearOptions<T, Cpu> const& with) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the inner loops of products: a register tile of packets, and the packing of its operands.
+// Provides the inner loops of matrix products: a register tile of SIMD packets, and the packing of its
+// operands.
 //
 // Eigen 3.4's own kernel (3 packets by 4 values) reached 184 to 193 GF/s, and this one 231 to 253 (the
 // instruction peak is 273). Measured on one Zen 5 core with AVX-512, best of many, at 512x3072x768,
@@ -31,7 +32,7 @@ struct Matrix {
   }
 };
 
-/// The register tile: `rows` broadcast values by `packets` packets of S, sized for the available registers.
+/// The part of the result that the kernel keeps in registers: `rows` rows of `packets` SIMD packets of S.
 template <class S>
 struct Microtile {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(__aarch64__)
@@ -48,13 +49,14 @@ struct Microtile {
   static constexpr int cols = packets * width;
   /// Rows that are packed together when the left operand is transposed.
   static constexpr int row_panel = std::max(rows, width);
-  /// The cost of packing a packet of the right and of the left operand, in multiplications of one packet.
+  /// The cost of packing one packet of the right and of the left operand. The unit is one packet
+  /// multiplication.
   static constexpr int right_cost = 8, left_cost = 3;
   static_assert(row_panel % rows == 0);
 };
 
-/// The type to which operands of types A and B are packed for sums in S: S itself, or the type that an
-/// instruction needs.
+/// The packed type of operands of types A and B whose products are summed in S. It is S, unless a special
+/// instruction needs another type.
 template <class S, class A, class B>
 struct PackedFor {
   using type = S;
@@ -62,10 +64,11 @@ struct PackedFor {
 template <class S, class A, class B>
 using packed_for = typename PackedFor<S, A, B>::type;
 
-/// The number of values along the depth in one packed value.
+/// The number of values that one packed value holds. They are adjacent in k.
 template <class P>
 inline constexpr std::int64_t values_in = 1;
-/// The number of packed values along the depth that the kernel processes at once. Zeros pad the depth.
+/// The number of packed values, adjacent in k, that the kernel processes at once. Zeros pad the depth to a
+/// multiple.
 template <class P>
 inline constexpr std::int64_t depth_step = 1;
 template <class P>
@@ -74,13 +77,14 @@ constexpr std::int64_t packed_depth(std::int64_t depth) {
   return (depth + values - 1) / values * depth_step<P>;
 }
 
-/// The state that a thread needs while it multiplies operands packed as P: usually none.
+/// Guards the state that a thread needs while it multiplies operands packed as P. Usually there is none.
 template <class P>
 struct KernelScope {};
 
-/// c = sum over k of a(., k) b(k, .), plus c unless `first`, for operands packed as P. A left value is
-/// a[row*row_stride + k*k_stride]. b is a packed panel with `Packets` packets per k. Rows of c are c_stride
-/// apart. Sums are in the order of k, so a result does not depend on its position in a tile.
+/// Computes one register tile: c = sum over k of a(., k) b(k, .), plus c unless `first`, for operands packed
+/// as P. Value (row, k) of the left operand is a[row*row_stride + k*k_stride]. b is a packed panel with
+/// `Packets` packets per k. Rows of c are c_stride apart. Sums are in the order of k, so a result does not
+/// depend on its position in a tile.
 template <int Packets, class S, class P>
 EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64_t row_stride,
                                       std::int64_t k_stride, P const* b, S* c, std::int64_t c_stride,
@@ -123,7 +127,7 @@ class Panels {
   explicit Panels(std::int64_t cols) : packets_((cols + Packet<S>::size - 1) / Packet<S>::size) {}
 
   std::int64_t count() const { return (packets_ + most - 1) / most; }
-  /// The first packet of a panel. Panel `count()` starts at the end.
+  /// Returns the first packet of a panel. For panel `count()`, returns the total number of packets.
   std::int64_t start(std::int64_t panel) const {
     if (panel >= count()) return packets_;
     bool const thin = most > 2 && packets_ > most && packets_ % most == 1 && panel + 1 == count();
@@ -146,8 +150,9 @@ EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   });
 }
 
-/// Converts and pads one row along the depth (pack_along), or the rows for all k of one packed value
-/// (pack_across).
+/// `pack_along` packs one row, whose values are adjacent in k. `pack_across` packs `count` adjacent values of
+/// the same k (of several k, if a packed value holds several). Both convert the values and pad with zeros to
+/// whole packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
   convert_row(from, depth, to);
@@ -158,14 +163,14 @@ EIGEN_STRONG_INLINE void pack_across(T const* from, std::int64_t /*stride*/, std
   convert_row(from, count, to);
 }
 
-// A packet loses its alignment attribute as a template argument, which is fine here.
+// GCC warns that a SIMD type loses its alignment attribute as a template argument. This is harmless here.
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wignored-attributes"
 #endif
 
-/// Transposes as many packets as a packet has lanes. (Eigen's own version for AVX-512 is a function call, and
-/// GCC 12 warns about it.)
+/// Transposes a square block: as many packets as a packet has lanes. (Eigen's own version for AVX-512 is a
+/// function call, and GCC 12 warns about it.)
 template <class S>
 EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
   constexpr int width = Packet<S>::size;
@@ -218,8 +223,8 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
 #pragma GCC diagnostic pop
 #endif
 
-/// Transposes up to a packet's width of rows of `from` (k is contiguous in each) to to[k*step + row]. Rows
-/// beyond `rows` are zero.
+/// Transposes `rows` rows of `from`, at most as many as a packet has lanes: value (row, k), at
+/// from[row*stride + k], goes to to[k*step + row]. Fills missing rows with zeros.
 template <class S, class T>
 EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, S* to, std::int64_t step) {
@@ -239,7 +244,8 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
   });
 }
 
-/// Packs (depth, cols) of the right operand panel by panel. Each panel holds its packets for k = 0, 1, ... .
+/// Packs a (depth, cols) block of the right operand, panel by panel. A panel stores its packets in the order
+/// of k.
 template <class P, class T>
 void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
   constexpr int width = Packet<P>::size;
@@ -268,8 +274,8 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
     }
 }
 
-/// The left operand as the kernel reads it. Value (row, k) of the row group that starts at `group` is at
-/// data[offset(group) + row*row_stride + k*k_stride].
+/// The packed left operand. Value (group + row, k) is at(group)[row*row_stride + k*k_stride], where `group`
+/// is the first row of a register tile.
 template <class P>
 struct PackedLeft {
   P const* data;
@@ -284,8 +290,8 @@ struct PackedLeft {
   }
 };
 
-/// Packs (rows, depth) of the left operand. Uses it in place if possible. Otherwise converts it into `to` and
-/// pads rows with zeros to whole row panels.
+/// Packs a (rows, depth) block of the left operand. If no conversion or padding is needed, returns a view of
+/// the original values. Otherwise converts the values into `to` and pads the last row group.
 template <class P, class T>
 PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* to) {
   constexpr std::int64_t panel = Microtile<P>::row_panel, width = Packet<P>::size;

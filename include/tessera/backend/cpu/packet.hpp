@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Eigen's packets as a value type. A tail is a padded packet, so one expression handles body and
-// tail.
+// Provides Eigen's SIMD packets as a value type. The last values of an array form a padded packet, so one
+// expression handles whole and partial packets.
 #pragma once
 
 #include <algorithm>
@@ -83,7 +83,7 @@ EIGEN_STRONG_INLINE Packet<S> fma(Packet<S> a, Packet<S> b, Packet<S> c) {
   return detail::each_lane<S>([](S x, S y, S z) { return std::fma(x, y, z); }, a, b, c);
 }
 
-/// a*b + c, the fastest way on this instruction set, with one rounding or two. For products and statistics.
+/// Returns a*b + c, computed in the fastest way on this instruction set, with one or two roundings.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> multiply_add(Packet<S> a, Packet<S> b, Packet<S> c) {
   return Packet<S>(Eigen::internal::pmadd(a.raw, b.raw, c.raw), 0);
@@ -140,8 +140,8 @@ template <class S>
 EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (std::is_same_v<S, float>) {
-    // e^x = 2^n e^t with n = round(x / ln 2), |t| <= ln 2 / 2 and Cephes' polynomial; out of range, the
-    // limits of 2^n hold.
+    // e^x = 2^n e^t with n = round(x / ln 2), |t| <= ln 2 / 2 and Cephes' polynomial. x is clamped to [-105,
+    // 90]; at these limits the result is 0 or infinity.
     __m512 const in_range =
         _mm512_min_ps(_mm512_set1_ps(90.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x.raw));
     __m512 const n = _mm512_roundscale_ps(_mm512_mul_ps(in_range, _mm512_set1_ps(1.44269504088896341f)), 0);
@@ -178,7 +178,8 @@ EIGEN_STRONG_INLINE S lane_max(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
 namespace detail {
 
-/// Convert 16 stored values to floats and back. The pointer only selects the format.
+/// `widen` converts 16 stored 16-bit values to floats, `narrow` converts back. The pointer only selects the
+/// format.
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, half const*) { return _mm512_cvtph_ps(bits); }
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, bfloat16 const*) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -275,8 +276,8 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   }
 }
 
-/// Loads the first `count` values (fewer than a packet) and sets the other lanes to `rest`. Reads nothing
-/// beyond them.
+/// Loads the first `count` values (fewer than a packet) and sets the other lanes to `rest`. Reads only
+/// `count` values.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S rest = S(0)) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -317,8 +318,9 @@ EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t coun
   std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));
 }
 
-/// Calls body(offset, whole packet or not, count) over [begin, end) in packets of S; the last one may be
-/// partial. With `get` and `put` below, one expression handles body and tail.
+/// Calls body(i, whole, count) for each packet of [begin, end), where i is its first index. `whole` is
+/// std::true_type, except for a last packet of fewer values. With `get` and `put` below, one expression
+/// handles both.
 template <class S, class F>
 EIGEN_STRONG_INLINE void for_packets(std::int64_t begin, std::int64_t end, F&& body) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -344,7 +346,7 @@ EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Whole>, 
     store_partial(to, value, count);
 }
 
-/// The number of elements per block of elementwise work, for any number of threads.
+/// The number of elements per block of elementwise work. It is the same for any number of threads.
 inline constexpr std::int64_t block_elements = 4096;
 
 constexpr std::int64_t blocks_of(std::int64_t elements) {
@@ -360,9 +362,9 @@ void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
   });
 }
 
-/// Elementwise work over arrays of any storage types. `functor(Packet<S>&...)` gets one packet of each array.
-/// Packets of arrays of non-const type are then converted back and stored. Lanes beyond the end hold 0 and
-/// are not stored. Deterministic for any number of threads.
+/// Applies `functor` to the elements of arrays of any storage types. `functor(Packet<S>&...)` receives one
+/// packet of each array. The packets of non-const arrays are then converted back and stored. Lanes beyond the
+/// end hold 0 and are not stored. Deterministic for any number of threads.
 template <class S, class F, class... T>
 void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... arrays) {
   for_blocks(pool, elements, [&](std::int64_t begin, std::int64_t end, int) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies bfloat16 matrices with vdpbf16ps (AVX512_BF16), which does two multiplications per sum where fma
-// does one.
+// Multiplies bfloat16 matrices with the instruction vdpbf16ps (AVX512_BF16). It does two multiplications per
+// sum where fma does one.
 //
 // The instruction adds two products to each float, one after the other: first the product of the upper
 // halves, then that of the lower ones. Each addition is rounded to nearest (Intel's manual, VDPBF16PS). A
@@ -19,13 +19,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// sum + values, over all k that they hold, in order.
+/// Returns sum + values. If a packed value holds several k, adds them in order.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> add_values(Packet<S> sum, Packet<S> values) {
   return sum + values;
 }
 
-#if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)  // not under nvcc without EIGEN_NO_CUDA
+#if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)  // false in nvcc without EIGEN_NO_CUDA
 
 /// Two adjacent values along the depth, the earlier one in the upper half. An odd depth is padded with a
 /// zero.
@@ -43,7 +43,7 @@ struct PackedFor<float, bfloat16, bfloat16> {
   using type = Pair;
 };
 
-/// One pair for each sum of a packet of floats.
+/// 16 pairs, one for each lane of a packet of floats.
 template <>
 struct Packet<Pair> {
   static constexpr int size = 16;
@@ -74,13 +74,14 @@ EIGEN_STRONG_INLINE Packet<float> add_values(Packet<float> sum, Packet<Pair> pai
 
 namespace detail {
 
-/// The first `count` of 32 adjacent values as pairs, then zeros.
+/// Loads the first `count` of 32 adjacent values as 16 pairs. The other values are zero.
 EIGEN_STRONG_INLINE __m512i load_pairs(bfloat16 const* from, std::int64_t count) {
   __mmask32 const mask = count < 32 ? (__mmask32{1} << count) - 1u : ~__mmask32{0};
   return _mm512_maskz_rol_epi32(0xffff, _mm512_maskz_loadu_epi16(mask, from), 16);
 }
 
-/// The first `count` of 16 pairs made of two rows, then zeros. Only `depth` of the two rows exist.
+/// Loads the first `count` of 16 pairs. A pair consists of a value of row `from` and the value below it in
+/// row `next`. The other pairs are zero, as are the rows beyond `depth`.
 EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 const* next, std::int64_t depth,
                                               std::int64_t count) {
   constexpr __mmask16 all = 0xffff;
@@ -93,8 +94,8 @@ EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 con
 
 }  // namespace detail
 
-/// As for single values, but packs pairs within a row, or pairs of a row and the next. Zeros beyond the
-/// depth.
+/// Overloads of the functions for single values. pack_along forms pairs within a row, pack_across of a row
+/// and the next one. Values beyond the depth are zero.
 EIGEN_STRONG_INLINE void pack_along(bfloat16 const* from, std::int64_t depth, Pair* to) {
   for (std::int64_t k = 0; k < depth; k += 32)
     _mm512_storeu_si512(to + k / 2, detail::load_pairs(from + k, depth - k));
@@ -107,7 +108,8 @@ EIGEN_STRONG_INLINE void pack_across(bfloat16 const* from, std::int64_t stride, 
   }
 }
 
-/// As for single values, but to[k/2*step + row].
+/// Overload of the function for single values: the pair of values k and k + 1 of a row goes to to[k/2*step +
+/// row].
 EIGEN_STRONG_INLINE void transpose_rows(bfloat16 const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, Pair* to, std::int64_t step) {
   for (std::int64_t k = 0; k < depth; k += 32) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the worker threads of one rank. The caller is worker 0; waiting for a loop blocks.
+// Provides the worker threads of one rank. The calling thread is worker 0, and waits until each loop has
+// ended.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +37,9 @@ inline void pause() noexcept {
 /// tasks.
 class ThreadPool {
  public:
-  /// Throws Error(failed) if the system starts fewer threads, after joining the ones that it started.
+  /// Throws Error(failed) if the system cannot start all threads, after joining the threads that it started.
   explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
-    // The pool exists from here on: an exception runs its destructor, which joins.
+    // The first constructor has returned, so if start() throws, the destructor runs and joins the threads.
     if (threads_ > 1) start();
   }
   ThreadPool(ThreadPool const&) = delete;
@@ -94,7 +95,7 @@ class ThreadPool {
 
   using Run = void (*)(void*, std::int64_t, std::int64_t, int);
 
-  /// A single thread also calls the loop by its address, so that each body is compiled once.
+  /// A single thread also calls the loop through the function pointer, so that each body is compiled once.
   void run(std::int64_t tasks, void* body, Run call) noexcept {
     if (threads_ == 1 || tasks <= 1) return call(body, 0, tasks, 0);
     body_ = body;
@@ -146,9 +147,9 @@ class ThreadPool {
   }
 
   /// Waits for the state to change. First it spins for a few microseconds without a system call, since the
-  /// loops of a step follow each other closely; then it blocks. Mean time of a loop with and without
-  /// spinning, measured on 2 busy cores: 28 and 35 us for one pool of 2 and 10 us of work, 465 and 554 us for
-  /// 4 pools of 2 and 50 us of work.
+  /// loops of a step follow each other closely; then it blocks. Mean time per loop with and without spinning,
+  /// on 2 busy cores: 28 and 35 us for one pool of 2 threads with 10 us of work per loop, 465 and 554 us for
+  /// 4 pools of 2 threads each with 50 us of work per loop.
   void pause_or_wait(std::uint32_t state, int& spin) noexcept {
     if (++spin > spins) return state_.wait(state, std::memory_order_acquire);
     pause();

@@ -15,7 +15,7 @@ inline namespace v0 {
 namespace cpu {
 
 struct Rotary {
-  /// One task per position; its angles serve all samples and heads.
+  /// Rotates each position in one task, which computes the angles once for all samples and heads.
   template <class T>
   static void turn(Context<Cpu>& context, ops::Columns<T const, Cpu> from, ops::Columns<T, Cpu> to,
                    std::int64_t sequence, ops::RotaryFrequencies const& frequencies,

@@ -22,7 +22,7 @@ struct SwiGlu {
         up.data(), y.data());
   }
 
-  /// silu'(g) = s + g s (1 - s).
+  /// Uses silu'(g) = s + g s (1 - s) with s = sigmoid(g).
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<T> const& gate, ConstTensor<T> const& up,
                        ConstTensor<T> const& dy, Tensor<T> const& dgate, Tensor<T> const& dup) {

@@ -30,7 +30,7 @@ inline bool ask_for_tiles() noexcept {
 
 }  // namespace detail
 
-/// Requests permission at the first call, for all threads.
+/// Returns whether this process may use tiles. The first call requests the permission, for all threads.
 inline bool tiles_granted() noexcept {
   static bool const granted = detail::ask_for_tiles();
   return granted;

@@ -2,14 +2,14 @@
 // Multiplies bfloat16 matrices with Intel's tiles (AMX): tdpbf16ps adds the products of 32 values each to 16
 // x 16 sums.
 //
-// The instruction has its own summation order (Intel's manual, TDPBF16PS). It sums the products of the even
-// ones of 32 values by fma, and likewise of the odd ones, adds the two sums, and adds the result to the tile.
-// Subnormal operands and sums count as zeros. The depth of a product is cut at multiples of 32, whatever its
-// rows and columns, and padded with zeros. So the bits differ from those of other instructions, but do not
-// depend on threads or tiling.
+// The instruction has its own summation order (Intel's manual, TDPBF16PS). Of 32 products, it sums the even
+// ones by fma and the odd ones by fma. Then it adds the two sums, and adds the result to the tile. Subnormal
+// operands and sums count as zeros. The depth of a product is cut at multiples of 32, for any number of rows
+// and columns, and padded with zeros. So other instructions give other bits, but the bits do not depend on
+// threads or tiling.
 //
-// The kernel grants a process the tile registers once, on request. Without them, vdpbf16ps multiplies the
-// operands that were packed for tiles, and a product has the bits of vdpbf16ps.
+// A process must request the tile registers from the kernel once. If the kernel refuses, vdpbf16ps multiplies
+// the operands that were packed for tiles, and a product has the bits of vdpbf16ps.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,8 @@ struct KernelScope<Pair> {
   KernelScope& operator=(KernelScope const&) = delete;
 };
 
-/// As for single values, but the pairs of a row are always contiguous.
+/// Overload of the function for single values. The packed pairs of a row are contiguous, also if `a` is
+/// transposed.
 inline PackedLeft<Pair> pack_left(Matrix<bfloat16> a, std::int64_t rows, std::int64_t depth, Pair* to) {
   if (!a.transposed) return pack_left<Pair, bfloat16>(a, rows, depth, to);
   std::int64_t const padded = packed_depth<Pair>(depth);
@@ -127,7 +128,7 @@ EIGEN_DONT_INLINE void multiply_tiles(std::int64_t depth, Pair const* a, std::in
   }
 }
 
-/// Computes a register tile, with tiles if they are granted.
+/// Computes a register tile: with AMX tiles if this process may use them, otherwise with vdpbf16ps.
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, Pair const* a,
                                         PackedLeft<Pair> const& left, Pair const* b, float* c,
                                         std::int64_t c_stride, bool first) {

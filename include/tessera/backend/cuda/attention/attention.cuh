@@ -26,7 +26,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The kernels that can compute a head.
+/// The kernels that can compute a head: without tensor cores, on tensor cores by warps, or by Hopper's
+/// warpgroups.
 enum class AttentionForm { tiles, warps, warpgroups };
 
 template <class T>
@@ -35,9 +36,10 @@ bool has_whole_packs(Heads<T> const& x) {
   return takes_packs<n>(x.q, x.k, x.v) && x.q_stride % n == 0 && x.kv_stride % n == 0;
 }
 
-/// Selects the kernels for heads, from the type, shape, alignment and GPU. Tensor cores need rows of whole
-/// 16-byte packs and run unless the reference form is requested. 16-bit heads use warpgroups on Hopper (up to
-/// 128 wide, except 32), otherwise warps (32, 64 and 128 wide). fp32 heads use warps (up to 128 wide).
+/// Selects the kernels from the type, shape and alignment of the heads and from the GPU. Kernels on tensor
+/// cores need rows of whole 16-byte packs. They run unless AttentionKind::reference is requested. 16-bit
+/// heads use warpgroups on Hopper (up to 128 channels, except 32), otherwise warps (32, 64 and 128 channels).
+/// fp32 heads use warps (up to 128 channels).
 template <class T>
 AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
   if (sizeof(T) > 4 || kind == AttentionKind::reference || !whole_packs || at.head % pack_width<T> != 0 ||
@@ -48,7 +50,8 @@ AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whol
   return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
 }
 
-/// Calls `function` with the smallest of `Widths` that holds a head, as a type. Fails if none does.
+/// Calls `function` with the smallest of `Widths` that is at least `head`, as a type. Fails if all are
+/// smaller.
 template <int... Widths, class F>
 cudaError_t with_width(std::int64_t head, F const& function) {
   cudaError_t status = cudaErrorInvalidValue;
@@ -57,7 +60,8 @@ cudaError_t with_width(std::int64_t head, F const& function) {
 }
 
 /// Like with_width, but also passes the format of fp32 products as a type, before the width. Products in
-/// plain fp32 use six pieces, whose errors are smaller than the errors of fp32 sums.
+/// plain fp32 use six products of bf16 pieces (pieces.hpp), whose errors are smaller than the rounding errors
+/// of fp32 sums.
 template <class F>
 cudaError_t with_product(DType product, std::int64_t head, F const& function) {
   auto const with = [&]<DType Product>(std::integral_constant<DType, Product> as) {
@@ -107,7 +111,8 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
-/// Computes the gradients of `pairs` pairs, with g.dots as scratch. Warpgroups also fill non-null g.partials.
+/// Computes the gradients of `pairs` pairs of a sample and a head, with g.dots as scratch. The warpgroup
+/// kernels also write g.partials unless it is null.
 template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DType product,
                                    AttentionGradient<T> const& g, std::int64_t pairs) {
@@ -137,7 +142,7 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DTyp
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-/// Runs cuDNN's forward pass, or its backward pass if dout is given. cuDNN takes operands without const.
+/// Runs cuDNN's forward pass, or its backward pass if dout is given. cuDNN expects pointers without const.
 template <class T>
 CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes const& sizes,
                                  ops::HeadColumns<T const, Cuda> const& x, T const* out,
@@ -205,8 +210,8 @@ struct Attention {
   }
 
  private:
-  /// The workspace holds one number per row of a head. Pairs of samples and heads run in pieces that fit.
-  /// Pairs that share keys stay in one piece, so no sum changes.
+  /// The workspace holds one number per row of a head. If it is too small for all pairs of a sample and a
+  /// head, groups of pairs run one after another. Pairs that share keys stay in one group, so no sum changes.
   template <class T>
   static void run_backward(Context<Cuda>& context, AttentionKind kind, AttentionForm form,
                            Tensor<T const, Cuda> dout, ops::HeadColumns<T const, Cuda> const& x,

@@ -17,8 +17,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The shape of one causal attention over whole sequences, as cuDNN plans it. Strides are in values between
-/// rows. The rows of out and dout are heads * head wide.
+/// The shape of one causal attention over whole sequences, for which cuDNN makes a plan. Strides are the
+/// distances between rows, in values. The rows of out and dout have heads * head values.
 struct CudnnShape {
   DType type = DType::f16;
   std::int64_t samples = 0, sequence = 0, heads = 0, group = 1, head = 0;
@@ -36,14 +36,15 @@ struct CudnnOperands {
 };
 
 /// cuDNN's attention on one GPU. It makes a plan at the first use of a shape, also during stream capture, and
-/// keeps it. For one thread at a time. Both passes enqueue on a stream (cudaStream_t) and use no device
-/// memory beyond `workspace`: they split samples, then heads, into pieces that fit. They return an empty
-/// string or a sentence that says why cuDNN cannot run; what was enqueued is then incomplete.
+/// keeps it. Only one thread at a time may use an object. Both passes enqueue on a stream (cudaStream_t) and
+/// use no device memory beyond `workspace`: if necessary they run groups of samples, then groups of heads,
+/// one after another. They return an empty string, or a sentence that explains why cuDNN cannot run; the
+/// enqueued work is then incomplete.
 class CudnnAttention {
  public:
   using Make = std::unique_ptr<CudnnAttention> (*)();
-  /// Registers the function that makes these objects; attention_cudnn.cpp calls it before main. Any thread
-  /// may call maker(). It is null in a program that does not link tessera::cudnn.
+  /// Registers the function that makes these objects; attention_cudnn.cpp calls it before main. maker()
+  /// returns that function, or null in a program that does not link tessera::cudnn. Any thread may call it.
   static bool offer(Make make) noexcept {
     slot().store(make);
     return true;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides causal attention of fp32 values on tensor cores, for heads of up to 128 channels. Products are in
-// tf32 or by pieces of bfloat16. The contract is in ops/attention.hpp.
+// tf32, or in bfloat16 with each value split into pieces (pieces.hpp). The contract is in ops/attention.hpp.
 //
-// As in attention_mma.cuh, a warp owns 16 or 32 rows and iterates over the other side in order. Scores stay
-// in registers. Sums are in fp32, in an order that the shape fixes. While one tile is in use, the next is
-// copied to shared memory unconverted.
+// As in attention_mma.cuh, a warp owns 16 or 32 rows (queries or keys) and iterates over tiles of the other
+// kind in order. Scores stay in registers. Sums are in fp32, in an order that depends only on the shape.
+// While one tile is in use, the next is copied to shared memory unconverted.
 #pragma once
 
 #include <cmath>
@@ -21,7 +21,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The bytes of `formed` rows as operands and `waiting` rows that are being copied.
+/// Returns the bytes of shared memory for `formed` rows that are converted to operands of tensor cores, and
+/// for `waiting` fp32 rows whose copy is under way.
 template <DType Product, int D>
 constexpr std::size_t bytes_of_rows(int formed, int waiting) {
   using Rows = OperandRows<Product, D>;
@@ -35,7 +36,7 @@ struct Fp32ForwardCut {
   static constexpr int tiles = Product == DType::tf32 && D <= 64 ? 2 : 1;  // of 16 queries per warp
   static constexpr int queries = threads / 2 * tiles;
   static constexpr int keys = D <= 64 ? 32 : 16;
-  static constexpr int blocks = D <= 64 ? 3 : 2;  // that a multiprocessor should hold at once
+  static constexpr int blocks = D <= 64 ? 3 : 2;  // per multiprocessor, at once
   static constexpr std::size_t shared_bytes = bytes_of_rows<Product, D>(queries + 2 * keys, 2 * keys);
   static_assert(shared_bytes <= least_shared_bytes);
 };
@@ -99,7 +100,8 @@ __global__ __launch_bounds__(
   store_sums(sums, factors, out + at.out(pair) + row * at.channels, at.channels, existing, at.head);
 }
 
-/// Tile sizes of the gradient kernels: rows per block, 16 per warp, against tiles of rows of the other side.
+/// Tile sizes of the gradient kernels: rows (queries or keys) per block, 16 per warp, against tiles of
+/// `others` rows of the other kind.
 template <DType Product, int D>
 struct Fp32GradientCut {
   static constexpr int threads = Product == DType::bf16x6 && D > 64 ? 64 : 128;
@@ -111,7 +113,7 @@ struct Fp32GradientCut {
   static_assert(shared_bytes <= least_shared_bytes);
 };
 
-/// Computes dq, the sum over keys, in order, of p (dp - dot) k, times the scale. Also writes g.dots.
+/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k. Also writes g.dots.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_query_gradient_fp32(
     AttentionGradient<float> g) {
@@ -194,8 +196,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
              g.dx.q_stride, existing - own, at.head);
 }
 
-/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Tiles have
-/// keys as rows and queries as columns.
+/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order. Tiles
+/// have keys as rows and queries as columns.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_key_gradient_fp32(
     AttentionGradient<float> g) {
@@ -298,7 +300,7 @@ cudaError_t run_attention_forward_fp32(cudaStream_t stream, HeadLayout const& at
   return status;
 }
 
-/// Computes g.dots and the gradients of `pairs` pairs.
+/// Computes g.dots and the gradients of `pairs` pairs of a sample and a head.
 template <DType Product, int D>
 cudaError_t run_attention_gradient_fp32(cudaStream_t stream, AttentionGradient<float> const& g,
                                         std::int64_t pairs) {

@@ -2,9 +2,10 @@
 // Provides causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
 // FlashAttention-2 (arXiv 2307.08691). The contract is in ops/attention.hpp.
 //
-// A warp owns 16 or 32 rows (queries, or keys for their gradients) and iterates over the other side in order.
-// Its scores stay in registers and, rounded to T, are the next product's operand. Sums are in fp32, in an
-// order that the shape fixes. The gradients of queries and of keys are two kernels, so no sum is shared.
+// A warp owns 16 or 32 rows (queries, or keys for their gradients) and iterates over tiles of the other kind
+// in order. Its scores stay in registers and, rounded to T, are the next product's operand. Sums are in fp32,
+// in an order that depends only on the shape. The gradients of queries and of keys are two kernels, so only
+// one warp adds to a sum.
 #pragma once
 
 #include <cstddef>
@@ -95,7 +96,8 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
 }
 
-/// attention_dots for D channels: D / 8 lanes per row sum 8 channels each in order, then a fixed tree.
+/// Computes attention_dots for D channels. D / 8 lanes share a row: each sums 8 channels in order, then a
+/// fixed tree adds the results.
 template <class T, int D>
 __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g, std::int64_t rows) {
   constexpr int lanes = D / 8;
@@ -114,8 +116,8 @@ __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g
   if (row < rows && threadIdx.x % lanes == 0) g.dots[row] = sum;
 }
 
-/// Tile sizes of the gradient kernels: rows per block, against tiles of `others` rows of the other side. Two
-/// of these tiles are in shared memory; a warp handles `chunk` rows at a time.
+/// Tile sizes of the gradient kernels: rows (queries or keys) per block, against tiles of `others` rows of
+/// the other kind. Two of these tiles are in shared memory; a warp handles `chunk` rows at a time.
 template <int D>
 struct GradientCut {
   static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows per warp
@@ -127,7 +129,7 @@ struct GradientCut {
   static_assert(shared_bytes <= least_shared_bytes);
 };
 
-/// Computes dq, the sum over keys, in order, of p (dp - dot) k, times the scale.
+/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -206,8 +208,9 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
               g.dx.q_stride, at.sequence - row);
 }
 
-/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Tiles have
-/// keys as rows and queries as columns, so probabilities are the left operand of dv's product as they are.
+/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order. Tiles
+/// have keys as rows and queries as columns, so probabilities need no transposition to be the left operand of
+/// dv's product.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;

@@ -2,7 +2,7 @@
 // Provides tiles of a head's fp32 rows in shared memory as tensor-core operands, rounded to tf32 or split
 // into pieces of bfloat16 (pieces.hpp), and a warp's products with them.
 //
-// A value is rounded or split once, when it enters shared memory. Products by pieces keep two sums, one for
+// A value is rounded or split once, when it enters shared memory. Products of pieces keep two sums, one for
 // the products of the largest pieces and one for the smaller terms, because tensor cores truncate a small
 // term that they add to a large sum.
 #pragma once
@@ -24,8 +24,8 @@ struct OperandRows;
 
 template <int D>
 struct OperandRows<DType::tf32, D> {
-  using Value = unsigned;               // the bits
-  static constexpr int stride = D + 4;  // 8 rows use different banks, and so does a column of 4 pairs of rows
+  using Value = unsigned;               // the bits of a tf32 value
+  static constexpr int stride = D + 4;  // no bank conflicts in 8 rows, or in a column of 8 rows
 
   static __device__ void put(Value* row, int channel, float4 of) {
     *reinterpret_cast<uint4*>(row + channel) =
@@ -56,9 +56,9 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers; right has 8 N rows. The tensor
-  /// cores' rows t and t + 4 of `right` are rows 2t and 2t + 1 here, matching the columns of `values` that a
-  /// thread holds.
+  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers; right has 8 N rows. Rows t and t +
+  /// 4 of the instruction's right operand are rows 2t and 2t + 1 of `right`, to match the columns of `values`
+  /// that a thread holds.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -80,12 +80,12 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// The number of values in 16 rows of K, in the layout that `multiply_columns` reads. Each warp has 16 of
-  /// the columns, transposed, in its registers.
+  /// The number of values in a matrix of 16 rows and K columns, in the layout that `multiply_columns` reads.
+  /// Each warp stores 16 of the columns from its registers, transposed (`turn`).
   template <int K>
   static constexpr int turned_values = 16 * (K + 4);
 
-  /// Stores a warp's values, transposed, as the 16 columns of these rows from `first` on.
+  /// Stores a warp's values, transposed, as columns `first` to `first` + 15 of that matrix.
   template <int K>
   static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
     int const lane = threadIdx.x % 32, column = first + lane / 8 + lane / 4 % 2 * 4;
@@ -129,7 +129,8 @@ __device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned 
   }
 }
 
-/// Rows of pieces. A row stores the largest pieces of all its values, then the second pieces, and so on.
+/// Rows of values that are split into pieces. A row stores the largest pieces of all its values, then the
+/// second pieces, and so on.
 template <int Terms, int D>
 struct PieceRows {
   using Value = bfloat16;
@@ -258,7 +259,8 @@ struct PieceRows {
   }
 
  private:
-  /// Adds the terms, smallest first, to W tiles from n on: the last one to `most`, the others to `rest`.
+  /// Adds the products of all terms, smallest first, to W tiles from tile n on. The last and largest term is
+  /// added to `most`, the others to `rest`.
   template <int W, int M, int N>
   static __device__ void multiply_pieces(unsigned const (&a)[pieces][M][4],
                                          unsigned const (&b)[pieces][W / 2][4], int n, float (&rest)[M][N][4],
@@ -292,8 +294,8 @@ struct OperandRows<DType::bf16x6, D> : PieceRows<6, D> {};
 template <int D>
 struct OperandRows<DType::bf16x3, D> : PieceRows<3, D> {};
 
-/// Copies rows from global to shared memory with `Threads` threads of a block, 4 channels per thread. Rows
-/// have D channels, of which the first `head` exist.
+/// Copies fp32 rows from global to shared memory, and then converts them into operands. Uses `Threads`
+/// threads of a block, 4 channels per thread. Rows have D channels, of which only the first `head` exist.
 template <class Rows, int D, int Threads>
 struct RowsOnTheWay {
   using Value = typename Rows::Value;
@@ -303,10 +305,10 @@ struct RowsOnTheWay {
   int const first = threadIdx.x / lanes, channel = threadIdx.x % lanes * 4;
   bool const inside;
 
-  /// `shared` must hold the waiting rows of all parts.
+  /// `shared` must have space for the copied rows of all parts.
   __device__ RowsOnTheWay(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
 
-  /// Starts copying Count rows as part `Part`. Of these `existing` exist; the rest become zeros.
+  /// Starts to copy Count rows as part `Part`. Only the first `existing` rows exist; the rest become zeros.
   template <int Count, int Part>
   __device__ void start(float const* from, std::int64_t stride, std::int64_t existing) const {
     static_assert(Count % step == 0);
@@ -327,8 +329,8 @@ struct RowsOnTheWay {
       Rows::put(to + (first + row) * Rows::stride, channel, *reinterpret_cast<float4 const*>(from + row * D));
   }
 
-  /// The dot product of two rows, over the threads that share them: each sums its 4 channels in order, then a
-  /// fixed tree adds the threads' sums. Each thread gets the result.
+  /// Returns the dot product of two rows, over the threads that share the rows. Each thread sums its 4
+  /// channels in order, then a fixed tree adds the threads' sums. Each thread gets the result.
   static __device__ float dot(float4 left, float4 right) {
     float sum =
         __fmaf_rn(left.w, right.w, __fmaf_rn(left.z, right.z, __fmaf_rn(left.y, right.y, left.x * right.x)));
@@ -336,7 +338,7 @@ struct RowsOnTheWay {
     for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
   }
-  /// The dot product of row first + `row` in two waiting parts.
+  /// Returns the dot product of row first + `row` of two parts that were copied but not converted.
   template <int Count, int Left, int Right>
   __device__ float dot_of_waiting(int row) const {
     float const* const from = waiting + (first + row) * D + channel;
@@ -358,7 +360,8 @@ struct RowsOnTheWay {
   }
 };
 
-/// Stores a warp's sums, each row times its factor: `head` channels of the rows that exist.
+/// Stores a warp's sums, each row times its factor. Stores only the first `existing` rows and `head`
+/// channels.
 template <int M, int N>
 __device__ void store_sums(float const (&sums)[M][N][4], float const (&factors)[M][2], float* to,
                            std::int64_t stride, std::int64_t existing, std::int64_t head) {

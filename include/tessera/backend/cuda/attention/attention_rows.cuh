@@ -33,7 +33,7 @@ struct HeadRows {
   static constexpr int stride = D + 8;  // keeps rows aligned to 16 bytes and puts 8 rows in different banks
   static constexpr int threads = 128;
 
-  /// Starts copying Count rows. Of these `existing` exist; the rest become zeros.
+  /// Starts to copy Count rows. Only the first `existing` rows exist; the rest become zeros.
   template <int Count>
   static __device__ void copy(T* shared, T const* from, std::int64_t from_stride, std::int64_t existing) {
     constexpr int step = threads / (D / 8);  // rows at once
@@ -47,7 +47,7 @@ struct HeadRows {
       copy_16_bytes(to + row * stride, source + row * from_stride, first + row < rows);
   }
 
-  /// Loads the left operand of a product over the 16 channels from 16 k on: M tiles of 16 rows.
+  /// Loads channels 16 k to 16 k + 15 of the left operand of a product: M tiles of 16 rows.
   template <int M>
   static __device__ void load_left(T const* rows, int k, unsigned (&left)[M][4]) {
     int const lane = threadIdx.x % 32;
@@ -56,7 +56,7 @@ struct HeadRows {
       load_matrices(left[m], rows + (16 * m + lane % 16) * stride + 16 * k + lane / 16 * 8);
   }
 
-  /// sums (16 M, 8 N) += left right^T over the 16 channels from 16 k on.
+  /// sums (16 M, 8 N) += left right^T over channels 16 k to 16 k + 15.
   template <int M, int N>
   static __device__ void multiply_channels(unsigned const (&left)[M][4], T const* right, int k,
                                            float (&sums)[M][N][4]) {
@@ -93,7 +93,8 @@ struct HeadRows {
     for (int k = 0; k < D / 16; ++k) multiply_channels(left[k], right, k, sums);
   }
 
-  /// sums (16 M, D) += values right. values (16 M, 8 N) are registers, rounded to T; right has 8 N rows.
+  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers and are rounded to T; right has 8 N
+  /// rows.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], T const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -164,7 +165,8 @@ __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float mas
       }
 }
 
-/// Reductions over the 4 threads that share rows of a tile, in a fixed order. Each thread gets the result.
+/// Return the maximum or the sum over the 4 threads that share rows of a tile, in a fixed order. Each thread
+/// gets the result.
 __device__ __forceinline__ float largest_of_4(float value) {
   value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
   return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
@@ -189,7 +191,8 @@ struct RunningSoftmax {
       }
   }
 
-  /// Turns scores into weights relative to the largest score so far, and rescales earlier `sums` to match.
+  /// Replaces scores by e^(score - the largest score so far), scaled. Rescales `sums` of earlier tiles to
+  /// match.
   template <int N, int W>
   __device__ void take(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
 #pragma unroll

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the gradients of causal fp32 attention on tensor cores for heads whose keys all fit one block. It
-// is one kernel with five products; longer sequences need two kernels with seven (attention_fp32.cuh). The
-// contract is in ops/attention.hpp.
+// Provides the gradients of causal fp32 attention on tensor cores, for heads whose keys all fit in one block
+// of threads. One kernel with five products computes them; longer sequences need two kernels with seven
+// products (attention_fp32.cuh). The contract is in ops/attention.hpp.
 //
-// A warp owns 16 keys and iterates over the queries in order, 16 at a time. The slopes of a tile from all
-// warps are collected in shared memory; from them each warp computes 8 channels of the queries' gradients.
+// A warp owns 16 keys and iterates over the queries in order, 16 at a time. The warps store their slopes
+// (gradients of scores) of a tile in shared memory. From these slopes each warp computes 8 channels of the
+// queries' gradients.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Tile sizes of the kernel, and the heads that fit it.
+/// Tile sizes of the kernel, and the formats and widths for which it exists.
 template <DType Product, int D>
 struct ShortGradientCut {
   static constexpr bool exists = Product != DType::bf16x6 && D == 64;  // otherwise shared memory is too small
@@ -33,8 +34,8 @@ struct ShortGradientCut {
   }
 };
 
-/// Computes dq, dk and dv: sums, in order, over keys, or over the heads that share a key and the queries that
-/// see it.
+/// Computes dq, dk and dv. dq is a sum over keys; dk and dv are sums over the heads that share a key and over
+/// the queries that see it. All sums are in order.
 template <DType Product, int D>
 __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGradient<float> g) {
   using Cut = ShortGradientCut<Product, D>;

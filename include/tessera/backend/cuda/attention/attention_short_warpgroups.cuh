@@ -3,9 +3,10 @@
 // sequences of up to 128 tokens and heads of up to 64 channels. The contract is in ops/attention.hpp.
 //
 // A whole head is in shared memory. The scores of a block of 64 keys and a block of 64 queries are computed
-// once and serve the gradients of both: five products, where the two kernels of attention_warpgroups.cuh need
-// seven. The order of blocks is later keys and later queries, earlier keys and earlier queries, earlier keys
-// and later queries. The slopes of the first block wait for the last one, whose product they join.
+// once and serve the gradients of both. That needs five products, where the two kernels of
+// attention_warpgroups.cuh need seven. The blocks are processed in this order: later keys and later queries,
+// earlier keys and earlier queries, earlier keys and later queries. The slopes (gradients of scores) of the
+// first block are kept until the last one, because both contribute to the gradients of the later queries.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +25,13 @@ namespace cuda {
 struct ShortHead {
   static constexpr int threads = 128, blocks = 3, tokens = 128;
 
-  /// Holds queries, output gradients, keys and values of two blocks, one block of slopes, and the statistics.
+  /// The bytes of queries, output gradients, keys and values of two blocks, one block of slopes, and
+  /// statistics.
   template <class Rows>
   static constexpr std::size_t shared_bytes = 9 * std::size_t{Rows::bytes} + 2 * tokens * sizeof(float);
 };
 
-/// Whether heads are short enough for this kernel, and each has its own keys.
+/// Whether the sequences and heads are small enough for this kernel, and each head has its own keys.
 template <class T>
 bool is_short(HeadLayout const& at) {
   return sizeof(T) == 2 && at.head <= 64 && at.sequence <= ShortHead::tokens && at.group == 1 &&
@@ -101,8 +103,9 @@ __global__ __launch_bounds__(ShortHead::threads,
 #pragma unroll
       for (int i = 0; i < 4; ++i) dkeys[n][i] = dvalues[n][i] = 0;
   };
-  // Adds the contribution of a block of queries to the gradients of a block of keys. Stores the slopes, with
-  // keys as rows, in `left`. Each warp reads and writes only its own rows of `left` and of the values.
+  // Adds the contribution of a block of queries to the gradients of a block of keys. Stores the
+  // gradients of the scores in `left`, transposed so that keys are rows. Each warp reads and writes only its
+  // own rows of `left` and of the block of V.
   auto const add = [&](int of_keys, int of_queries, unsigned char* left) {
     std::uint64_t const rows = Rows::describe(block(of_queries, queries)),
                         own_keys = Rows::describe(block(of_keys, keys));
@@ -146,7 +149,7 @@ __global__ __launch_bounds__(ShortHead::threads,
     wait_for_products<0>(dvalues);
   };
   float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
-  // Stages the result in `room`, a block that nothing reads any more.
+  // Stores a result through `room`, a block of shared memory that nothing reads any more.
   auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* room, T* to,
                          std::int64_t to_at, std::int64_t stride, int number, int which) {
     std::int64_t const row = 64 * number, existing = at.sequence - row;

@@ -3,8 +3,8 @@
 // ops/attention.hpp.
 //
 // A block of threads owns 64 rows (queries, or keys for their gradients) and a slice of a head's channels. It
-// iterates over tiles of 64 rows of the other side in order. Each slice recomputes the scores. Sums are in S,
-// in an order that the shape fixes.
+// iterates over tiles of 64 rows of the other kind in order. Each slice recomputes the scores. Sums are in S,
+// in an order that depends only on the shape.
 #pragma once
 
 #include <cmath>
@@ -20,8 +20,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Locates heads in tensors with rows (B,T), where heads are adjacent columns, and in (B,heads,T). A pair is
-/// a sample and a query head. `group` consecutive pairs share a sample's key head.
+/// Locates heads in tensors of one row per token, where heads are adjacent columns, and in tensors
+/// (B,heads,T). A pair is a sample and a query head. `group` consecutive pairs share a sample's key head.
 struct HeadLayout {
   std::int64_t sequence, keys;         // queries and keys of a sample
   std::int64_t offset;                 // query i sees the keys up to offset + i
@@ -37,23 +37,23 @@ struct HeadLayout {
         heads(sizes.heads),
         group(sizes.group) {}
 
-  /// The index of a pair's query 0, with `stride` values from row to row.
+  /// Returns the index of a pair's query 0. Rows are `stride` values apart.
   __device__ std::int64_t first(std::int64_t pair, std::int64_t stride) const {
     return pair / heads * sequence * stride + pair % heads * head;
   }
-  /// The index of a pair's key 0. `Own`: each head has one key per query.
+  /// Returns the index of a pair's key 0. `Own` means that each head has its own keys, one per query.
   template <bool Own = false>
   __device__ std::int64_t first_key(std::int64_t pair, std::int64_t stride) const {
     return Own ? first(pair, stride) : pair / heads * keys * stride + pair % heads / group * head;
   }
-  /// The index of row 0 of a pair's output. Rows are `channels` values apart.
+  /// Returns the index of row 0 of a pair's output. Rows are `channels` values apart.
   __device__ std::int64_t out(std::int64_t pair) const { return first(pair, channels); }
   __device__ std::int64_t rows(std::int64_t pair) const { return pair * sequence; }
-  /// The first query that sees a key.
+  /// Returns the first query that sees a key.
   __device__ std::int64_t sees(std::int64_t key) const { return key > offset ? key - offset : 0; }
 };
 
-/// Queries, keys and values, or their gradients. Strides are in values from row to row.
+/// Queries, keys and values, or their gradients. Strides are the distances between rows, in values.
 template <class T>
 struct Heads {
   T *q, *k, *v;
@@ -63,17 +63,17 @@ struct Heads {
       : q(of.q.data), k(of.k.data), v(of.v.data), q_stride(of.q.stride), kv_stride(of.k.stride) {}
 };
 
-/// A 64 x 64 tile and each thread's registers of it: thread (x, y) of 16 across has rows y * rows + i and
-/// columns x + 16 j.
+/// A 64 x 64 tile that is distributed over the registers of the threads, 16 threads across. Thread (x, y) has
+/// rows y * rows + i and columns x + 16 j.
 template <class S>
 struct AttentionTile {
   static constexpr int size = 64;
   static constexpr int rows = sizeof(S) == 4 ? 8 : 4;  // rows per thread
   static constexpr int threads = size / rows * 16;
-  static constexpr int stride = size + 4;  // of a transposed tile: aligns vectors, spreads banks
+  static constexpr int stride = size + 4;  // of a transposed tile: aligned for vectors, few bank conflicts
   static constexpr int depth = 32;         // channels of a transposed tile of operands
 
-  /// Holds two transposed tiles of operands, or one of scores, then rows of W channels.
+  /// The bytes of two transposed tiles of operands (or one tile of scores), and 64 rows of W channels.
   template <int W>
   static constexpr std::size_t shared_bytes = (size * stride + size * W) * sizeof(S);
 
@@ -97,7 +97,8 @@ struct AttentionTile {
     }
   }
 
-  /// plain[r][c] = from[r][c] for r < rows_here and c < columns; 0 for the rest of 64 rows and W channels.
+  /// plain[r][c] = from[r][c] for r < rows_here and c < columns; the rest of 64 rows and W channels becomes
+  /// 0.
   template <int W, class T>
   __device__ void load_rows(T const* from, std::int64_t stride_from, int rows_here,
                             std::int64_t columns) const {
@@ -127,7 +128,7 @@ struct AttentionTile {
       }
   }
 
-  /// sums = left right^T over a head's channels, for 64 rows each. Synchronizes all threads around the loads.
+  /// sums (64, 64) = left right^T over a head's channels. Synchronizes all threads around the loads.
   template <class T>
   __device__ void scores(T const* left, std::int64_t left_stride, int left_rows, T const* right,
                          std::int64_t right_stride, int right_rows, std::int64_t head,
@@ -185,11 +186,12 @@ struct AttentionTile {
 
 template <class T>
 inline constexpr int tile_threads = AttentionTile<compute_t<T>>::threads;
-/// The blocks of the gradient kernels that a multiprocessor should hold at once.
+/// The number of blocks of the gradient kernels that a multiprocessor should hold at once.
 template <class T>
 inline constexpr int tile_gradient_blocks = sizeof(compute_t<T>) == 4 ? 3 : 1;
 
-/// Reductions over the 16 threads that share rows, in a fixed order. Each thread gets the result.
+/// Return the maximum or the sum over the 16 threads that share rows, in a fixed order. Each thread gets the
+/// result.
 template <class S>
 __device__ S largest_of_16(S value) {
 #pragma unroll
@@ -203,7 +205,8 @@ __device__ S sum_of_16(S value) {
   return value;
 }
 
-/// The work of one block of the grid: W channels from `channel` on, of a pair's rows from `first` on.
+/// The work of one block of threads: channels [channel, channel + W) of 64 rows of a pair, from row `first`
+/// on.
 struct AttentionPart {
   std::int64_t pair, first, channel;
 
@@ -213,7 +216,7 @@ struct AttentionPart {
     std::int64_t const part = blockIdx.x / slices, tile = part % tiles;
     return {part / tiles, 64 * (last_rows_first ? tiles - 1 - tile : tile), blockIdx.x % slices * W};
   }
-  /// The number of blocks that cover `pairs` pairs.
+  /// Returns the number of blocks that cover `pairs` pairs.
   template <int W>
   static unsigned blocks(HeadLayout const& at, std::int64_t rows, std::int64_t pairs) {
     return static_cast<unsigned>(pairs * ((rows + 63) / 64) * ((at.head + W - 1) / W));
@@ -224,8 +227,9 @@ __device__ __forceinline__ int rows_of_tile(std::int64_t sequence, std::int64_t 
   return static_cast<int>(min(std::int64_t{64}, sequence - first));
 }
 
-/// `Packed`: one stride, values begin where keys end, and each head has one key per query. The fp32 kernel
-/// then uses 128 registers per thread instead of 168, so a multiprocessor holds one more block.
+/// Computes out and logsumexp. `Packed` means that queries, keys and values have the same stride, values
+/// begin where keys end, and each head has one key per query. The fp32 kernel then uses 128 registers per
+/// thread instead of 168, so a multiprocessor holds one more block.
 template <class T, int W, bool Packed>
 __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadLayout at, compute_t<T> scale,
                                                                            Heads<T const> x, T* out,
@@ -290,7 +294,7 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
   }
 }
 
-/// The arguments of the gradient kernels. The grid and `dots` begin with `first_pair`.
+/// The arguments of the gradient kernels. Block 0 of the grid and element 0 of `dots` belong to `first_pair`.
 template <class T>
 struct AttentionGradient {
   HeadLayout at;
@@ -305,7 +309,8 @@ struct AttentionGradient {
   // (blocks of a sample's rows, 3 C): sums of dx, which is one tensor; null if not wanted
   compute_t<T>* partials = nullptr;
 
-  /// The partials of a block of a pair's rows: `which` selects queries, keys or values (0, 1, 2).
+  /// Returns the partial sums of a block of a pair's rows. `which` is 0 for queries, 1 for keys and 2 for
+  /// values.
   __device__ compute_t<T>* partials_of(std::int64_t pair, std::int64_t row, int which) const {
     constexpr std::int64_t rows = ops::attention_block_rows;
     std::int64_t const block = pair / at.heads * ((at.sequence + rows - 1) / rows) + row / rows;
@@ -313,8 +318,8 @@ struct AttentionGradient {
   }
 };
 
-/// dots = dout . out for each row, the softmax term of the gradient. One warp per row: lanes step by 32
-/// channels, then a fixed tree adds them.
+/// dots = dout . out for each row, the term that the softmax gradient subtracts. One warp per row: each lane
+/// sums every 32nd channel, then a fixed tree adds the lanes.
 template <class T>
 __global__ __launch_bounds__(256) void attention_dots(AttentionGradient<T> g, std::int64_t rows) {
   using S = compute_t<T>;
@@ -384,8 +389,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// Computes dk and dv of 64 keys: sums over the heads that share them and the queries that see them, in
-/// order.
+/// Computes dk and dv of 64 keys: sums over the heads that share the keys and over the queries that see them,
+/// in order.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_key_gradient_tiles(
     AttentionGradient<T> g) {

@@ -2,11 +2,11 @@
 // Provides causal attention on Hopper's warpgroups, for 16-bit types and heads of up to 128 channels, after
 // FlashAttention-3 (arXiv 2407.08608). The contract is in ops/attention.hpp.
 //
-// A warpgroup owns 64 rows (queries, or keys for their gradients) and iterates over blocks of 64 rows of the
-// other side in order. Its scores stay in registers and, rounded to T, are the next product's operand. While
-// it processes the scores of one block, products of the previous block and of other warpgroups run. Sums are
-// in fp32, in an order that the shape fixes. The gradients of queries and of keys are two kernels, so no sum
-// is shared.
+// A warpgroup (four warps) owns 64 rows (queries, or keys for their gradients) and iterates over blocks of 64
+// rows of the other kind in order. Its scores stay in registers and, rounded to T, are the next product's
+// operand. While it processes the scores of one block, products of the previous block and of other warpgroups
+// run. Sums are in fp32, in an order that depends only on the shape. The gradients of queries and of keys are
+// two kernels, so only one warpgroup adds to a sum.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,11 @@ template <int Groups, int Blocks>
 struct WarpgroupCut {
   static constexpr int groups = Groups, blocks = Blocks;
   static constexpr int threads = 128 * groups, rows = 64 * groups;
-  /// Blocks of the other side in shared memory: one in its last product, one in use, one being copied.
+  /// The number of stages in shared memory, each of two blocks of 64 rows: one in its last product, one in
+  /// use, one being copied.
   static constexpr int stages = 3;
 
-  /// `own` blocks per warpgroup, then stages of two blocks each.
+  /// Returns the bytes of `own` blocks for each warpgroup, and of all stages, which have two blocks each.
   template <class Rows>
   static constexpr std::size_t shared_bytes(int own) {
     return static_cast<std::size_t>(own * groups + 2 * stages) * Rows::bytes;
@@ -45,13 +46,13 @@ __device__ __forceinline__ void mask_rows(float (&values)[8][4], std::int64_t la
   mask_tile<Down>(reinterpret_cast<float(&)[1][8][4]>(values), Down ? last - first : last + first, masked);
 }
 
-/// This thread's warpgroup in its block.
+/// Returns the index of this thread's warpgroup in its block.
 template <class Cut>
 __device__ __forceinline__ int own_warpgroup() {
   return Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
 }
 
-/// The 64 queries of a warpgroup. Blocks of threads with the longest rows come first.
+/// The 64 queries of a warpgroup. Blocks of threads start with the last queries, which see the most keys.
 template <class Cut>
 struct WarpgroupQueries {
   int group;
@@ -72,7 +73,7 @@ struct WarpgroupQueries {
   }
 };
 
-/// Copies a pair's blocks of 64 keys and values through the stages in shared memory.
+/// Copies a pair's keys and values to shared memory, in blocks of 64 that use the stages in turn.
 template <class Rows, class Cut, class T>
 struct KeyStages {
   unsigned char* stages;
@@ -107,7 +108,7 @@ struct KeyStages {
     Rows::template copy<Cut::threads>(to, k + from, stride, existing - key, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, v + from, stride, existing - key, head);
   }
-  /// Waits for a block, then starts copying the next one into the stage of `block` - 2.
+  /// Waits for a block, then starts to copy the next one into the stage that block `block` - 2 used.
   __device__ __forceinline__ void advance(int block) const {
     wait_for_copies<0>();
     show_to_products();
@@ -222,8 +223,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// Computes g.dots = dout . out for each row, the softmax term of the gradient. Then computes dq, the sum
-/// over keys, in order, of p (dp - dot) k, times the scale.
+/// Computes g.dots = dout . out for each row, the term that the softmax gradient subtracts. Then computes dq
+/// = scale * the sum over keys, in order, of p (dp - dot) k.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_query_gradient_warpgroups(AttentionGradient<T> g) {
@@ -324,8 +325,9 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// Computes dk and dv: sums over the heads that share a key and the queries that see it, in order. Blocks
-/// have keys as rows and queries as columns, so probabilities already are the left operand of dv's product.
+/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order.
+/// Blocks have keys as rows and queries as columns, so probabilities need no transposition to be the left
+/// operand of dv's product.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_key_gradient_warpgroups(AttentionGradient<T> g) {
@@ -344,8 +346,8 @@ __global__ __launch_bounds__(Cut::threads,
   unsigned char* const keys = shared_blocks + 2 * group * Rows::bytes;
   unsigned char* const values = keys + Rows::bytes;
 
-  // Turns go over the blocks of queries, head by head. The first `hidden` blocks of each head do not see the
-  // warpgroup's keys.
+  // A turn is one block of queries of one head. Turns go over the blocks of a head, head by head. No query of
+  // a head's first `hidden` blocks sees the warpgroup's keys.
   std::int64_t const start = at.sees(first);
   int const members = static_cast<int>(at.group);
   int const blocks = start < at.sequence ? static_cast<int>((at.sequence - start + 63) / 64) : 0;
@@ -403,7 +405,7 @@ __global__ __launch_bounds__(Cut::threads,
     Rows::scores(own_values, Rows::further(first_stage, stage(turn) + 1), slopes);
     commit_products();
   };
-  // Leaves the products of both gradients running.
+  // Starts the products of both gradients and does not wait for their end.
   auto const add = [&](int turn) {
     std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(turn % blocks);
     float const* const lse = statistics_of(turn);
@@ -461,8 +463,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// As many warpgroups as registers and shared memory allow. With one warpgroup per block, fewer threads wait
-/// for each other.
+/// As many warpgroups as registers and shared memory allow. Threads of a block wait for each other, so one
+/// warpgroup per block is preferred.
 template <int D>
 using ForwardWarpgroups = WarpgroupCut<1, D <= 64 ? 4 : 2>;
 template <int D>

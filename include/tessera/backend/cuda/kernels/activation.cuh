@@ -30,8 +30,8 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
   return S(1) / add(S(1), exponential(-twice));
 }
 
-/// e^(-2u), 1 / x and s for values that are stored in 16 bits, with a relative error of up to 2^-21. Storing
-/// adds one of up to 2^-8 in bfloat16 and 2^-11 in half.
+/// Approximations of e^(-2u), 1 / x and s with a relative error of up to 2^-21, for results that are stored
+/// in 16 bits. Rounding such a result adds a relative error of up to 2^-8 in bfloat16 and 2^-11 in half.
 __device__ __forceinline__ float gelu_power_for_16_bits(float x) {
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;
@@ -55,7 +55,7 @@ __device__ __forceinline__ S gelu_sigmoid_for(S x) {
 
 }  // namespace detail
 
-/// For a value that is stored as T.
+/// Returns gelu(x) for a result that is stored as T. Uses the approximations above if T has 16 bits.
 template <class T, class S>
 __device__ __forceinline__ S gelu(S x) {
   return detail::multiply(x, detail::gelu_sigmoid_for<T>(x));
@@ -70,7 +70,7 @@ __device__ __forceinline__ S gelu_derivative_from(S x, S s) {
   S const slope = detail::multiply_add(min(detail::multiply(x, x), S(10000)), bend, root);
   return detail::multiply_add(detail::multiply(x, detail::multiply_add(-s, s, s)), slope, s);
 }
-/// For a value that is stored as T.
+/// Returns gelu'(x) for a result that is stored as T. Uses the approximations above if T has 16 bits.
 template <class T, class S>
 __device__ __forceinline__ S gelu_derivative(S x) {
   return gelu_derivative_from(x, detail::gelu_sigmoid_for<T>(x));

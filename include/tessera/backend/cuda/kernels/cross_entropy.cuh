@@ -52,9 +52,9 @@ struct SumOfExponentials {
   }
 };
 
-/// One block per row. Reads packs where addresses are aligned, and up to 2 (N - 1) single values before and
-/// after them, one per thread. With a gradient, the first `kept` packs stay in shared memory for the second
-/// pass; the rest is read again. `Whole`: logits are aligned for packs.
+/// Computes one row per block. Reads packs where addresses are aligned, and up to 2 (N - 1) single values
+/// before and after the packs, one per thread. With a gradient, the first `kept` packs stay in shared memory
+/// for the second pass; the other packs are read again. `Whole` means that the logits are aligned for packs.
 template <class T, bool Whole>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
                                                              T* logits, std::int32_t const* targets,
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   std::int64_t const row = blockIdx.x;
   T* const values = logits + row * pitch;
   std::int32_t const target = targets[row];
-  // [0, head) as single values, then `packs` packs, then `tail` single values.
+  // The row consists of [0, head) as single values, then `packs` packs, then `tail` single values.
   int const thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   int const head = static_cast<int>(min((n - row * pitch % n) % n, columns));
   int const packs = static_cast<int>((columns - head) / n), tail = static_cast<int>((columns - head) % n);
@@ -111,7 +111,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   if (thread == 0) losses[row] = log(sum.total) - chosen_exponent * sum.ln_2;
   if (!gradient) return;
 
-  __syncthreads();  // the chosen value has been read
+  __syncthreads();  // values[target] has been read and may be overwritten
   S const scale = *gradient_scale, factor = scale / sum.total;
   auto const softmax = [&](S x) { return power_of_two(sum.exponent(x)) * factor; };
   auto const finish = [&](int p, Pack<T, n> const& pack) {
@@ -165,7 +165,8 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
            context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, kept);
 }
 
-/// One block. Each thread adds every 1024th row in order, then the sums of the threads are added pairwise.
+/// Uses one block. Each thread adds every 1024th row in order, then the sums of the threads are added
+/// pairwise.
 template <class S>
 __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S const* losses,
                                                           std::int32_t const* targets, double* loss,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements folding, norms, conversion, activations, and inspection of flat arrays on the GPU. The contracts
-// are in the ops headers.
+// Implements operations on flat arrays on the GPU: fold (sums of several arrays), norms, conversion,
+// activations, and the search for non-finite values. The contracts are in the ops headers.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,8 @@ void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* t
 
 // ---- folding --------------------------------------------------------------------------------------------
 
-/// The initial value of a sum of pieces.
+/// The initial value of a sum of several arrays ("pieces"): zero, the target's old values, or the first
+/// array.
 enum class FoldStart { zero, target, first_piece };
 
 template <class S, int N, int Groups, bool Whole, class T, class D>
@@ -99,8 +100,8 @@ __global__ __launch_bounds__(elementwise_threads) void fold_kernel(std::int64_t 
     fold_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
 }
 
-/// Adds `count` pieces, `stride` elements apart, in order, in S, and rounds once. `to` may be the first piece
-/// if the types are the same.
+/// to = the sum of `count` arrays ("pieces") that are `stride` elements apart. Adds the arrays in order in S,
+/// and rounds once. `to` may be the first array if the types are the same.
 template <class S, class T, class D>
 void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
               std::int64_t stride, FoldStart start, D* to) {
@@ -119,7 +120,7 @@ inline constexpr int norm_block = static_cast<int>(ops::row_block);
 template <class T>
 inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // per thread block
 
-/// Whether a sum's values are first copied to shared memory, so that all loads are in flight at once.
+/// Whether a block's values are first copied to shared memory, so that all loads are in flight at once.
 template <class T>
 inline constexpr bool norm_copies = sizeof(T) <= 4;
 template <class T>
@@ -127,7 +128,7 @@ inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64
                                                 : 0;  // 64: avoids bank conflicts
 
 /// Records the first non-finite value of a block. Called by one thread, when the block's sum is not finite.
-/// `unit` also serves as the lock.
+/// note.bad->unit also serves as the lock between blocks.
 template <class T>
 __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
                                       ops::BadNote note) {
@@ -150,9 +151,9 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
-/// Sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the elements with index l modulo
-/// 16 in order, with one fma each, and the lanes are added pairwise, as on the CPU. Without rows in memory,
-/// `one` is the only row.
+/// Computes sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the elements with index
+/// l modulo 16 in order, with one fma each, and the lanes are added pairwise, as on the CPU. If rows.first is
+/// null, `one` is the only row.
 template <class T, class Q>
 __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
                                                                                  ops::NormRow one) {
@@ -259,7 +260,7 @@ struct Elementwise {
     run_fill(context.stream(), to.elements(), to.data(), value);
   }
 
-  /// Either side may be pinned host memory.
+  /// Either tensor may be in pinned host memory.
   template <class T>
   static void copy(Context<Cuda>& context, Tensor<T const, Cuda> from, Tensor<T, Cuda> to) {
     if (to.elements() == 0 || from.data() == to.data()) return;
@@ -268,7 +269,7 @@ struct Elementwise {
                   "cudaMemcpyAsync");
   }
 
-  /// The same bits as on the CPU. Reads every piece once.
+  /// Gives the same bits as on the CPU. Reads every array once.
   template <class T>
   static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
                    std::int64_t stride, bool first, Tensor<float, Cuda> partials, ops::BadNote const& note) {
@@ -293,7 +294,7 @@ struct Elementwise {
     }
   }
 
-  /// The same bits as on the CPU.
+  /// Gives the same bits as on the CPU.
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
                             ops::BadNote const& note) {
@@ -301,7 +302,7 @@ struct Elementwise {
     auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
     run_norm_partials<T, Q>(context.stream(), rows, one);
   }
-  /// Uses one launch.
+  /// Handles all arrays in one launch.
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
     run_norm_partials<T, Q>(context.stream(), rows, {});

@@ -22,7 +22,7 @@ namespace cuda {
 
 inline constexpr int embedding_warps = 8;
 
-/// One warp per row. `wpe` is the row of the first position and may be null.
+/// Computes one row per warp. `wpe` is the row of the first position and may be null.
 template <class T, int N, bool Whole>
 __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel(
     std::int64_t rows, std::int64_t columns, std::int64_t sequence, std::int32_t const* tokens, T const* wte,
@@ -47,19 +47,19 @@ __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The most tokens that are sorted at once. More tokens are processed in pieces, in order.
+/// The maximum number of tokens that are sorted at once. More tokens are sorted in several parts, in order.
 inline constexpr std::int64_t sorted_tokens = std::int64_t{1} << 20;
 
-/// Bytes of workspace that embedding_backward needs for so many tokens: at most 16.5 MiB.
+/// Returns the bytes of workspace that the backward pass needs for `tokens` tokens: at most 16.5 MiB.
 constexpr std::size_t embedding_workspace_bytes(std::int64_t tokens) {
   return sort_workspace_bytes(std::min(tokens, sorted_tokens));
 }
 
 inline constexpr int run_warps = 4;
 
-/// Adds the rows of dy to the rows of their tokens, except for the token `padding`. `tokens` is sorted;
-/// `rows` holds the original position of each. The warp at the first of equal tokens handles all of them, in
-/// stripes of 32 N columns. It adds them in order, with up to 16 loads per lane in flight.
+/// Adds each row of dy to the row of its token in `partial`, except for the token `padding`. `tokens` is
+/// sorted; `rows` holds each token's row in dy. The warp at the first of several equal tokens handles all of
+/// them, in stripes of 32 N columns. It adds their rows in order, with up to 16 loads per lane in flight.
 template <class T, int N>
 __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t count, std::int64_t columns,
                                                                   std::int32_t const* tokens,
@@ -132,7 +132,8 @@ void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t
                                                        partial);
 }
 
-/// dwpe = the sums over samples, in order, from element `first` on. Rows before and after are zero.
+/// dwpe = the sums of dy over samples, in order, for `used` elements from element `first` on. All other
+/// elements are set to zero.
 template <class T>
 void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t first, std::int64_t used,
                        std::int64_t elements, T const* dy, T* dwpe) {
@@ -158,8 +159,8 @@ struct Embedding {
         rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), positions, y.data());
   }
 
-  /// The same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order. Needs
-  /// embedding_workspace_bytes(tokens) of workspace. Reads dy once for each of the two results.
+  /// Gives the same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order.
+  /// Needs embedding_workspace_bytes(tokens) of workspace. Reads dy once for each of the two results.
   template <class T>
   static void backward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
                        Tensor<T const, Cuda> dy, Tensor<compute_t<T>, Cuda> partial, bool fresh,

@@ -40,8 +40,8 @@ __device__ __forceinline__ void let_next_kernel_begin() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Launches a kernel that may begin before the previous one ends. It must call await_kernel_before before it
-/// accesses memory.
+/// Launches a kernel that may begin before the previous one ends. The launched kernel must call
+/// await_kernel_before before it accesses memory.
 template <class... Parameters, class... Arguments>
 void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, std::size_t shared_bytes,
                   cudaStream_t stream, Arguments const&... arguments) {
@@ -55,7 +55,7 @@ void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, 
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = 1;
-  (void)cudaLaunchKernelEx(&config, kernel, arguments...);  // a failure is the last error
+  (void)cudaLaunchKernelEx(&config, kernel, arguments...);  // cudaGetLastError reports a failure
 }
 
 // ---- conversions ----------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ __host__ __device__ __forceinline__ bool takes_packs(T const*... from) {
   return ((reinterpret_cast<std::uintptr_t>(from) % (N * sizeof(T)) == 0) && ...);
 }
 
-/// The type that one instruction stores, by size in bytes.
+/// The type of `Bytes` bytes that one instruction stores.
 template <std::size_t Bytes>
 using Word = std::conditional_t<
     Bytes == 16, uint4,
@@ -160,8 +160,8 @@ __device__ __forceinline__ void store_word(uint2* to, uint2 word) {
 __device__ __forceinline__ void store_word(unsigned* to, unsigned word) { *to = word; }
 __device__ __forceinline__ void store_word(unsigned short* to, unsigned short word) { *to = word; }
 
-/// Loads N values. `Whole` says that all of them exist and the address is aligned (takes_packs). Otherwise
-/// the first `count` are loaded one by one, and the rest are zero.
+/// Loads N values. `Whole` means that all N values exist and the address is aligned (takes_packs). Otherwise
+/// only the first `count` values are loaded, one by one, and the rest are zero.
 template <int N, bool Whole, class T>
 __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
   if constexpr (Whole) {
@@ -218,9 +218,9 @@ __device__ __forceinline__ void reduce_warp(S (&values)[K]) {
       values[k] = Combine{}(values[k], __shfl_xor_sync(0xffffffffu, values[k], distance));
 }
 
-/// Combines each of K values over the threads of the block with this threadIdx.y. The order depends only on
-/// blockDim.x, which is a multiple of 32; every such thread gets the same bits. All threads of the block must
-/// call it.
+/// Combines each of K values over the threads of the block with the same threadIdx.y. The order depends only
+/// on blockDim.x, which is a multiple of 32; all these threads get the same bits. All threads of the block
+/// must call it.
 template <class Combine, int K, class S>
 __device__ __forceinline__ void reduce_row(S (&values)[K]) {
   __shared__ S parts[K][32];
@@ -311,9 +311,10 @@ __device__ __forceinline__ void transform_groups(std::int64_t elements, F const&
   work(load_batch<N, Groups, Whole>(static_cast<T const*>(arrays), elements)...);
 }
 
-/// The elementwise work of one thread. `functor(S&...)` gets one element of each array. Elements of arrays of
-/// non-const type are stored afterwards, rounded. Arrays that are overwritten without being read are not
-/// loaded. All loads come first, so arrays may be the same. `packed`: all arrays are aligned for packs of N.
+/// Does the elementwise work of one thread. `functor(S&...)` receives one element of each array. Elements of
+/// non-const arrays are stored afterwards, rounded. The compiler drops the loads of arrays that the functor
+/// only writes. All loads come first, so arrays may be the same. `packed` means that all arrays are aligned
+/// for packs of N values.
 template <class S, int N, int Groups, class F, class... T>
 __device__ __forceinline__ void transform_batch(std::int64_t elements, bool packed, F const& functor,
                                                 T*... arrays) {

@@ -20,13 +20,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// Multiplications are explicitly rounded or fused: the compiler fuses differently in different forms of a
-// kernel, and their sums must be the same. A row is spread over the threads of one threadIdx.y: pack p of a
-// thread is pack p * blockDim.x + threadIdx.x of the row. The layout depends only on the shape, so that sums
-// do not depend on addresses. `Whole` says that rows consist of whole packs and are aligned for them.
+// Multiplications are explicitly rounded or fused. Otherwise the compiler would fuse them differently in
+// different forms of a kernel, whose sums must be the same. A row is spread over the threads of one
+// threadIdx.y: pack p of a thread is pack p * blockDim.x + threadIdx.x of the row. The layout depends only on
+// the shape, so that sums do not depend on addresses. `Whole` means that rows consist of whole packs and are
+// aligned for packs.
 
-/// Loads the pack at a position of a row. Beyond the row it is zero, set by whole words rather than by
-/// values.
+/// Loads the pack at a position of a row. Returns zeros beyond the row, set as whole words and not value by
+/// value.
 template <int N, bool Whole, class T>
 __device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
   if constexpr (Whole) {
@@ -54,8 +55,8 @@ inline constexpr int norm_warp_packs = sizeof(T) == 4   ? 6
                                        : sizeof(T) == 2 ? 3
                                                         : 2;
 
-/// The number of warps that share a row of so many columns, and the number of rows that a block of `threads`
-/// then takes.
+/// Returns the shape of a thread block. x is the number of threads that share a row of `columns` columns, in
+/// whole warps. y is the number of rows that a block of `threads` threads then processes at once.
 template <class T>
 dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
   std::int64_t const of_warp = std::int64_t{32} * packs * pack_width<T>;
@@ -66,8 +67,8 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 
 // ---- forward --------------------------------------------------------------------------------------------
 
-/// One row per threadIdx.y. Rows that fit stay in registers; longer ones are read three times. Without
-/// `Centered` there is no beta and no mean.
+/// Computes one row per threadIdx.y. Rows that fit stay in registers; longer ones are read once for each of
+/// up to three passes. Without `Centered` (RMS normalisation) there is no beta and no mean.
 template <class T, bool Whole, bool Centered>
 __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
     std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
@@ -141,8 +142,8 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The operands of the backward pass. `residual` and `dx` may be null. So may the sums of both over blocks of
-/// rows (blocks,columns); null ones are not computed.
+/// The operands of the backward pass. `residual_sums` and `dx_sums` (blocks,columns) receive the sums over
+/// blocks of rows of `residual` and `dx`. These four may be null; a null output is not computed.
 template <class T>
 struct NormGradient {
   std::int64_t rows, columns;
@@ -153,7 +154,8 @@ struct NormGradient {
   compute_t<T>*residual_sums, *dx_sums;
 };
 
-/// dx of one value, from the row's means of dy gamma and of -dy gamma times the normalised value.
+/// Returns dx of one value. `sum_mean` is the row's mean of dy gamma. `minus_dot_mean` is minus the row's
+/// mean of dy gamma times the normalised value.
 template <class S>
 __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_dot_mean, S scale) {
   return detail::multiply(detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean), scale);
@@ -168,17 +170,17 @@ __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
     sums[1] = reduce_row<Sum>(sums[1]);
 }
 
-/// The maximum number of threads of a block: fewer if sums over rows are also kept in registers, and the
-/// number for blocks with one row per warp.
+/// The maximum number of threads of a block, which is smaller if sums over rows are also kept in registers.
+/// norm_warp_threads is the number for blocks with one row per warp.
 template <bool Sums>
 inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
 inline constexpr int norm_warp_threads = 128;
 
-/// Computes dx, and each block's share of dgamma and (if centered) dbeta, and reads each row once. `partials`
-/// (2 or 1,blocks,columns), unless null, gets one row per block for each. A row belongs to one threadIdx.y
-/// and stays in registers. Each threadIdx.y adds its rows in order, then those sums are added in order. With
-/// Sums, the sums of the residual and of dx go the same way into `sum_blocks` rows, some of which may be
-/// zeros.
+/// Computes dx, and each block's partial sums of dgamma and (if centered) dbeta. Reads each row once. Unless
+/// null, `partials` (2 or 1,blocks,columns) receives one row per block for each of these gradients. The
+/// threads of one threadIdx.y process a row and keep it in registers. Each threadIdx.y adds its rows in
+/// order, then the results are added in order. With Sums, the residual gradient and dx are summed in the same
+/// way into `sum_blocks` rows each. Rows beyond the number of blocks are set to zero.
 template <class T, int Packs, int Threads, int Blocks, bool Whole, bool Centered, bool Sums>
 __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                               std::int64_t rows_of_block,
@@ -382,11 +384,12 @@ __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_ker
   }
 }
 
-/// The number of threads per row of a backward pass, and the number of blocks of rows. Each block leaves one
-/// row of partial sums; long rows leave one in total. Depends only on shape and type.
+/// The number of threads per row of a backward pass, and the number of blocks of rows. Each block writes one
+/// row of partial sums. For rows that are too long for registers, there is one row of partial sums in total.
+/// Depends only on shape and type.
 template <class T>
 struct NormBlocks {
-  bool long_rows, warps;  ///< too long for registers; one warp per row, with norm_warp_packs
+  bool long_rows, warps;  ///< long_rows: too long for registers; warps: one warp per row
   dim3 threads;
   std::int64_t rows_each = 0;
   unsigned count = 1;
@@ -404,11 +407,11 @@ struct NormBlocks {
   }
 };
 
-/// Without `Centered`, mean, beta and dbeta are empty.
+/// Layer normalisation if `Centered`, otherwise RMS normalisation. For RMS, mean, beta and dbeta are empty.
 template <bool Centered>
 struct RowNorm {
-  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once, longer ones three
-  /// times.
+  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once. Longer rows are read
+  /// three times, or twice for RMS normalisation.
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
                       Tensor<T const, Cuda> beta, double epsilon, Tensor<T, Cuda> y,
@@ -486,7 +489,7 @@ struct RowNorm {
       auto* const whole = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
       int const packs = 2 * 3 * Packs;  // in flight per thread
       int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
-      // GPUs of 8.0 to 8.9 have less shared memory than those of 9.0. The limit belongs to the kernel, which
+      // GPUs of 8.0 to 8.9 have less shared memory than GPUs of 9.0. The limit belongs to the kernel, which
       // other callers also launch, so it is always set to the maximum.
       int device = 0, most = 0;
       cudaFuncAttributes its{};

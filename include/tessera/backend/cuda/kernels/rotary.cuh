@@ -24,8 +24,8 @@ __device__ __forceinline__ void sine_and_cosine(double angle, double* sine, doub
 
 inline constexpr int rotary_threads = 256;
 
-/// One block per row: computes the angles of its position once, then turns all heads. A thread turns N pairs
-/// at a time.
+/// Rotates one row per block: computes the angles of its position once, then rotates all heads. A thread
+/// rotates N pairs at a time.
 template <int N, class T>
 __global__ __launch_bounds__(rotary_threads) void rotary_kernel(
     ops::Columns<T const, Cuda> from, ops::Columns<T, Cuda> to, std::int64_t sequence,

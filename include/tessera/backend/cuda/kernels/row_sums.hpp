@@ -11,14 +11,15 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// to (columns) = the sums of from (count, columns) over rows.
+/// One sum: to (columns) = the sum of the rows of from (count, columns).
 struct RowSum {
   void const* from;
   std::int64_t count, columns;
   void* to;
 };
 
-/// The sums of one launch, all of the types that `run` handles. Passed by value as a kernel argument.
+/// The sums of one kernel launch. All have the types that `run` handles. Passed by value as a kernel
+/// argument.
 struct RowSums {
   using Run = void (*)(cudaStream_t stream, RowSums const& all);
   static constexpr int most = 8;

@@ -26,7 +26,7 @@ struct RowBlocks {
 
 /// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. Each
 /// of 8 warps adds every 8th row of the block in order; the sums of the warps are added in order. A thread
-/// takes N columns.
+/// processes N columns.
 template <int N, class T>
 __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t rows, std::int64_t columns,
                                                       std::int64_t rows_each, std::int64_t first,
@@ -58,8 +58,8 @@ __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t r
   }
 }
 
-/// Computes sum blockIdx.y from partial sums (of compute_t<T>) and rounds once. Adds every 32nd row in order,
-/// then the 32 results in order.
+/// Computes the sum with index blockIdx.y from partial sums (of compute_t<T>) and rounds once. Each
+/// threadIdx.y adds every 32nd row in order, then the 32 results are added in order.
 template <class T>
 __global__ __launch_bounds__(1024) void sum_partials_kernel(RowSums sums) {
   using S = compute_t<T>;
@@ -89,7 +89,7 @@ void run_sum_partials(cudaStream_t stream, RowSums const& sums) {
       <<<dim3(blocks_for(columns, 32), static_cast<unsigned>(sums.size)), dim3(32, 32), 0, stream>>>(sums);
 }
 
-/// Launches the sums of a list and empties it.
+/// Launches one kernel for all collected sums, and empties the list.
 inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   if (sums.size == 0) return;
   sums.run(context.stream(), sums);
@@ -97,7 +97,8 @@ inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   context.check(cudaGetLastError(), "sums over rows");
 }
 
-/// to (columns) = the sums of partial sums (count, columns) over rows. Runs now, or when the open batch ends.
+/// to (columns) = the sum of the rows of partial (count, columns). If a batch is open (ops::RowSumBatch), the
+/// sum is computed at its end, otherwise now.
 template <class T>
 void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
                   std::int64_t columns, T* to) {
@@ -109,7 +110,8 @@ void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int6
   if (!context.collects_row_sums()) launch(context, sums);
 }
 
-/// partial (count, end - first) = the sums over `count` blocks of rows, for columns from `first` to `end`.
+/// partial (count, end - first) = the sums of x over `count` blocks of `rows_each` rows, for columns from
+/// `first` to `end`.
 template <class T>
 void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std::int64_t columns,
                         std::int64_t rows_each, std::int64_t count, std::int64_t first, std::int64_t end,
@@ -122,8 +124,9 @@ void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std:
   kernel<<<blocks, 256, 0, stream>>>(x, rows, columns, rows_each, first, end, partial);
 }
 
-/// sums (columns) = the sum of x (rows, columns) over rows. The workspace holds one number per row block and
-/// column. If that exceeds `capacity` numbers, columns are processed in pieces, which changes no sum.
+/// sums (columns) = the sum of the rows of x (rows, columns). The workspace holds one number per row block
+/// and column. If that exceeds `capacity` numbers, groups of columns are processed one after another, which
+/// changes no sum.
 template <class T>
 void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
                      std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
@@ -144,7 +147,7 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
 
 }  // namespace cuda
 
-/// Launches up to 8 sums of one type at once.
+/// Collects the sums of a batch. One launch computes up to 8 sums of the same type.
 template <>
 struct backend::RowSums<Cuda> {
   static void begin(Context<Cuda>& context) noexcept { context.open_row_sums(); }

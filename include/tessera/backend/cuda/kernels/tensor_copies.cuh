@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Hopper's copies of boxes of a matrix to and from shared memory (TMA), and the barriers that track
-// them. The device functions need code for compute capability 9.0.
+// Provides Hopper's TMA copies between global and shared memory, and the barriers that track them. A copy
+// moves a box, a rectangular block of a matrix. The device functions must be compiled for compute capability
+// 9.0.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +78,7 @@ __device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity)
       : "memory");
 }
 
-/// Starts to copy the box whose first element is at (row, column). Its bytes arrive at the barrier.
+/// Starts to copy the box whose first element is at (row, column). The barrier counts the bytes that arrive.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -86,7 +87,7 @@ __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int r
       "l"(&map), "r"(shared_address(barrier)), "r"(column), "r"(row)
       : "memory");
 }
-/// Prefetches such a box into the L2 cache.
+/// Prefetches the box whose first element is at (row, column) into the L2 cache.
 __device__ __forceinline__ void prefetch_box(CUtensorMap const& map, int row, int column) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
                : "memory");
@@ -102,7 +103,7 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// The same two functions for one of several matrices.
+/// Like copy_box and copy_box_to above, but for one of several matrices.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int matrix, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -120,8 +121,8 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// Starts to store a box at (row, column), but only the part inside the matrix. The threads' writes to it
-/// must have been made visible to the copies before.
+/// Starts to store a box at (row, column), but only the part inside the matrix. The threads that wrote the
+/// box must call show_to_products and synchronise before.
 __device__ __forceinline__ void store_box(CUtensorMap const& map, void const* from, int row, int column) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
                "r"(shared_address(from)), "r"(column), "r"(row)

@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_matrices(unsigned (&to)[4], void const* row
                : "r"(shared_address(row))
                : "memory");
 }
-/// The same for the transposed matrices: rows 2t and 2t + 1, column g.
+/// The same for the transposed matrices: a thread gets rows 2t and 2t + 1 of column g.
 __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

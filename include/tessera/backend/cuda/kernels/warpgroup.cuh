@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Hopper's warpgroup products, for 16-bit operands and fp32 sums, and the layout of their operand
-// rows in shared memory. Needs code for compute capability 9.0a; other code must not call anything here.
+// Provides Hopper's matrix products of a warpgroup, which is four warps (wgmma instructions), with 16-bit
+// operands and fp32 sums, and the layout of their operands in shared memory. This code must be compiled for
+// compute capability 9.0a; other code must not call it.
 //
-// Sums have 64 rows and 8 N columns. Warp w of the four has rows 16 w and up; each tile of 8 columns is
-// distributed over its threads as in tensor_cores.cuh.
+// The sums of a product have 64 rows and a multiple of 8 columns. Warp w of the four holds rows 16 w to 16 w
+// + 15. Each tile of 8 columns is distributed over its threads as in tensor_cores.cuh.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +18,13 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Separates writes to registers that a product reads or accumulates into from the product.
+/// Orders earlier writes to registers before the products that read these registers or accumulate into them.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Ends a group of products.
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits for all groups except the last N. Then `sums` hold their results.
+/// Waits for all groups of products except the last N. Then `sums` holds their results.
 template <int N, int Tiles>
 __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -32,16 +33,16 @@ __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
 }
-/// Keeps the compiler from moving the code before it behind the next wait, or the wait ahead of it. It is a
+/// Keeps the compiler from exchanging the code before this call and the next wait_for_products. It is a
 /// branch that is never taken: `value` must not be infinite in any thread of the warp.
 __device__ __forceinline__ void stay_before_wait(float value) {
   if (__any_sync(~0u, value == INFINITY)) asm volatile("nanosleep.u32 0;" ::: "memory");
 }
-/// Makes the threads' writes to shared memory visible to products after the next barrier.
+/// Makes the threads' writes to shared memory visible to products and TMA copies after the next barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-/// Waits at a named barrier, 1 to 15, for `Warps` warps.
+/// Waits at the named barrier `barrier` (1 to 15) until `Warps` warps have arrived.
 template <int Warps>
 __device__ __forceinline__ void sync_warps(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
@@ -67,8 +68,9 @@ __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)
 #define TESSERA_PRODUCT(columns, type) \
   "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
 
-/// sums (64, 64) = or += a (64, 16) b (64, 16)^T. With Rows, a (16, 64)^T b (16, 64). Both operands are in
-/// shared memory, described by WarpgroupRows.
+/// Sets sums (64, 64) to a (64, 16) b (64, 16)^T, or adds this product to the sums if `add`. With Rows, the
+/// product is a (16, 64)^T b (16, 64). `a` and `b` are descriptors of shared memory
+/// (WarpgroupRows::describe).
 template <class T, bool Rows = false>
 __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
                                                 bool add) {
@@ -84,8 +86,8 @@ __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t 
 #undef TESSERA_MULTIPLY
 }
 
-/// sums (64, N) = or += a (64, 16) b. a is in registers, as for multiply_tile. b is (N, 16)^T or, with Rows,
-/// (16, N), described by WarpgroupRows.
+/// Sets sums (64, N) to a (64, 16) b, or adds this product to the sums if `add`. a is in registers, as for
+/// multiply_tile. b is (N, 16)^T or, with Rows, (16, N), given by a descriptor (WarpgroupRows::describe).
 template <class T, int N, bool Rows>
 __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned const (&a)[4], std::uint64_t b,
                                                    bool add) {
@@ -121,10 +123,10 @@ __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned co
 #undef TESSERA_TILES_2
 #undef TESSERA_TILE
 
-/// 64 rows of D values of T in shared memory, in panels of 64 columns. A row of a panel has 128 bytes; the
-/// 16-byte chunk c of row r is stored as chunk c ^ r % 8 (128-byte swizzling, "Matrix shared memory layout"
-/// in the PTX manual). A block begins at a multiple of 1024 bytes. Rows and channels that do not exist are
-/// zero.
+/// A block of 64 rows of D values of T in shared memory, in panels of 64 columns. A row of a panel has 128
+/// bytes; the 16-byte chunk c of row r is stored as chunk c ^ r % 8 (128-byte swizzling, "Matrix shared
+/// memory layout" in the PTX manual). A block begins at a multiple of 1024 bytes. Rows and channels beyond
+/// the end of the matrix are zero.
 template <class T, int D>
 struct WarpgroupRows {
   static_assert(sizeof(T) == 2 && D % 16 == 0);
@@ -134,7 +136,8 @@ struct WarpgroupRows {
     return D - 64 * panel < 64 ? D - 64 * panel : 64;
   }
 
-  /// Starts to copy a block with `Threads` threads. `existing` rows and `channels` channels exist.
+  /// Starts to copy a block with `Threads` threads. The matrix has only `existing` more rows, and `channels`
+  /// channels.
   template <int Threads>
   static __device__ __forceinline__ void copy(unsigned char* to, T const* from, std::int64_t stride,
                                               std::int64_t existing, int channels) {
@@ -144,16 +147,16 @@ struct WarpgroupRows {
 
   /// Returns the descriptor of a block for products that sum over its channels, or over its rows.
   static __device__ __forceinline__ std::uint64_t describe(unsigned char const* block) {
-    // Groups of 8 rows follow each other at 1024 bytes; swizzled by 128 bytes.
+    // The descriptor says: groups of 8 rows are 1024 bytes apart, with 128-byte swizzling.
     return (shared_address(block) & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 |
            std::uint64_t{1} << 62;
   }
-  /// The descriptor of the block that many blocks further on.
+  /// Returns the descriptor of the block that is `blocks` blocks after the one that `operand` describes.
   static __device__ __forceinline__ std::uint64_t further(std::uint64_t operand, unsigned blocks) {
     return operand + blocks * (bytes >> 4);
   }
 
-  /// Loads channels 16 k and up of the left operand into the registers of a warpgroup.
+  /// Loads channels 16 k to 16 k + 15 of the left operand into the registers of a warpgroup.
   static __device__ __forceinline__ void load_left(unsigned char const* block, int k, unsigned (&left)[4]) {
     int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
     load_matrices(left, chunk_at(block, row, 2 * k + lane / 16));
@@ -173,7 +176,7 @@ struct WarpgroupRows {
       multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
   }
 
-  /// sums (64, 64) = or += left^T right, summed over the 64 rows of both. For heads of one panel.
+  /// sums (64, 64) = or += left^T right, summed over the 64 rows of both. Only for D = 64.
   static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
                                                          float (&sums)[8][4], bool add) {
     static_assert(D == 64);
@@ -189,7 +192,7 @@ struct WarpgroupRows {
     for (int k = 0; k < 4; ++k) multiply_panels<0>(left[k], right, k, sums);
   }
 
-  /// Rounds a warpgroup's values (64, 64) to T, as a left operand.
+  /// Rounds a warpgroup's values (64, 64) to T, in the register layout of a left operand.
   static __device__ __forceinline__ void round(float const (&values)[8][4], unsigned (&left)[4][4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -207,8 +210,8 @@ struct WarpgroupRows {
     for (int k = 0; k < 4; ++k) store_matrices(chunk_at(block, row, 2 * k + lane / 16), left[k]);
   }
 
-  /// Stores a warp's sums, times a factor for each row and rounded to T. Goes through the warpgroup's own
-  /// block, which must no longer be in use. `to` is row 0 of the block.
+  /// Stores a warp's sums to global memory, times a factor for each row and rounded to T. `to` is the address
+  /// of row 0. Uses the warpgroup's own block of shared memory as a buffer, which nothing may still read.
   static __device__ __forceinline__ void store(float const (&sums)[D / 8][4], float const (&factors)[2],
                                                unsigned char* block, T* to, std::int64_t stride,
                                                std::int64_t existing, int channels) {
@@ -230,8 +233,8 @@ struct WarpgroupRows {
     }
   }
 
-  /// Called by a warpgroup after `store`: sums each channel, as stored, over the rows that exist. Adds the
-  /// rows of each warp in order, then the warps in order.
+  /// Sums each channel, as stored, over the rows that exist. Adds the rows of each warp in order, then the
+  /// warps in order. Called by a whole warpgroup after `store`.
   static __device__ __forceinline__ void sum_stored(unsigned char* block, std::int64_t existing, int channels,
                                                     int group, float* to) {
     int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, first = 16 * warp;

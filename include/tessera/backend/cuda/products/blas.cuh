@@ -29,14 +29,16 @@ inline constexpr cudaDataType_t data_type<half> = CUDA_R_16F;
 template <>
 inline constexpr cudaDataType_t data_type<bfloat16> = CUDA_R_16BF;
 
-/// The alignment of a pointer, as far as an algorithm may depend on it: a power of two up to 16 bytes.
+/// Returns the alignment of a pointer in bytes, as far as an algorithm may depend on it: a power of two up to
+/// 16.
 inline int alignment_of(void const* pointer) {
   auto const address = reinterpret_cast<std::uintptr_t>(pointer);
   return address == 0 ? 16 : std::min(16, 1 << std::min(4, std::countr_zero(address)));
 }
 
-/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. Row-major, no
-/// gaps. op(a) (rows, depth) is stored (depth, rows) if transposed; op(b) (depth, columns) likewise.
+/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. All matrices are
+/// row-major, with no gaps between rows. op(a) (rows, depth) is stored (depth, rows) if transposed; op(b)
+/// (depth, columns) likewise.
 template <class T, class Y = T>
 struct Product {
   std::int64_t rows, columns, depth;
@@ -63,7 +65,7 @@ enum class Fused : std::uint8_t {
 /// algorithm depends on, so equal keys have equal plans.
 struct ProductKey {
   std::int64_t rows = 0, columns = 0, depth = 0;
-  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // stored elements from line to line; 0: no gaps
+  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // elements between line starts; 0: no gaps
   bool a_transposed = false, b_transposed = false;
   bool add = false;  // + c, shaped like y
   Fused fused = Fused::none;
@@ -96,8 +98,9 @@ struct ProductOperands {
   double scale = 1.0;  ///< of op(a) op(b)
 };
 
-/// One algorithm with its descriptors. cuBLASLt computes the column-major product y^T = op(b)^T op(a)^T,
-/// because its epilogues take a bias only along the contiguous dimension of the result.
+/// One algorithm of cuBLASLt for a product, with its descriptors. cuBLASLt computes the column-major product
+/// y^T = op(b)^T op(a)^T, because its epilogues take a bias only along the contiguous dimension of the
+/// result.
 class BlasPlan {
  public:
   BlasPlan(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes)
@@ -138,13 +141,14 @@ class BlasPlan {
     });
     return static_cast<int>(end - to.begin());
   }
-  /// Uses one of these candidates.
+  /// Makes this plan use one of the candidates.
   void adopt(cublasLtMatmulHeuristicResult_t const& candidate) {
     algorithm_ = candidate.algo;
     workspace_bytes_ = candidate.workspaceSize;
     exists_ = true;
   }
-  /// Uses an algorithm of another plan with an equal key; false if the library says that it does not fit.
+  /// Makes this plan use the algorithm of another plan with an equal key. Returns false if the library
+  /// rejects the algorithm or if it needs more workspace.
   bool adopt(cublasLtHandle_t blas, cublasLtMatmulAlgo_t const& algorithm, std::size_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t checked;
     if (cublasLtMatmulAlgoCheck(blas, &product_, &left_, &right_, &result_, &result_, &algorithm, &checked) !=
@@ -196,7 +200,7 @@ class BlasPlan {
                              static_cast<std::uint64_t>(columns), stride ? stride : rows);
   }
 
-  /// Sets the pointer of the epilogue. The heuristic reads its alignment, not its target.
+  /// Sets the pointer of the epilogue. The heuristic reads only the pointer's alignment, not the memory.
   void point(void const* extra) {
     if (fused_ == Fused::bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra);
     if (fused_ == Fused::gelu_derivative) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra);
@@ -210,23 +214,24 @@ class BlasPlan {
   Fused fused_;
 };
 
-/// Chooses among the algorithms for a product. The choice must give the same bits as the first one. The
-/// threads of all ranks call it within their steps.
+/// Chooses among cuBLASLt's algorithms for a product. The chosen algorithm must give the same bits as the
+/// heuristic's first one. The threads of all ranks call `choose` within their steps.
 class PlanChoice {
  public:
   virtual ~PlanChoice() = default;
   virtual void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
                       BlasPlan& plan) noexcept = 0;
 
-  /// After install(), every context of the process asks this object once for each of its products. A process
-  /// has at most one choice; the last one installed applies. Any thread may call install and remove while no
-  /// trainer takes a step. The destructor of a derived class must call `remove`.
+  /// After install(), every context of the process calls `choose` of this object once for each of its
+  /// products. A process has at most one such object installed; the last one installed applies. Any thread
+  /// may call install and remove while no trainer runs a step. The destructor of a derived class must call
+  /// `remove`.
   void install() noexcept { slot().store(this); }
   void remove() noexcept {
     PlanChoice* self = this;
     slot().compare_exchange_strong(self, nullptr);
   }
-  /// Returns the installed choice; if null, contexts use the heuristic's first algorithm.
+  /// Returns the installed object. If null, contexts use the heuristic's first algorithm.
   static PlanChoice* installed() noexcept { return slot().load(); }
 
  private:
@@ -241,12 +246,12 @@ class PlanChoice {
 class BlasPlans {
  public:
   BlasPlans() = default;
-  /// Plans use at most `workspace_bytes` of their workspace. A different budget can select different plans.
+  /// Plans use at most `workspace_bytes` bytes of workspace. A different size can select different plans.
   BlasPlans(cublasLtHandle_t blas, std::size_t workspace_bytes)
       : blas_(blas), workspace_bytes_(workspace_bytes) {}
 
-  /// Returns the plan of a product, or null if cuBLASLt has none. It depends only on the key, the device and
-  /// the library's version.
+  /// Returns the plan of a product, or null if cuBLASLt has none. Without an installed PlanChoice, the plan
+  /// depends only on the key, the device and the library's version.
   BlasPlan* find(ProductKey const& key) {
     auto const [entry, made] = plans_.try_emplace(key, blas_, key, workspace_bytes_);
     if (made && entry->second.exists())

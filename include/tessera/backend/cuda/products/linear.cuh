@@ -2,8 +2,9 @@
 // Provides linear layers: one product with the operations that can be fused into it. The contract is in
 // ops/linear.hpp.
 //
-// Products run on warpgroups or on cuBLASLt plans; only shapes, types, alignments and the GPU decide which.
-// fp32 products run by pieces if the context requests it. Products without a plan use a plain tiled kernel.
+// A product runs on this library's Hopper kernels (warpgroups) or on cuBLASLt. Only shapes, types, alignments
+// and the GPU decide which. fp32 products are computed from bf16 pieces (pieces.hpp) if the context requests
+// it. All other products use a plain tiled kernel.
 #pragma once
 
 #include <algorithm>
@@ -104,7 +105,7 @@ struct TimesReluDerivative {
 
 // ---- products ------------------------------------------------------------------------------------------
 
-/// Whether gelu' can be cuBLASLt's epilogue, which multiplies before the one rounding. Its plans exist for
+/// Whether cuBLASLt's epilogue can multiply by gelu', before the result is rounded. It has such plans for
 /// 16-bit results whose rows start at multiples of 16 bytes.
 template <class T>
 constexpr bool fuses_gelu_derivative = sizeof(T) == 2;
@@ -132,7 +133,8 @@ ProductKey key_of(Product<T, Y> const& p, DType product) {
   return key;
 }
 
-/// Runs the product on its cuBLASLt plan, or by pieces on cuBLASLt. Returns false if there is no plan.
+/// Runs the product on cuBLASLt, from bf16 pieces (pieces.hpp) if requested. Returns false if there is no
+/// plan.
 template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
@@ -149,9 +151,9 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   return true;
 }
 
-/// Runs a product on this library's own kernels. Returns false if they are slower or cannot run it. With
-/// `activated`, y receives the sums with their bias, and `activated` their gelu. `partials` requires p.pre
-/// and receives the sums of y over blocks of rows.
+/// Runs a product on this library's own kernels. Returns false if they are slower or cannot run it. If
+/// `activated` is given, y receives the product plus bias, and `activated` receives gelu of that. `partials`
+/// requires p.pre and receives the sums of y over blocks of rows.
 template <class T, class Y>
 bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr,
                            compute_t<T>* partials = nullptr) {
@@ -172,7 +174,7 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
       return run(std::integral_constant<ProductEnd, ProductEnd::gelu>{});
     }
     if (p.pre) {
-      finished.pre = const_cast<T*>(p.pre);  // this end reads it
+      finished.pre = const_cast<T*>(p.pre);  // this epilogue only reads it
       finished.partials = partials;
       return run(std::integral_constant<ProductEnd, ProductEnd::gelu_derivative>{});
     }
@@ -192,8 +194,8 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
   }
 }
 
-/// Runs a product. If gelu' is not an epilogue of the plan, it is a second pass, and a 16-bit result is
-/// rounded twice. Shape, type and alignment decide which.
+/// Runs a product. If no plan applies gelu' in its epilogue, a second pass multiplies by gelu', and a 16-bit
+/// result is rounded twice. Shape, type and alignment decide which.
 template <class T, class Y>
 void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.rows == 0 || p.columns == 0 || run_warpgroup_product(context, p) || run_planned_product(context, p))

@@ -48,14 +48,15 @@ static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std
   if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
   if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
 }
-/// The layout of a product's operand: `count` elements, `stride` from line to line. The depth runs along the
-/// lines if `along`, else across them.
+/// The memory layout of a product's operand: lines that begin `stride` elements apart, `count` elements in
+/// total. The depth runs along the lines if `along`, otherwise across the lines.
 struct OperandLines {
   std::int64_t count, stride, depth;
   bool along;
 };
 /// Fills an operand so that results reveal the order of summation. Exponents differ widely. The second half
-/// of the depth repeats the first half, or its negative, so only rounding errors remain of a sum.
+/// of the depth repeats the first half, or its negative. So the terms of a sum cancel, and only rounding
+/// errors remain.
 static __global__ void fill_cancelling(cudaDataType_t type, OperandLines lines, bool negative,
                                        std::uint32_t seed, void* to) {
   std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
@@ -120,7 +121,8 @@ class Spare {
   void* data_ = nullptr;
 };
 
-/// While one exists, this thread may allocate memory and wait even if one of its streams is being captured.
+/// While an object of this class exists, the thread may allocate memory and wait, even if one of its streams
+/// is being captured.
 class BesideCapture {
  public:
   BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -133,15 +135,15 @@ class BesideCapture {
 };
 
 /// Measures and stores plans. Several threads may use it, each with its own current device. Ranks that need
-/// the same product at once measure it concurrently, and all use the plan of the first to finish. None waits
-/// for another, which may be waiting for it in a collective.
+/// the same product at once measure it concurrently, and all use the plan of the first to finish. No rank
+/// waits for another one, because that one may be waiting for it in a collective.
 class MeasuredPlans final : public PlanChoice {
  public:
   /// Reads the files in `folder` for this machine's GPUs. With `measures`, creates the folder and the files,
-  /// and times products that a file lacks at their first use. That takes some milliseconds and unplanned
-  /// device memory for the product's operands, added operands, two results, a workspace and twice the L2
-  /// cache; without that memory the first algorithm stays. Throws Error(failed or data) naming what cannot be
-  /// created, read or written.
+  /// and times products that a file lacks at their first use. A measurement needs some milliseconds and
+  /// unplanned device memory for the product's operands, added operands, two results, a workspace and twice
+  /// the L2 cache. Without that memory the first algorithm stays. Throws Error(failed or data) with the name
+  /// of what cannot be created, read or written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);
@@ -246,9 +248,9 @@ class MeasuredPlans final : public PlanChoice {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   }
 
-  /// The fastest algorithm whose bits equal the first one's, also for sums that cancel, which reveal the
-  /// order of addition. It must be more than 2 % faster than the first. Returns nothing if there is no memory
-  /// to measure.
+  /// Returns the fastest algorithm with the same bits as the first one, also for sums that cancel, which
+  /// reveal the order of addition. It must be more than 2 % faster than the first. Returns nothing if there
+  /// is too little memory to measure.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
     BesideCapture const beside;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides products of fp32 values by pieces of bfloat16 on tensor cores (pieces.hpp): the kernels that form
-// pieces, and the loops that run a product's blocks on this library's kernels or on cuBLASLt.
+// Provides products of fp32 matrices on tensor cores, with each value split into bfloat16 pieces
+// (pieces.hpp): the kernels that form pieces, and the loops that run a product's blocks on this library's
+// kernels or on cuBLASLt.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +20,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A block of a stored matrix, and the destination of its pieces in the same layout: planes, or one copy per
-/// term side by side along the product's depth, in either direction. Padding to whole units is zero.
+/// A block of a stored matrix, and the destination of its pieces in the same layout. The destination has one
+/// plane for each piece, or one copy of a piece for each term. Copies follow each other along the product's
+/// depth, which runs along or across the lines. Extents are padded with zeros to multiples of piece_unit.
 struct PieceForm {
   float const* from;
   std::int64_t from_stride;
@@ -31,7 +33,7 @@ struct PieceForm {
   std::int64_t line_stride, piece_stride;  // within a plane or copy; between planes or copies
 };
 
-/// Applies pieces_of to a thread's eight values; two pieces per word.
+/// Splits a thread's eight values like pieces_of. A word holds the pieces of two values.
 __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[3][4]) {
   bool common = true;  // whether no first piece is an infinity or NaN
 #pragma unroll
@@ -56,7 +58,7 @@ __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[
   }
 }
 
-/// Calls visit(pieces, destination of the first) for a thread's eight values.
+/// Splits a thread's eight values. Calls visit(pieces, to), where `to` is the destination of the first piece.
 template <class F>
 __device__ __forceinline__ void form_at(PieceForm const& form, unsigned block, F&& visit) {
   constexpr int n = static_cast<int>(piece_unit);
@@ -81,7 +83,7 @@ __device__ __forceinline__ void store_pieces(bfloat16* to, unsigned const (&piec
   store_word(reinterpret_cast<uint4*>(to), uint4{piece[0], piece[1], piece[2], piece[3]});
 }
 
-/// Stores a copy of a piece for each term.
+/// Stores one copy for each term, of the piece that the term uses.
 template <int Terms, bool Left>
 __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
   form_at(form, blockIdx.x, [&](auto const& piece, bfloat16* to) {
@@ -90,7 +92,8 @@ __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
       store_pieces(to + term * form.piece_stride, piece[piece_of(Terms, Left, term)]);
   });
 }
-/// Stores planes of two operands' first `Count` pieces. The first `first_blocks` blocks do the first operand.
+/// Stores the first `Count` pieces of two operands as planes. The first `first_blocks` thread blocks process
+/// the first operand.
 template <int Count>
 __global__ __launch_bounds__(256) void form_planes(__grid_constant__ PieceForm const first,
                                                    __grid_constant__ PieceForm const second,
@@ -116,8 +119,8 @@ void run_form_pieces(cudaStream_t stream, PieceForm const& form, int terms) {
     form_pieces<3, Left><<<blocks, 256, 0, stream>>>(form);
 }
 
-/// y = bias + residual; residual may be null. A product is then added to y, if no plan adds the bias. A
-/// thread has four columns of some rows.
+/// y = bias + residual; residual may be null. Used if no cuBLASLt plan adds the bias: the product is then
+/// added to y. A thread processes four columns of some rows.
 static __global__ __launch_bounds__(256) void start_with_bias(std::int64_t rows, std::int64_t columns,
                                                               bool packed, float const* bias,
                                                               float const* residual, float* y) {
@@ -153,11 +156,12 @@ struct PieceOperand {
   bool along_lines;  // the depth runs along the lines as stored
 };
 
-/// A block of an operand: part of its extent and part of its depth.
+/// A block of an operand: [first, first + extent) of its extent and [deep, deep + depth) of its depth.
 struct PieceRange {
   std::int64_t first, extent, deep, depth;
 };
-/// Returns the form of a block of an operand: planes, or one copy for each of `terms` terms.
+/// Describes the split of an operand's block: into one plane per piece, or one copy for each of `terms`
+/// terms.
 inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool planes, int terms,
                          std::byte* to) {
   std::int64_t const stride = of.along_lines ? of.depth : of.extent, whole = in_piece_units(at.depth);
@@ -176,14 +180,14 @@ inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool plan
   return form;
 }
 
-/// A block of a product.
+/// A block of a product: the first index and the size in rows, columns and depth.
 struct PieceBlock {
   std::int64_t row, rows, column, columns, deep, depth;
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and its blocks. No block is deeper than `deepest`. `room` holds `copies` copies
-/// of each value of a block.
+/// The operands of a product and the size of its blocks. The depth of a block is at most `deepest`. `room`
+/// holds the bfloat16 pieces into which the fp32 values of a block are split: `copies` pieces a value.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
@@ -200,11 +204,11 @@ struct PieceSplit {
         lefts(room.data()),
         rights(lefts + piece_bytes_of(size.rows, size.depth, copies)) {}
 
-  // The operand that stays is formed once for all blocks of the other.
+  // The pieces of the operand that stays are formed once, and used for all blocks of the other operand.
   bool forms_left(PieceBlock const& at) const { return !size.left_stays || at.column == 0; }
   bool forms_right(PieceBlock const& at) const { return size.left_stays || at.row == 0; }
 
-  /// Visits the blocks in order, until one fails.
+  /// Calls visit(block) for all blocks in order. Stops and returns false if a call returns false.
   template <class F>
   bool for_blocks(F&& visit) const {
     for (std::int64_t deep = 0; deep < depth; deep += size.depth)
@@ -222,9 +226,9 @@ struct PieceSplit {
   }
 };
 
-/// Runs a product by pieces on warpgroups. Returns false, without touching anything, if it cannot: for
-/// example, if both a and b are transposed, or if the product needs more than one ProductEnd. `partials`
-/// requires p.pre and receives the sums of y over blocks of rows.
+/// Runs a product from pieces on this library's Hopper kernels. Returns false, without touching anything, if
+/// it cannot: for example, if both a and b are transposed, or if the product needs more than one epilogue
+/// (ProductEnd). `partials` requires p.pre and receives the sums of y over blocks of rows.
 template <class T>
 bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* partials = nullptr) {
   static_assert(std::is_same_v<T, float>);
@@ -287,8 +291,9 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
   });
 }
 
-/// Runs a product by pieces on cuBLASLt. Returns false if a block has no plan. Does not fuse gelu'. Blocks
-/// use the memory for pieces one after another, and each sum continues from block to block over the depth.
+/// Runs a product from pieces on cuBLASLt. Returns false if a block has no plan. Does not fuse gelu'. All
+/// blocks use the same memory for pieces, one after another. Each block over the depth adds to the result of
+/// the one before.
 inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {

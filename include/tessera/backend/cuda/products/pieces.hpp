@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines products of fp32 values by pieces: the pieces, the order of their terms, and the blocks that split
-// a product so that its pieces fit in memory. Needs no CUDA.
+// Defines the computation of fp32 matrix products from bfloat16 pieces: the pieces of a value, the order of
+// their terms, and the blocks that split a product so that its pieces fit in memory. Needs no CUDA.
 //
-// A value a = a1 + a2 + a3, each a bfloat16. A product of fp32 matrices is then one product of bfloat16
-// matrices over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums that start
-// with the smallest terms. A library's product needs these matrices in memory, one copy per term. A kernel
+// A value is split as a = a1 + a2 + a3, each a bfloat16. A product of fp32 matrices is then one product of
+// bfloat16 matrices over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums
+// that start with the smallest terms. cuBLASLt needs these matrices in memory, one copy per term. A kernel
 // that visits the terms itself (product_pieces.cuh) needs each piece once. The omitted terms are at most
 // 2^-23 of |a||b|, except for values near the largest; with only the last three terms, 3 x 2^-16.
 #pragma once
@@ -31,7 +31,8 @@ TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
   std::uint32_t const bits = v0::detail::bit_cast<std::uint32_t>(value);
   bool const infinite = (bits & 0x7fffffffu) == 0x7f800000u;
   pieces.value[0] = bfloat16(value);
-  // A value that would round up past the largest bfloat16 is cut, and so is its rest; else they overflow.
+  // A value that would round up past the largest bfloat16 is truncated, and so is its rest, to avoid an
+  // infinity.
   bool const cut = !infinite && (pieces.value[0].bits & 0x7fffu) == infinity;
   if (cut) pieces.value[0].bits = static_cast<std::uint16_t>(bits >> 16);
   float const rest = infinite ? 0.0f : value - static_cast<float>(pieces.value[0]);
@@ -51,35 +52,38 @@ TESSERA_HOST_DEVICE constexpr int piece_of(int terms, bool left, int term) {
 /// The number of pieces of an operand that `terms` terms use.
 constexpr int pieces_in(int terms) { return terms == 6 ? 3 : 2; }
 
-/// Extents of pieces are zero-padded to multiples of this: rows of 16 bytes.
+/// The extents of pieces are zero-padded to multiples of this number of values, so that rows have whole 16
+/// bytes.
 inline constexpr std::int64_t piece_unit = 8;
 constexpr std::int64_t in_piece_units(std::int64_t extent) {
   return (extent + piece_unit - 1) / piece_unit * piece_unit;
 }
 
 /// The largest block of a product: `rows` x `columns` of the result over `depth`. The outer loop runs over
-/// the depth, then over the operand that stays, then over the other. The pieces of the operand that stays are
-/// formed once; the other's once per block of the first. `rows` is 0 if no block fits.
+/// the depth, the middle one over blocks of one operand, and the inner one over blocks of the other. The
+/// pieces of the middle loop's operand stay in memory. The pieces of the inner loop's operand are formed
+/// again for each block of the middle loop. `left_stays` means that the left operand stays. `rows` is 0 if no
+/// block fits.
 struct PieceBlocks {
   std::int64_t rows = 0, columns = 0, depth = 0;
   bool left_stays = true;
 };
 
-/// The bytes of `copies` pieces, or copies of pieces, of each value of an operand's block.
+/// Returns the bytes of an operand's block with `copies` bfloat16 values for each value.
 constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, int copies) {
   return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * copies) * sizeof(bfloat16);
 }
 
-/// The deepest block of a library's product with `terms` terms. Tensor cores truncate what they add to a sum.
-/// With six terms, errors are three times as large as in fp32 arithmetic over a depth of 3072, and about
-/// equal over 512. Three terms omit as much as is truncated over a depth of some thousands.
+/// Returns the maximum depth of a block on cuBLASLt. Tensor cores truncate what they add to a sum. With six
+/// terms, errors are three times as large as in fp32 arithmetic over a depth of 3072, and about equal over
+/// 512. With three terms, the omitted terms are as large as the truncation over a depth of some thousands.
 constexpr std::int64_t deepest_sum(int terms) { return terms == 6 ? 512 : 4096; }
 
-/// Returns the fastest blocks whose pieces fit in `bytes`, with `copies` of each value and no block deeper
-/// than `deepest`. Another block over the depth reads and writes the result again. Another block of the
-/// operand that stays forms the other's pieces again. Each block costs some microseconds, and a small result
-/// leaves multiprocessors idle. Depends only on the arguments, because the bits of a result depend on the
-/// blocks.
+/// Returns the fastest block size whose pieces fit in `bytes`, with `copies` bfloat16 values per value and a
+/// depth of at most `deepest`. Each further block over the depth reads and writes the result again. Each
+/// further block of the operand that stays forms the other operand's pieces again. Each block costs some
+/// microseconds, and a small result leaves multiprocessors idle. Depends only on the arguments, because the
+/// bits of a result depend on the blocks.
 constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std::int64_t depth,
                                    std::int64_t deepest, int terms, int copies, std::size_t bytes) {
   // Costs in bytes of memory traffic. A Hopper GPU moves one byte in the time of 175 tensor-core operations.
@@ -117,14 +121,15 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
   return best;
 }
 
-/// Numbers the tiles of a product and assigns them to clusters of blocks. The first `whole` tiles are dealt
-/// out in turn to all clusters; the others are shared. If few are shared, each cluster gets an equal part of
-/// all their steps over the depth. If more are, each has its own cluster for its first `own` steps, and each
-/// remaining cluster runs the other steps of `each` tiles, so that all work at one depth.
+/// Numbers the tiles of a product and assigns them to clusters of thread blocks. The first `whole` tiles are
+/// assigned to the clusters in turn. Each remaining tile is shared: several clusters run parts of its steps
+/// over the depth. If few tiles are shared, all clusters run an equal number of consecutive steps. If more
+/// are shared, each tile has its own cluster for its first `own` steps, and each further cluster runs the
+/// other steps of `each` tiles, so that most clusters work at the same depth.
 struct PieceWork {
   int down, across, steps, clusters, whole;
   bool columns_first;  // consecutive tiles have the same columns
-  int own, each;       // 0 if parts are even
+  int own, each;       // 0 if clusters run equal numbers of steps
 
   TESSERA_HOST_DEVICE constexpr int shared() const { return down * across - whole; }
   TESSERA_HOST_DEVICE constexpr int down_of(int tile) const {
@@ -133,7 +138,8 @@ struct PieceWork {
   TESSERA_HOST_DEVICE constexpr int across_of(int tile) const {
     return columns_first ? tile / down : tile % across;
   }
-  /// With even parts: a cluster's first step of the shared tiles, and the cluster that runs a step.
+  /// For equal numbers of steps: the first step of a cluster, and the cluster of a step, counted over all
+  /// shared tiles.
   TESSERA_HOST_DEVICE constexpr int begin(int cluster) const {
     return static_cast<int>(std::int64_t{cluster} * shared() * steps / clusters);
   }
@@ -141,7 +147,7 @@ struct PieceWork {
     return static_cast<int>(((step + std::int64_t{1}) * clusters - 1) / (std::int64_t{shared()} * steps));
   }
 
-  /// Calls visit(tile, first step, end step, is last) for each of a cluster's parts of tiles.
+  /// Calls visit(tile, first step, end step, is last) for each tile, or part of one, that a cluster runs.
   template <class F>
   TESSERA_HOST_DEVICE constexpr void for_parts(int cluster, F&& visit) const {
     bool const rests = own > 0 && cluster >= shared();
@@ -164,21 +170,24 @@ struct PieceWork {
     }
   }
 
-  /// The number of slots for partial sums, and the slot of a part. With even parts a cluster has at most two:
-  /// one that begins within a tile, and one that begins with a tile and ends before the tile does.
+  /// The number of slots for partial sums, and the slot of a part of a tile. If clusters run equal numbers of
+  /// steps, each has at most two such parts: one that begins within a tile, and one that begins with a tile
+  /// and ends before the tile does.
   TESSERA_HOST_DEVICE constexpr int places() const { return 2 * (own > 0 ? shared() : clusters); }
   TESSERA_HOST_DEVICE constexpr int place(int cluster, int tile, bool begins_tile) const {
     return 2 * (own > 0 ? tile - whole : cluster) + begins_tile;
   }
 };
 
-/// Assigns `down` x `across` tiles of `steps` steps to clusters. Leftover tiles are shared if that is worth
-/// writing and reading partial sums, and if `places` slots for these suffice.
+/// Assigns `down` x `across` tiles of `steps` steps to clusters. Tiles that are left over after an even
+/// distribution are shared if this saves more than the partial sums cost, and if `places` slots for partial
+/// sums suffice.
 constexpr PieceWork share_pieces(std::int64_t down, std::int64_t across, std::int64_t steps, int clusters,
                                  std::size_t places) {
   std::int64_t const tiles = down * across, rest = tiles % clusters;
-  // Partial sums cost about as much time as this many steps of all clusters. With even parts, clusters are at
-  // different depths and find less in the cache, so these are not used if there are tiles for most clusters.
+  // Writing and reading partial sums takes as long as about this many steps of all clusters. If clusters run
+  // equal numbers of steps, they are at different depths and find less in the cache. So this is not done if
+  // there are tiles for most clusters.
   constexpr std::int64_t cost = 32;
   bool const even = 3 * rest < 2 * clusters;
   std::int64_t const others = clusters - rest, each = (rest + others - 1) / others,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a file of product algorithms, one per line, for any compiler.
+// Provides a file of measured cuBLASLt algorithms, one product per line. Needs no CUDA.
 //
 // Several processes may append lines at once: each is one write to the end of the file, under its lock. A
 // line ends in a checksum of its text, so torn or damaged lines are detected. They are skipped, which costs
@@ -30,7 +30,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Everything that the choice of an algorithm depends on, and the algorithm, as integers.
+/// A product as integers (everything that the choice of an algorithm depends on), and an algorithm as
+/// integers.
 using ProductNumbers = std::array<std::uint64_t, 19>;
 using AlgorithmNumbers = std::array<std::uint64_t, 8>;
 using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;

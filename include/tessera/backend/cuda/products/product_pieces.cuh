@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides products by pieces (pieces.hpp) on Hopper's warpgroups. Each piece of an operand is in memory
-// once, as a plane, and the copies into shared memory visit the terms in order. A library's product would
-// need one copy of a piece per term.
+// Provides products from bf16 pieces (pieces.hpp) on Hopper's warpgroups. Each piece of an operand is in
+// memory once, as a plane, and the copies into shared memory visit the terms in order. cuBLASLt would need
+// one copy of a piece per term.
 //
-// Blocks, copies and the store of a tile work as in product_warpgroups.cuh, except that a block's warpgroups
-// have halves of one tile, so each has registers for two sums. Tensor cores truncate what they add to a sum,
-// more so as it grows, so every few steps one sum is added to the other. If tiles do not divide evenly among
-// clusters, the clusters share the steps over the depth of the last tiles (PieceWork), and a second kernel
-// adds the parts of a tile in order. Needs code for compute capability 9.0a.
+// Blocks, copies and the store of a tile work as in product_warpgroups.cuh, except that the two warpgroups of
+// a block compute halves of one tile. So each thread has registers for two sums per value. Tensor cores
+// truncate what they add to a sum, more so as it grows, so every few steps one sum is added to the other. If
+// tiles do not divide evenly among clusters, the clusters share the steps over the depth of the last tiles
+// (PieceWork), and a second kernel adds the parts of a tile in order. This code must be compiled for compute
+// capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +36,8 @@ struct PiecePlanes {
   int count;
 };
 
-/// The epilogue of the sums. y and pre are (rows, columns) blocks of matrices whose lines have `stride`
-/// values. `partials` is a block of a matrix with as many columns.
+/// The epilogue of a product. y and pre are (rows, columns) blocks of matrices whose lines have `stride`
+/// values. `partials` is a block of a matrix whose lines have `stride` values too.
 struct PieceEnd : FinishedProduct<float> {
   std::int64_t stride;
 };
@@ -48,26 +49,26 @@ struct PieceTiles : ProductTiles {
   static constexpr int shared_bytes =
       ProductTiles::shared_bytes + warpgroups * (bias_bytes - ProductTiles::bias_bytes);
   static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of the tile of a cluster
-  /// The steps that tensor cores add to one sum. The truncation until then is less than fp32 rounding (six
-  /// terms) or than the omitted terms (three).
+  /// Returns the number of steps that tensor cores add to one sum. The truncation until then is less than
+  /// fp32 rounding (six terms) or than the omitted terms (three terms).
   static __device__ constexpr int sum_steps(int terms) { return terms == 6 ? 4 : 8; }
 };
 
-/// Starts the copy of pre's strip `i` of a warp's rows, which begin at (row, column). Called by one lane.
+/// Starts to copy strip `i` of `pre`, for a warp whose rows begin at (row, column). Called by one lane.
 __device__ __forceinline__ void fetch_piece_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                                   int column, int i) {
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
   copy_box(own.strip(i), pre, row, column + i * PieceTiles::strip_columns,
            own.arrived + i % ProductStrips::count);
 }
-/// A thread's pair of fp32 values in a strip: in tile `n` of 8 columns, in the upper or lower 8 rows.
+/// Returns a thread's pair of fp32 values in a strip: in tile `n` of 8 columns, in the upper or lower 8 rows.
 __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, int lower) {
   int const lane = threadIdx.x % 32, row = lane / 4, chunk = 2 * n + lane % 4 / 2;
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Finishes and stores a warp's rows of a tile. `fetched` is the number of earlier tiles. An epilogue with
-/// much arithmetic is not unrolled.
+/// Applies the epilogue to a warp's rows of a tile and stores the result. `fetched` is the number of earlier
+/// tiles. The loop is not unrolled if the epilogue has much arithmetic.
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float scale,
                                               ProductStrips const& own, CUtensorMap const& y,
@@ -152,7 +153,8 @@ __device__ __forceinline__ int pair_of_sums() {
 #else
 #define TESSERA_CLUSTER
 #endif
-/// a (rows, depth), or with Columns (depth, rows); b (columns, depth), or with Rows (depth, columns).
+/// Computes a product of planes. a is (rows, depth) or, with Columns, (depth, rows). b is (columns, depth)
+/// or, with Rows, (depth, columns).
 template <bool Columns, bool Rows, ProductEnd End>
 __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void product_of_pieces(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
@@ -238,12 +240,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
                               arrived + Tiles::strips * warp, biases + warpgroup * Tiles::bias_bytes};
     int stage = 0;
     unsigned parity = 0, fetched = 0;
-    bool waits = warpgroup > 0;  // for its turn before its next step
+    bool waits = warpgroup > 0;  // for its turn on the tensor cores before its next step
     work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
       bool const whole = from == 0 && to == work.steps;
       int const row = work.down_of(tile) * 2 * Tiles::rows, column = work.across_of(tile) * Tiles::columns,
                 own_row = block * Tiles::rows + warp * 16;
-      // Fetches the epilogue's operands meanwhile.
+      // Fetches the epilogue's operands while the products run.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -320,8 +322,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
 }
 #undef TESSERA_CLUSTER
 
-/// Adds the parts of tiles that several clusters shared, and finishes them as ProductEnd::bias or residual
-/// does. A block has 16 rows of a tile.
+/// Adds the parts of tiles that several clusters shared, and applies the epilogue ProductEnd::bias or
+/// residual. A block processes 16 rows of a tile.
 static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ PieceEnd const end,
                                                            __grid_constant__ PieceWork const work,
                                                            float const* parts) {
@@ -356,14 +358,14 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
   }
 }
 
-/// Makes the map of boxes of `box_rows` lines of 128 bytes of a plane, like make_tensor_map. Values outside a
-/// plane are zero.
+/// Describes TMA copies of boxes of a plane, with `box_rows` lines of 128 bytes. Values outside a plane are
+/// zero.
 inline bool make_plane_map(CUtensorMap& map, PiecePlanes const& planes, unsigned box_rows) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, planes.data, 2,
                          {planes.width, planes.lines, planes.count},
                          {planes.line_stride, planes.plane_stride}, {64, box_rows, 1});
 }
-/// Makes the map of strips of an fp32 matrix.
+/// Describes TMA copies of strips of an fp32 matrix, with 16 rows by 32 columns each.
 inline bool make_strip_map(CUtensorMap& map, float const* matrix, std::int64_t rows, std::int64_t columns,
                            std::int64_t stride) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, matrix, 4, {columns, rows, 1},
@@ -379,9 +381,9 @@ inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::in
                       std::max(1, processors() / 2), bytes / PieceTiles::part_bytes);
 }
 
-/// Whether a product, pieces included, is faster here than in a library from copies of pieces: its tiles keep
-/// all clusters busy, and most of their values exist. With a residual, all tiles are shared or none are. With
-/// other epilogues, `bytes` is 0.
+/// Whether a product, including the split into pieces, is faster on this kernel than on cuBLASLt. Its tiles
+/// must keep all clusters busy and have little padding. With a residual, sharing tiles among clusters helps
+/// only if all tiles are shared. For epilogues that cannot share tiles, pass 0 as `bytes`.
 inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                          std::size_t bytes, bool residual = false) {
   if (!has_warpgroups()) return false;
@@ -392,7 +394,7 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
-/// Whether finish_parts adds end.pre, which requires that all tiles are shared.
+/// Whether finish_parts adds end.pre. It can only do so if all tiles are shared.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
   return work.shared() > 0 && work.whole == 0;

@@ -2,10 +2,11 @@
 // Provides products of 16-bit matrices on Hopper's warpgroups, with an epilogue that costs almost no time:
 // while one warpgroup finishes its tile, the other one's tile is on the tensor cores.
 //
-// The two blocks of a cluster have the same columns; each copies half of b's tile, to both. In a block, one
-// thread copies up to `stages` ahead, and two warpgroups alternate on tiles of 128 rows by 192 columns. A
-// tile is stored in strips of 16 rows by 64 columns: a warp writes each to shared memory and starts its copy
-// to global memory. Needs code for compute capability 9.0a.
+// The two blocks of a cluster compute the same columns. Each copies half of b's tile into the shared memory
+// of both blocks. In a block, one thread copies up to `stages` steps ahead, and two warpgroups alternate on
+// tiles of 128 rows by 192 columns. A tile is stored in strips of 16 rows by 64 columns: a warp writes each
+// to shared memory and starts its copy to global memory. This code must be compiled for compute capability
+// 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The epilogue of a product's sums times `scale`: + bias; + bias + pre; + bias, stored as pre, and its gelu;
-/// times gelu'(pre).
+/// The epilogue of a product. With s = scale * sums, it computes y = s + bias; or y = s + bias + pre; or pre
+/// = s + bias and y = gelu(pre); or y = s * gelu'(pre).
 enum class ProductEnd { bias, residual, gelu, gelu_derivative };
 template <ProductEnd End>
 constexpr bool reads_pre = End == ProductEnd::residual || End == ProductEnd::gelu_derivative;
@@ -33,7 +34,8 @@ constexpr bool adds_bias = End != ProductEnd::gelu_derivative;
 template <ProductEnd End>
 constexpr bool sums_columns = End == ProductEnd::gelu_derivative;
 
-/// y (rows, columns) from a (rows, depth) and b, which is (columns, depth) or (depth, columns). No gaps.
+/// Computes y (rows, columns) from a (rows, depth) and b, which is (columns, depth) or (depth, columns). Rows
+/// have no gaps between them.
 template <class T>
 struct FinishedProduct {
   std::int64_t rows, columns, depth;
@@ -76,8 +78,9 @@ struct ProductTiles {
       : "l"(a), "l"(b), "n"(static_cast<int>(Rows)), "n"(static_cast<int>(Columns)))
 #define TESSERA_WRITTEN(x) "=f"(x)
 #define TESSERA_CHANGED(x) "+f"(x)
-/// sums (64, 192) = or, with Add, += a (64, 16) b. b is (192, 16)^T or, with Rows, (16, 192) in panels of 64
-/// columns. With Columns, a is (16, 64)^T. Without Add, the sums' registers are free until this call.
+/// Sets sums (64, 192) to a (64, 16) b or, with Add, adds this product to the sums. b is (192, 16)^T or, with
+/// Rows, (16, 192) in panels of 64 columns. With Columns, a is (16, 64)^T. Without Add, the compiler may use
+/// the registers of the sums for other values until this call.
 template <class T, bool Rows, bool Add, bool Columns = false>
 __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, half> && Add)
@@ -96,15 +99,16 @@ __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t
 #undef TESSERA_SUMS_32
 #undef TESSERA_SUMS_8
 
-/// A lane's address of tiles n and n + 1 of sums in a strip, which has 16 rows by 64 columns.
+/// Returns a lane's address of tiles n and n + 1 in a strip, for load_matrices and store_matrices. A strip
+/// has 16 rows by 64 columns, and a tile has 8 columns.
 __device__ __forceinline__ void* tiles_of_strip(unsigned char* strip, int n) {
   int const lane = threadIdx.x % 32, row = lane % 16, chunk = n + lane / 16;
   return strip + row * 128 + ((chunk ^ row % 8) * 16);
 }
 
-/// Sums columns over the lanes of a warp. Lane l has sums of columns 8 n + 2 (l % 4) and the next, for n < N.
-/// With N = 8 it gets the totals of columns 2 l and 2 l + 1. With N = 4, lanes l and l ^ 4 get halves of one
-/// total.
+/// Sums columns over the lanes of a warp. Before, lane l has sums of columns 8 n + 2 (l % 4) and the next,
+/// for n < N. With N = 8, lane l gets the totals of columns 2 l and 2 l + 1. With N = 4, lanes l and l ^ 4
+/// get halves of one total.
 template <int N>
 __device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
 #pragma unroll
@@ -132,8 +136,8 @@ struct ProductStrips {
   __device__ __forceinline__ unsigned char* strip(int i) const { return strips + i % count * bytes; }
 };
 
-/// The position of strip `i` of a warp's tile, which begins at (row, column). The two sides of a panel are
-/// consecutive.
+/// The position of strip `i` of a warp's tile, which begins at (row, column). Strips 2 p and 2 p + 1 are the
+/// upper and the lower strip of panel p, which has 64 columns.
 struct StripAt {
   static constexpr int panels = ProductTiles::columns / 64, count = 2 * panels;
   int row, column;
@@ -141,7 +145,7 @@ struct StripAt {
       : row(tile_row + i % 2 * 64), column(tile_column + i / 2 * 64) {}
 };
 
-/// Starts the copy of pre's strip. Called by one lane.
+/// Starts to copy strip `i` of `pre` to shared memory. Called by one lane.
 __device__ __forceinline__ void fetch_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                             int column, int i) {
   StripAt const at(row, column, i);
@@ -155,8 +159,8 @@ __device__ __forceinline__ void await_strips() {
   __syncwarp();
 }
 
-/// The sums over a warp's rows of a tile, as stored, of columns 64 p + 2 i and the next. Each lane has its
-/// own i.
+/// Element p holds the sums of columns 64 p + 2 i and 64 p + 2 i + 1 over a warp's rows of a tile, as stored.
+/// Each lane has its own i.
 using ColumnSums = float2[StripAt::panels];
 
 /// Stores the sums of the first `width` columns of a tile, adding its warps' sums in order. Called by all
@@ -185,8 +189,9 @@ __device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, Produc
   sync_warps<Warps>(barrier);  // the strips may be overwritten
 }
 
-/// Finishes and stores a warp's part of a tile. `fetched` is the number of earlier tiles. An epilogue bound
-/// by its own arithmetic handles few columns at a time and reuses the registers of finished sums.
+/// Applies the epilogue to a warp's part of a tile and stores the result. `fetched` is the number of earlier
+/// tiles. An epilogue that is bound by its own arithmetic handles few columns at a time and reuses the
+/// registers of finished sums.
 template <class T, ProductEnd End>
 __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                             CUtensorMap const& y, CUtensorMap const& pre, int row, int column,
@@ -282,7 +287,7 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
   }
 }
 
-/// Waits for a warpgroup's turn on the tensor cores, or signals it.
+/// await_turn waits for a warpgroup's turn on the tensor cores; give_turn signals the turn.
 __device__ __forceinline__ void await_turn(int warpgroup) {
   asm volatile("bar.sync %0, 256;" ::"r"(warpgroup + 1) : "memory");
 }
@@ -296,7 +301,7 @@ __device__ __forceinline__ void give_turn(int warpgroup) {
 #else
 #define TESSERA_CLUSTER
 #endif
-/// b (columns, depth), or with Rows (depth, columns).
+/// Computes a product and its epilogue. b is (columns, depth) or, with Rows, (depth, columns).
 template <class T, bool Rows, ProductEnd End>
 __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void finished_product(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
@@ -372,7 +377,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     for (int tile = own + warpgroup * clusters; tile < count; tile += Tiles::warpgroups * clusters) {
       int const row = (tile / across * 2 + block) * Tiles::rows + warp % 4 * 16,
                 column = tile % across * Tiles::columns;
-      // Fetches the epilogue's operands meanwhile.
+      // Fetches the epilogue's operands while the products run.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -452,8 +457,8 @@ inline int processors() {
 }
 
 /// Whether a product with an epilogue is faster here than on cuBLASLt with a separate pass. It needs enough
-/// tiles for one's epilogue to hide behind another's products, and few unused columns in them. Measured on an
-/// H200, where the library is as fast for the largest widths and depths.
+/// tiles, so that the epilogue of one tile overlaps with the products of another, and few unused columns in
+/// its tiles. Measured on an H200, where cuBLASLt is as fast for the largest widths and depths.
 inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   std::int64_t const across = (columns + ProductTiles::columns - 1) / ProductTiles::columns,
                      pairs = (rows + 2 * ProductTiles::rows - 1) / (2 * ProductTiles::rows);
@@ -462,9 +467,10 @@ inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64
          depth >= 256 && columns <= 1 << 14 && depth <= 1 << 14;
 }
 
-/// Runs the product. Returns false, without touching anything, if it cannot: rows must begin at multiples of
-/// 16 bytes, also y's, and the GPU must be a Hopper. Costs a launch and the description of four matrices.
-/// Sums run over the depth in order, 16 at a time, with cuBLASLt's bits if that does not split the depth.
+/// Runs the product. Returns false, without touching anything, if it cannot: the rows of all matrices must
+/// begin at multiples of 16 bytes, and the GPU must be a Hopper. Costs a launch and the description of four
+/// matrices. Sums run over the depth in order, 16 at a time, with cuBLASLt's bits if that does not split the
+/// depth.
 template <class T, bool Rows, ProductEnd End>
 bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedProduct<T> const& p) {
   using Tiles = ProductTiles;

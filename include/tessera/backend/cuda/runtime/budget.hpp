@@ -11,20 +11,21 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The part of the workspace that cuBLASLt may use. It is part of every plan, because other budgets select
-/// other algorithms.
+/// The part of the workspace that cuBLASLt may use. Plans of products are valid only for this size, because
+/// cuBLASLt may select another algorithm for another size.
 inline constexpr std::size_t blas_bytes = std::size_t{64} << 20;
 
 /// The workspace after cuBLASLt's part, for products by pieces (pieces.hpp). It affects the bits of a result,
 /// because other budgets cut large products into other blocks.
 inline constexpr std::size_t piece_bytes = std::size_t{256} << 20;
 
-/// Bytes of workspace for micro-batches of so many tokens. Other operations share cuBLASLt's part.
+/// Returns the bytes of workspace, for any number of tokens. Operations other than products share cuBLASLt's
+/// part.
 constexpr std::size_t workspace_bytes(std::int64_t /*tokens*/, DType product = DType::f32) {
   return blas_bytes + (piece_terms(product) > 0 ? piece_bytes : 0);
 }
 
-/// GPU memory left free outside the arena for modules, graphs, and the own allocations of cuBLASLt and NCCL.
+/// GPU memory left free for CUDA modules, graphs, and the allocations that cuBLASLt and NCCL make themselves.
 inline constexpr std::int64_t library_bytes = std::int64_t{1} << 30;
 
 }  // namespace cuda

@@ -38,7 +38,8 @@ class Context<Cuda> : public MathChannel {
  public:
   using place_type = Cuda;
   static constexpr std::size_t blas_bytes = cuda::blas_bytes;
-  /// Bytes of workspace for micro-batches of `tokens` tokens and matrix products in a format.
+  /// Returns the bytes of workspace for micro-batches of `tokens` tokens and matrix products in the format
+  /// `product`.
   static constexpr std::size_t workspace_bytes(int /*threads*/, std::int64_t tokens,
                                                DType product = DType::f32) {
     return cuda::workspace_bytes(tokens, product);
@@ -61,14 +62,14 @@ class Context<Cuda> : public MathChannel {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
-  /// Gives Lane::gradients a separate workspace of the same size, since operations of both lanes run at the
-  /// same time.
+  /// Gives Lane::gradients its own workspace of the same size, since it runs at the same time as the compute
+  /// lane.
   void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
     workspaces_.set(1, workspace, piece_terms(math().product) > 0);
   }
 
-  /// Allocates the events of `entries` entries and the memory for uploads of `upload_bytes` bytes before the
-  /// first step.
+  /// Allocates an event for each of `entries` entries, and pinned memory for uploads of at most
+  /// `upload_bytes` bytes each. Call it before the first step.
   void reserve(std::size_t entries, std::size_t upload_bytes) {
     if (recorder_) return;
     lanes_.reserve(entries);
@@ -79,7 +80,7 @@ class Context<Cuda> : public MathChannel {
   cudaStream_t stream() const noexcept { return lanes_.stream(); }
   void* native_stream() const noexcept { return stream(); }
   cuda::BlasPlans& plans() noexcept { return products_.plans(); }
-  /// cuDNN's attention and its plans in programs that link tessera::cudnn; null in others.
+  /// cuDNN's attention and its plans in programs that link tessera::cudnn; null in other programs.
   cuda::CudnnAttention* cudnn_attention() { return products_.cudnn_attention(); }
   /// Device memory, aligned to 256 bytes. Its contents last until the operation ends. Only operations of the
   /// compute and gradients lanes may use it; each of these lanes has its own.
@@ -119,9 +120,10 @@ class Context<Cuda> : public MathChannel {
     host_tasks_.raise();
   }
 
-  /// `begin` directs later operations to a lane, after the entries in `waits`, until `end`. `end` records an
-  /// event if other entries wait for this one. Entries are numbered from 0 and below the number reserved;
-  /// `waits` names entries that were enqueued before.
+  /// `begin` and `end` enclose an entry of a step: one computation or one transfer. `begin` directs later
+  /// operations to a lane and makes them wait for the entries in `waits`. `end` records an event if other
+  /// entries wait for this one. Entries are numbered from 0 and below the number reserved; `waits` names
+  /// entries that were enqueued before.
   void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lanes_.begin(lane, waits);
@@ -133,9 +135,9 @@ class Context<Cuda> : public MathChannel {
     lanes_.end(entry, signals);
   }
 
-  /// Until `end_timing`, records an event before and after each entry of a step of so many instances. Timed
-  /// steps use a separate graph, so that other graphs have no events. Waits for all work enqueued before.
-  /// When the step has ended, `report_times` passes the times to the timer.
+  /// Until `end_timing`, records an event before and after each entry of a step. `instances` is the number of
+  /// entries that the step runs. Timed steps use a separate graph, so that other graphs have no events. Waits
+  /// for all work enqueued before. When the step has ended, `report_times` passes the times to the timer.
   void begin_timing(EntryTimer& timer, std::int64_t instances) {
     times_.start(timer, static_cast<std::size_t>(instances), lanes_.compute());
     timer_ = &timer;
@@ -143,9 +145,10 @@ class Context<Cuda> : public MathChannel {
   void end_timing() noexcept { timed_ = std::exchange(timer_, nullptr); }
   void report_times() { times_.report(std::exchange(timed_, nullptr)); }
 
-  /// Enqueues a program of entries over all lanes, between two points of the compute lane. With `graph`, its
-  /// first run is captured as a CUDA graph, instantiated and launched. Every later run is one launch, so the
-  /// body must enqueue the same work every time. Returns whether the body ran.
+  /// Enqueues the entries of a step on all lanes. All lanes start after the earlier work of the compute lane,
+  /// and the compute lane waits for their end. With `graph`, the first run of `program` is captured as a CUDA
+  /// graph, instantiated and launched. Every later run is one launch, so the body must enqueue the same work
+  /// every time. Returns whether the body ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
     auto const enqueue_all = [&] {
@@ -227,8 +230,8 @@ class Context<Cuda> : public MathChannel {
   void write(void* to, void const* from, std::size_t bytes) {
     if (!forbidden("write")) cuda::copy_and_wait(to, from, bytes);
   }
-  /// Returns bytes of the device in `room`, or `from` itself if that is host memory. Waits for all enqueued
-  /// work.
+  /// Copies bytes of the device to the caller's buffer `room` and returns `room`. Returns `from` itself if
+  /// that is host memory. Waits for all enqueued work.
   std::byte const* host_view(void const* from, std::size_t bytes, std::byte* room) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
@@ -237,8 +240,8 @@ class Context<Cuda> : public MathChannel {
     cuda::copy_and_wait(room, from, bytes);
     return room;
   }
-  /// Returns `room`, zeroed, in which the caller prepares bytes for the device, or `to` itself if that is
-  /// host memory. `unstage` copies the bytes to the device.
+  /// Zeroes and returns the caller's buffer `room`, in which the caller prepares bytes for the device.
+  /// Returns `to` itself if that is host memory. `unstage` copies the bytes to the device.
   std::byte* stage(void* to, std::size_t bytes, std::byte* room) {
     if (forbidden("stage") || cuda::is_host(to)) return static_cast<std::byte*>(to);
     std::memset(room, 0, bytes);
@@ -249,8 +252,8 @@ class Context<Cuda> : public MathChannel {
   }
   /// The following functions copy state to pinned memory between steps (`copy`, then `end_copies`), on a
   /// separate stream. A copy from host memory has ended when `copy` returns. Every later step waits for the
-  /// copies right before its updates (`await_copies`), in graphs too. `copied` says whether they have ended;
-  /// any thread may call it with the device current. `reserve_copies` must come before the first step.
+  /// copies right before its updates (`await_copies`), in graphs too. `copied` returns whether they have
+  /// ended; any thread may call it with the device current. Call `reserve_copies` before the first step.
   void reserve_copies() {
     copies_.open();
     end_copies();
@@ -287,7 +290,8 @@ class Context<Cuda> : public MathChannel {
   cuda::Workspaces::Workspace const& of_lane() const noexcept {
     return workspaces_.at(lanes_.is(Lane::gradients) ? 1 : 0);
   }
-  /// With a recorder, reports a call that a step must not make, and returns true.
+  /// Returns whether the context has a recorder. If so, reports to it that a step called `what`, which is
+  /// forbidden.
   bool forbidden(char const* what) noexcept {
     if (recorder_) recorder_->violation(what);
     return recorder_ != nullptr;

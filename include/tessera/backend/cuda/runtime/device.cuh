@@ -14,8 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Never launched. The host queries which architecture the loaded code was compiled for: only code with
-/// warpgroup products uses the mark's shared memory.
+/// Never launched. Only code compiled for sm_90a uses this kernel's shared memory. So the host learns from
+/// the kernel's attributes whether the loaded code has warpgroup products (Hopper's wgmma instructions).
 static __global__ void mark_of_code(int* to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ int mark[32];
@@ -24,7 +24,7 @@ static __global__ void mark_of_code(int* to) {
   to[threadIdx.x] = mark[31 - threadIdx.x];
 #endif
 }
-/// Whether the loaded code has warpgroup products. Costs one runtime query, no synchronisation.
+/// Returns whether the loaded code has warpgroup products. Costs one runtime query, no synchronisation.
 inline bool has_warpgroups() {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess && attributes.sharedSizeBytes > 0;

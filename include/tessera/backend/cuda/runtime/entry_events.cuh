@@ -17,14 +17,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A pair of events for each entry instance of a step, and one for the step. In a graph they are event record
-/// nodes, so every launch records them again. The times of a launch must be reported before the next launch.
-/// Device times are converted to the host's clock through a reference event: of several events that the host
-/// waited for, the one with the shortest delay. Times of different steps and ranks are off by up to that
-/// delay.
+/// Records a pair of events for each entry that a step runs, and one pair for the step. In a graph they are
+/// event record nodes, so every launch records them again. The times of a launch must be reported before the
+/// next launch. Device times are converted to the host's clock through a reference event: of several events
+/// that the host waited for, the one with the shortest delay. Times of different steps and ranks are off by
+/// up to that delay.
 class EntryEvents {
  public:
-  /// Creates the events for a step of so many instances, and waits for all work of the stream so far.
+  /// Creates the events for a step that runs `instances` entries. Waits for all earlier work of the stream.
   void start(EntryTimer& timer, std::size_t instances, cudaStream_t stream) {
     while (pairs_.size() < instances + 1)  // [0]: the step
       pairs_.push_back({make_event(cudaEventDefault), make_event(cudaEventDefault), -1});
@@ -42,8 +42,8 @@ class EntryEvents {
     }
   }
 
-  /// The step (entry -1) begins first, then its entries in order. In a graph this happens only once, at
-  /// capture.
+  /// Records the start of an entry. Call it first for the step (entry -1), then for its entries in order. For
+  /// a graph, it is called only once, at capture.
   cudaError_t begin(int entry, cudaStream_t stream, bool in_graph) noexcept {
     if (entry < 0) walked_ = 0;
     pairs_[walked_].entry = entry;
@@ -56,8 +56,8 @@ class EntryEvents {
     return record(pairs_[0].end, stream, in_graph);
   }
 
-  /// Reports the times of a step that has ended; null if it was not timed. Throws Error(failed) if a time
-  /// cannot be read.
+  /// Reports the times of a step that has ended. `timer` is null if the step was not timed. Throws
+  /// Error(failed) if a time cannot be read.
   void report(EntryTimer* timer) const {
     if (!timer) return;
     for (std::size_t instance = 1; instance < walked_; ++instance)
@@ -70,7 +70,7 @@ class EntryEvents {
     Event begin, end;
     int entry;
   };
-  /// The external flag is valid only during capture.
+  /// cudaEventRecordExternal is valid only during capture.
   static cudaError_t record(Event const& event, cudaStream_t stream, bool in_graph) noexcept {
     return cudaEventRecordWithFlags(event.get(), stream,
                                     in_graph ? cudaEventRecordExternal : cudaEventRecordDefault);
@@ -82,7 +82,7 @@ class EntryEvents {
   }
 
   Event origin_;
-  std::int64_t began_ = 0;  // when the host saw it complete
+  std::int64_t began_ = 0;  // the host's time when it saw origin_ complete, in ns
   std::vector<Pair> pairs_;
   std::size_t walked_ = 0;  // pairs used by the last step
 };

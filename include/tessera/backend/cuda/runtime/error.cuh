@@ -24,8 +24,9 @@ inline std::string text_of(cublasStatus_t status) {
 constexpr bool succeeded(cudaError_t status) { return status == cudaSuccess; }
 constexpr bool succeeded(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
-/// Throws Error(out_of_memory) for a failed allocation and Error(failed) for any other failure, naming the
-/// call. For code outside steps; within steps, Context<Cuda>::check keeps the first failure for the ticket.
+/// Throws Error(out_of_memory) for a failed allocation and Error(failed) for any other failure, with the name
+/// of the call. Use it outside steps. Within steps, Context<Cuda>::check keeps the first failure, and `raise`
+/// throws it later.
 template <class Status>
 void require(Status status, char const* what) {
   if (succeeded(status)) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides host tasks: host code that runs in the order of a lane, on a thread of that lane.
+// Provides host tasks: host code that runs in the order of a lane (a stream), on a thread of that lane.
 #pragma once
 
 #include <array>
@@ -67,7 +67,7 @@ class HostTasks {
   void raise() const { thrown_.raise(); }
 
  private:
-  /// The worker of the host tasks of one lane, and its own context.
+  /// The worker thread of one lane, and a context with only that thread.
   struct Desk {
     explicit Desk(HostSignal& signal) : worker(signal) {}
     Context<Cpu> own{1, {}};

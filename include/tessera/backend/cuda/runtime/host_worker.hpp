@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs host code in a lane of a device: the lane hands a task to an existing thread and waits for it. Plain
-// C++: anything that follows the protocol can act as the device, as a thread does in the tests.
+// Runs host code in a lane (a stream) of a device: the lane hands a task to an existing thread and waits for
+// it. Plain C++ without CUDA: in the tests a thread plays the part of the device.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the streams of a step's lanes and the events that order them.
+// Provides the CUDA streams of a step's lanes (queues), and the events that order them.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ class Lanes {
  public:
   explicit Lanes(FirstFailure& failure) : failure_(failure) {}
 
-  /// Makes the streams. All lanes but Lane::gradients have priority on the device, since other entries wait
-  /// for them.
+  /// Makes the streams. All lanes but Lane::gradients have priority on the device, since other lanes often
+  /// wait for their results.
   void open() {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       streams_[lane] = make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
@@ -38,14 +38,14 @@ class Lanes {
   cudaStream_t stream() const noexcept { return streams_[lane_].get(); }
   cudaStream_t compute() const noexcept { return streams_[0].get(); }
 
-  /// Makes a lane the current one, after the entries in `waits`.
+  /// Makes a lane the current one. Its later work waits for the entries in `waits`.
   void begin(Lane lane, std::span<int const> waits) noexcept {
     lane_ = static_cast<std::size_t>(lane);
     for (int const entry : waits)
       failure_.check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(entry)].get(), 0),
                      "cudaStreamWaitEvent");
   }
-  /// Marks the end of an entry if others wait for it, and makes the compute lane the current one.
+  /// Marks the end of an entry if other entries wait for it, and makes the compute lane the current one.
   void end(int entry, bool signals) noexcept {
     if (signals)
       failure_.check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()),
@@ -83,8 +83,8 @@ class Lanes {
  private:
   FirstFailure& failure_;
   std::array<Stream, lane_count> streams_;
-  std::array<Event, lane_count> joins_;  // [0]: of the fork
-  std::vector<Event> marks_;             // by entry
+  std::array<Event, lane_count> joins_;  // [0]: recorded by fork; others: by join
+  std::vector<Event> marks_;             // indexed by entry
   std::size_t lane_ = 0;
 };
 

@@ -22,11 +22,11 @@ class StepGraphs {
   explicit StepGraphs(FirstFailure& failure) : failure_(failure) {}
 
   bool recording() const noexcept { return recording_ != nullptr; }
-  /// The tasks of the graph that is being captured; null if there is none.
+  /// The number of host tasks per lane in the graph that is being captured; null outside of a capture.
   HostTasks::Counts* counts() noexcept { return recording_ ? &recording_->host_tasks : nullptr; }
 
-  /// Launches a program on a stream. Its first run captures what `body` enqueues. Returns whether the body
-  /// ran.
+  /// Launches the graph of a program on a stream. The first call captures what `body` enqueues as the graph.
+  /// Returns whether the body ran.
   template <class F>
   bool replay(std::size_t program, cudaStream_t stream, HostTasks& tasks, F&& body) {
     Recorded& recorded = recorded_[program];

@@ -39,8 +39,9 @@ inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
   return driver_function<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
 }
 
-/// Enqueues a lane's part of the protocol (host_worker.hpp), which becomes one node of a graph. Each write
-/// becomes visible after everything the lane did before.
+/// Enqueues the lane's part of the protocol with its host worker (HostSignal in host_worker.hpp): two writes
+/// and a wait. In a graph they are one node. Each write becomes visible after everything that the lane did
+/// before.
 inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream_t lane, HostTask const& task,
                           HostSignal& signal) noexcept {
   auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };

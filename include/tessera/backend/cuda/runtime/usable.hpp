@@ -11,8 +11,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// CUDA's report about a program and its GPU. Versions are encoded as in CUDA, 13000 for 13.0, and
-/// capabilities as 90 for 9.0.
+/// The facts about a program and its GPU, as CUDA reports them. Versions are encoded as in CUDA, 13000 for
+/// 13.0, and capabilities as 90 for 9.0.
 struct DeviceAnswers {
   int runtime = 0;                     ///< the CUDA version that the program was compiled with
   int driver = 0;                      ///< the driver's newest CUDA version; 0 without a driver
@@ -22,7 +22,7 @@ struct DeviceAnswers {
   int device = 0;                      ///< the requested GPU; the members below describe it
   std::string name;
   int capability = 0;
-  bool has_code = true;       ///< whether the program has code that runs on it
+  bool has_code = true;       ///< whether the program has code that this GPU runs
   std::vector<int> compiled;  ///< the capabilities that the program was compiled for
 };
 
