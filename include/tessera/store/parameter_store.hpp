@@ -70,15 +70,13 @@ class ParameterStore {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets its scalars, notes whether this rank requests the end of training, and clears this
-  /// rank's record of a non-finite value.
+  /// Begins a step: sets its scalars and this rank's vote to stop, clears its record of a non-finite value.
   void begin_step(double learning_rate, bool stop = false) {
     ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).notes(0), rule_,
                     learning_rate, stop);
   }
 
-  /// Runs one entry of the plan's training or evaluation program for a micro-batch, on the context's current
-  /// stream.
+  /// Runs one entry of the training or evaluation program for a micro-batch, on the current stream.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     if (entry.verb == Verb::decide) {
       context_.await_copies();  // wait for a snapshot in progress: all updates come after this entry
@@ -136,8 +134,7 @@ class ParameterStore {
     transport_.run(entry.move, bytes, from, to, {name_of(entry.verb).data(), unit, micro_batch}, among,
                    item.root, source.type, plan_.shape.shards());
   }
-  /// Copies values of any format, 4 bytes at a time. The size is a multiple of 4 bytes, because state begins
-  /// and ends at multiples of 64 elements.
+  /// Copies values of any format, 4 bytes at a time. State begins and ends at multiples of 64 elements.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
     if (bytes == 0) return;
     Shape const shape{bytes / 4};
@@ -230,8 +227,7 @@ class ParameterStore {
   StepState* scalars_of(Entry const& entry) const {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
-  /// Returns the address of the sums of squares of an item's gradient, and the record of its first non-finite
-  /// value.
+  /// Returns the sums of squares of an item's gradient, and the record of its first non-finite value.
   std::pair<float*, ops::BadNote> normed(Entry const& entry, Item const& item) const {
     StepShares const found = own(memory_.train(entry.at(Role::partials)));
     int const number = plan_.flat(item.of).normed;
@@ -263,8 +259,7 @@ class ParameterStore {
     there += rows.size() * sizeof(Row);
     return numbered;
   }
-  /// Writes bytes to memory of the device. Writes nothing if the context only records operations, because
-  /// then there is no memory.
+  /// Writes bytes to memory of the device. A context that only records operations has none.
   void write(std::byte* to, void const* from, std::size_t bytes) {
     if (!context_.recorder() && bytes > 0) context_.write(to, from, bytes);
   }
@@ -277,8 +272,7 @@ class ParameterStore {
       }
     return rows;
   }
-  /// Makes two rows for each item: one for the elements with weight decay, one for the elements without.
-  /// Padding elements are zero, and the update keeps them zero.
+  /// Makes two rows an item: elements with weight decay and without. The update keeps padding at zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
     auto const* factors = factors_of<S>(scalars_of(entry));
