@@ -85,18 +85,6 @@ class OnGpu {
   DeviceBytes memory_;
 };
 
-/// Returns the largest |got - want| / (floor + |want|), or infinity if a result is not finite.
-template <class T, class U>
-double distance(reference::Array<T> const& got, std::vector<U> const& want, double floor) {
-  double worst = got.values.size() == want.size() ? 0 : std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    double const w = static_cast<double>(want[i]);
-    double const difference = std::fabs(static_cast<double>(got.values[i]) - w) / (floor + std::fabs(w));
-    worst = std::isfinite(difference) ? std::max(worst, difference) : std::numeric_limits<double>::infinity();
-  }
-  return worst;
-}
-
 using reference::poison;
 
 }  // namespace test

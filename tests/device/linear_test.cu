@@ -19,7 +19,6 @@
 
 using namespace tessera;
 using reference::Array;
-using test::distance;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -73,7 +72,7 @@ void plain_product_matches(Gpu& gpu, Size size) {
           cuda::run_tiled_product(gpu.context.stream(), p);
         });
       };
-      CHECK(distance(run(product), exact, scale) < limit);
+      CHECK(reference::error(run(product), exact, scale) < limit);
       std::vector<double> sum = exact, slope = exact;
       for (std::int64_t i = 0; i < m * n; ++i) {
         sum[static_cast<std::size_t>(i)] += bias[i % n] + residual[i];
@@ -83,8 +82,8 @@ void plain_product_matches(Gpu& gpu, Size size) {
       with_sums.bias = gbias.cview().data();
       with_sums.residual = gresidual.cview().data();
       with_slope.pre = gpre.cview().data();
-      CHECK(distance(run(with_sums), sum, scale) < limit);
-      CHECK(distance(run(with_slope), slope, scale) < limit);
+      CHECK(reference::error(run(with_sums), sum, scale) < limit);
+      CHECK(reference::error(run(with_slope), slope, scale) < limit);
     }
 }
 
@@ -112,7 +111,7 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
     Array<T> const whole = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
       cuda::run_column_sums(gpu.context, gx.cview().data(), rows, columns, sums.data());
     });
-    CHECK(distance(whole, want, std::sqrt(static_cast<double>(rows))) < reference::tolerance<T>());
+    CHECK(reference::error(whole, want, std::sqrt(static_cast<double>(rows))) < reference::tolerance<T>());
     Array<T> const pieces = twice<T>(gpu, {columns}, [&](Tensor<T, Cuda> sums) {
       cuda::run_column_sums(gpu.context, gx.cview().data(), rows, columns, sums.data(), 512 * 300);
     });

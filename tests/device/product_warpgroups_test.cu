@@ -19,7 +19,6 @@
 using namespace tessera;
 using cuda::ProductEnd;
 using reference::Array;
-using test::distance;
 using test::Gpu;
 using test::OnGpu;
 using test::poison;
@@ -84,18 +83,18 @@ void product_matches(Gpu& gpu, Size size) {
     for (std::int64_t i = 0; i < m * n; ++i)
       of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // sums use y after rounding to T
     partials.values.resize(of_blocks.size());
-    CHECK(distance(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
+    CHECK(reference::error(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
   if (End == ProductEnd::gelu) {
     std::vector<double> activated;
     for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(kept[i]));
     y.values.resize(activated.size());
-    CHECK(distance(y, activated, 1.0) < limit);
+    CHECK(reference::error(y, activated, 1.0) < limit);
     kept.values.resize(want.size());
-    CHECK(distance(kept, want, wide) < limit);
+    CHECK(reference::error(kept, want, wide) < limit);
   } else {
     y.values.resize(want.size());
-    CHECK(distance(y, want, wide) < limit);
+    CHECK(reference::error(y, want, wide) < limit);
   }
 }
 
@@ -185,7 +184,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   ops::linear(gpu.context, x.cview(), w.cview(), y.view(), {.residual = before.cview()});
   ops::linear(gpu.context, x.cview(), w.cview(), in_place.view(), {.residual = in_place.cview()});
   gpu.finish();
-  CHECK(distance(y.back(), values(library(before.cview().data(), none, false)), wide) < limit);
+  CHECK(reference::error(y.back(), values(library(before.cview().data(), none, false)), wide) < limit);
   CHECK(reference::same_bits(in_place.back().values, y.back().values));
 
   ops::linear(gpu.context, x.cview(), w.cview(), y.view(),
@@ -204,7 +203,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   Array<T> const at = before.back();
   for (std::size_t i = 0; i < want.size(); ++i)
     want[i] *= reference::gelu_derivative(at[static_cast<std::int64_t>(i)]);
-  CHECK(distance(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
+  CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
 }
 
 // The same for fp32 products on the library's kernel, which splits each value into bf16 parts. Compares with
@@ -219,7 +218,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
       before(reference::random<float>(out, 4, 3.0));
   // The orders of summation differ, so differences are relative to the sum of the terms' magnitudes.
   auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
-    return distance(got, want.values, magnitude) < 1e-5;
+    return reference::error(got, want.values, magnitude) < 1e-5;
   };
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
     Gpu gpu(1 << 16, {.product = product});
@@ -276,7 +275,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     for (std::int64_t i = 0; i < m * n; ++i)
       want.at(i) = static_cast<float>(want[i] * reference::gelu_derivative(at[i]));
     CHECK(near(y.back(), want, 0.25 * k));
-    CHECK(distance(partials.back(), sums.back().values, 100.0) < 1e-5);
+    CHECK(reference::error(partials.back(), sums.back().values, 100.0) < 1e-5);
 
     ops::linear_backward_weight(gpu.context, x.cview(), before.cview(), dw.view());
     gpu.finish();
@@ -324,7 +323,7 @@ TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made
     std::vector<double> want(static_cast<std::size_t>(n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i) want[static_cast<std::size_t>(i % n)] += of[i];
     double const tall = std::sqrt(static_cast<double>(m));
-    CHECK(distance(dbias.back(), want, tall) < reference::tolerance<T>());
-    CHECK(distance(alone.back(), want, tall) < reference::tolerance<T>());
+    CHECK(reference::error(dbias.back(), want, tall) < reference::tolerance<T>());
+    CHECK(reference::error(alone.back(), want, tall) < reference::tolerance<T>());
   }
 }

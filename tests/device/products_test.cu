@@ -334,7 +334,7 @@ TEST_CASE("on a GPU, a product by planes times gelu' leaves the sums of its colu
         Array<float> got = partials.back();
         for (std::int64_t i = blocks * n; i < (blocks + guard) * n; ++i) REQUIRE(std::isnan(got[i]));
         got.values.resize(want.size());
-        CHECK(test::distance(got, want, std::sqrt(128.0)) < reference::tolerance<float>());
+        CHECK(reference::error(got, want, std::sqrt(128.0)) < reference::tolerance<float>());
       }
 }
 

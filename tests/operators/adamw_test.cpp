@@ -14,7 +14,6 @@
 using namespace tessera;
 using reference::Array;
 using reference::poison;
-using reference::same_bits;
 using test::Machine;
 using test::OnPlace;
 
@@ -26,10 +25,7 @@ struct AdamWState {
   Array<S> master, first, second;
   Array<T> weights;
 
-  bool operator==(AdamWState const& b) const {
-    return same_bits(master.values, b.master.values) && same_bits(first.values, b.first.values) &&
-           same_bits(second.values, b.second.values) && same_bits(weights.values, b.weights.values);
-  }
+  bool operator==(AdamWState const&) const = default;
 };
 
 /// The memory for weights that is passed to the update: none, separate memory, or the master weights
@@ -158,9 +154,8 @@ TEST_CASE("AdamW has the same bits every time") {
   Array<float> const values = reference::random<float>({20000}, 1), zeros({20000});
   AdamWState<float> const before{values, zeros, zeros, poison<float>({20000})};
   auto const by = adamw_factors<float>({}, 1e-3, 0.9, 0.999, 0.37, true);
-  CHECK(test::same_bits_every_time([&](Machine& machine) {
-    return adamw(machine, before, values, by, {AdamWWeights::apart}).weights.values;
-  }));
+  CHECK(test::same_bits_every_time(
+      [&](Machine& machine) { return adamw(machine, before, values, by, {AdamWWeights::apart}); }));
 }
 
 TEST_CASE("AdamW follows PyTorch over many steps") {

@@ -65,9 +65,7 @@ struct AttentionOutput {
   Array<compute_t<T>> partials;  // not compared
 
   bool operator==(AttentionOutput const& b) const {
-    return same_bits(out.values, b.out.values) && same_bits(dq.values, b.dq.values) &&
-           same_bits(dk.values, b.dk.values) && same_bits(dv.values, b.dv.values) &&
-           same_bits(logsumexp.values, b.logsumexp.values);
+    return out == b.out && dq == b.dq && dk == b.dk && dv == b.dv && logsumexp == b.logsumexp;
   }
 };
 

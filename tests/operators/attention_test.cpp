@@ -221,12 +221,7 @@ TEST_CASE_TEMPLATE("attention has the same bits every time", T, TESSERA_DTYPES) 
   TESSERA_NEEDS_PLACE();
   for (AttentionSize const& size : {AttentionSize{2, 131, 3, 22}, AttentionSize{2, 131, 3, 22, 3}}) {
     AttentionInput<T> const in(size);
-    CHECK(test::same_bits_every_time([&](Machine& machine) {
-      AttentionOutput<T> got = attention(machine.context, in);
-      for (Array<T> const* more : {&got.dq, &got.dk, &got.dv})
-        got.out.values.insert(got.out.values.end(), more->values.begin(), more->values.end());
-      return got.out.values;
-    }));
+    CHECK(test::same_bits_every_time([&](Machine& machine) { return attention(machine.context, in); }));
   }
 }
 

@@ -67,9 +67,7 @@ struct EntropyOutput {
   Array<T> logits;
   Array<compute_t<T>> losses;
 
-  bool operator==(EntropyOutput const& b) const {
-    return same_bits(logits.values, b.logits.values) && same_bits(losses.values, b.losses.values);
-  }
+  bool operator==(EntropyOutput const&) const = default;
 };
 
 /// Runs the operation on logits that start `offset` elements after an aligned address.
@@ -194,7 +192,7 @@ TEST_CASE_TEMPLATE("cross entropy has the same bits every time", T, TESSERA_DTYP
   Array<T> const logits = reference::random<T>({40, 3001}, 1, 9.0);
   Array<std::int32_t> const targets = some_targets(40, 3001, 6);
   CHECK(test::same_bits_every_time(
-      [&](Machine& machine) { return cross_entropy(machine, logits, targets, 1.0 / 40).logits.values; }));
+      [&](Machine& machine) { return cross_entropy(machine, logits, targets, 1.0 / 40); }));
 }
 
 TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {

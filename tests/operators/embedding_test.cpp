@@ -15,7 +15,6 @@
 using namespace tessera;
 using reference::Array;
 using reference::poison;
-using reference::same_bits;
 using test::Machine;
 using test::OnPlace;
 using test::Place;
@@ -57,10 +56,7 @@ struct EmbeddingOutput {
   Array<T> y, dwte, dwpe;
   Array<compute_t<T>> partial;
 
-  bool operator==(EmbeddingOutput const& b) const {
-    return same_bits(y.values, b.y.values) && same_bits(dwte.values, b.dwte.values) &&
-           same_bits(dwpe.values, b.dwpe.values) && same_bits(partial.values, b.partial.values);
-  }
+  bool operator==(EmbeddingOutput const&) const = default;
 };
 
 struct EmbeddingWay {
@@ -184,11 +180,8 @@ TEST_CASE("the workspace of the embedding gradient is bounded") {
 TEST_CASE("embedding gradient has the same bits every time") {
   TESSERA_NEEDS_PLACE();
   EmbeddingInput<float> const in({4, 100, 333, 20, 100, 0});
-  CHECK(test::same_bits_every_time([&](Machine& machine) {
-    EmbeddingOutput<float> got = embedding(machine, in, {.in_place = true});
-    got.dwte.values.insert(got.dwte.values.end(), got.dwpe.values.begin(), got.dwpe.values.end());
-    return got.dwte.values;
-  }));
+  CHECK(test::same_bits_every_time(
+      [&](Machine& machine) { return embedding(machine, in, {.in_place = true}); }));
 }
 
 TEST_CASE("embedding refuses a table with too few positions") {

@@ -14,7 +14,6 @@
 using namespace tessera;
 using reference::Array;
 using reference::poison;
-using reference::same_bits;
 using test::Machine;
 using test::OnPlace;
 using test::Place;
@@ -39,11 +38,7 @@ struct LayerNormOutput {
   Array<T> y, dx, dgamma, dbeta;
   Array<compute_t<T>> mean, rstd;
 
-  bool operator==(LayerNormOutput const& b) const {
-    return same_bits(y.values, b.y.values) && same_bits(dx.values, b.dx.values) &&
-           same_bits(dgamma.values, b.dgamma.values) && same_bits(dbeta.values, b.dbeta.values) &&
-           same_bits(mean.values, b.mean.values) && same_bits(rstd.values, b.rstd.values);
-  }
+  bool operator==(LayerNormOutput const&) const = default;
 };
 
 struct LayerNormWay {
@@ -173,12 +168,7 @@ TEST_CASE("layer norm gradients match central differences") {
 TEST_CASE_TEMPLATE("layer norm has the same bits every time", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   LayerNormInput<T> const in(201, 77);
-  CHECK(test::same_bits_every_time([&](Machine& machine) {
-    LayerNormOutput<T> got = layer_norm(machine, in);
-    for (Array<T> const* more : {&got.dx, &got.dgamma, &got.dbeta})
-      got.y.values.insert(got.y.values.end(), more->values.begin(), more->values.end());
-    return got.y.values;
-  }));
+  CHECK(test::same_bits_every_time([&](Machine& machine) { return layer_norm(machine, in); }));
 }
 
 TEST_CASE("layer norm keeps NaN in its row and takes no rows at all") {

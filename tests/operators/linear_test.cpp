@@ -53,13 +53,7 @@ struct LinearOutput {
   Array<T> dbias_alone, dbias_before;  // computed without dw; of the layer before (its dy is dx)
   Array<compute_t<T>> dw_sums;
 
-  bool operator==(LinearOutput const& b) const {
-    return same_bits(y.values, b.y.values) && same_bits(pre.values, b.pre.values) &&
-           same_bits(dx.values, b.dx.values) && same_bits(dw.values, b.dw.values) &&
-           same_bits(dbias.values, b.dbias.values) && same_bits(dbias_alone.values, b.dbias_alone.values) &&
-           same_bits(dbias_before.values, b.dbias_before.values) &&
-           same_bits(dw_sums.values, b.dw_sums.values);
-  }
+  bool operator==(LinearOutput const&) const = default;
 };
 
 /// The options of a call. `residual`, `activation` and `scale` apply to y and to dx.
@@ -279,12 +273,8 @@ TEST_CASE("gradients of two linear layers and GELU match central differences") {
 TEST_CASE_TEMPLATE("linear layers have the same bits every time", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   LinearInput<T> const in({130, 129, 301}, false);
-  CHECK(test::same_bits_every_time([&](Machine& machine) {
-    LinearOutput<T> got = linear(machine, in, {.bias = true, .activation = Activation::gelu});
-    for (Array<T> const* more : {&got.pre, &got.dx, &got.dw, &got.dbias, &got.dbias_before})
-      got.y.values.insert(got.y.values.end(), more->values.begin(), more->values.end());
-    return got.y.values;
-  }));
+  CHECK(test::same_bits_every_time(
+      [&](Machine& machine) { return linear(machine, in, {.bias = true, .activation = Activation::gelu}); }));
 }
 
 TEST_CASE_TEMPLATE("a linear layer takes no rows at all, and its gradients are zero", T, TESSERA_DTYPES) {

@@ -35,12 +35,13 @@ using Machine = Gpu;
 template <class T>
 using OnPlace = OnGpu<T>;
 
-/// Runs `work(machine)` three times. Returns whether all results have the same bits.
+/// Runs `work(machine)` three times. Returns whether all results, arrays or structs of arrays, have the same
+/// bits.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine machine;
   auto const first = work(machine);
-  return reference::same_bits(first, work(machine)) && reference::same_bits(first, work(machine));
+  return first == work(machine) && first == work(machine);
 }
 #else
 using Place = Cpu;
@@ -73,13 +74,13 @@ class OnPlace {
   std::vector<T> memory_;
 };
 
-/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results have the same bits.
+/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results, arrays or structs of arrays,
+/// have the same bits.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine one(1), two(2), three(3);
   auto const first = work(one);
-  return reference::same_bits(first, work(two)) && reference::same_bits(first, work(three)) &&
-         reference::same_bits(first, work(three));
+  return first == work(two) && first == work(three) && first == work(three);
 }
 #endif
 

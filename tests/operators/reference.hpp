@@ -39,7 +39,14 @@ struct Machine {
   Context<Cpu> context;
 };
 
-/// An array of values with a shape. `view()` is the argument for operations.
+template <class T>
+bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+/// An array of values with a shape. Arrays are equal if their values have the same bits. `view()` is the
+/// argument for operations.
 template <class T>
 struct Array {
   Array(Shape const& array_shape, T value = T(0.0f))
@@ -47,6 +54,7 @@ struct Array {
   Tensor<T> view() { return {values.data(), shape}; }
   double operator[](std::int64_t i) const { return static_cast<double>(values[static_cast<std::size_t>(i)]); }
   T& at(std::int64_t i) { return values[static_cast<std::size_t>(i)]; }
+  bool operator==(Array const& other) const { return same_bits(values, other.values); }
 
   Shape shape;
   std::vector<T> values;
@@ -66,20 +74,21 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
 
 /// Returns the largest |got - want| / (floor + |want|), with one floor for all values or one for each.
 /// Returns NaN if a result is NaN, and infinity if the numbers of values differ.
-template <class T>
-double error(Array<T> const& got, std::vector<double> const& want, std::vector<double> const& floors) {
+template <class T, class U>
+double error(Array<T> const& got, std::vector<U> const& want, std::vector<double> const& floors) {
   if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
+    double const exact = static_cast<double>(want[i]);
     double const difference =
-        std::fabs(static_cast<double>(got.values[i]) - want[i]) / (floors[i] + std::fabs(want[i]));
+        std::fabs(static_cast<double>(got.values[i]) - exact) / (floors[i] + std::fabs(exact));
     if (!(difference <= worst)) worst = difference;
     if (std::isnan(worst)) return worst;  // NaN fails every comparison of the caller
   }
   return worst;
 }
-template <class T>
-double error(Array<T> const& got, std::vector<double> const& want, double floor = 1.0) {
+template <class T, class U>
+double error(Array<T> const& got, std::vector<U> const& want, double floor = 1.0) {
   return error(got, want, std::vector<double>(want.size(), floor));
 }
 
@@ -87,12 +96,6 @@ double error(Array<T> const& got, std::vector<double> const& want, double floor 
 template <class T>
 Array<T> poison(Shape const& shape) {
   return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
-}
-
-template <class T>
-bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
-  if (a.size() != b.size()) return false;
-  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 /// Returns the matrix product of a and b, each transposed or not, by three loops.

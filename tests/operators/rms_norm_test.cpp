@@ -38,10 +38,7 @@ struct RmsNormOutput {
   Array<T> y, dx, dgamma;
   Array<compute_t<T>> rstd;
 
-  bool operator==(RmsNormOutput const& b) const {
-    return same_bits(y.values, b.y.values) && same_bits(dx.values, b.dx.values) &&
-           same_bits(dgamma.values, b.dgamma.values) && same_bits(rstd.values, b.rstd.values);
-  }
+  bool operator==(RmsNormOutput const&) const = default;
 };
 
 struct RmsNormWay {
@@ -151,12 +148,7 @@ TEST_CASE("rms norm gradients match central differences") {
 TEST_CASE_TEMPLATE("rms norm has the same bits every time", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   RmsNormInput<T> const in(201, 77);
-  CHECK(test::same_bits_every_time([&](Machine& machine) {
-    RmsNormOutput<T> got = rms_norm(machine, in);
-    for (Array<T> const* more : {&got.dx, &got.dgamma})
-      got.y.values.insert(got.y.values.end(), more->values.begin(), more->values.end());
-    return got.y.values;
-  }));
+  CHECK(test::same_bits_every_time([&](Machine& machine) { return rms_norm(machine, in); }));
 }
 
 TEST_CASE("rms norm keeps NaN in its row, has finite results for a row of zeros and takes no rows at all") {

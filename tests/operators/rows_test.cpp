@@ -17,7 +17,6 @@
 using namespace tessera;
 using reference::Array;
 using reference::poison;
-using reference::same_bits;
 using test::Machine;
 using test::OnPlace;
 using test::Place;
@@ -34,10 +33,8 @@ struct RowsOutput {
   BadElement bad;
 
   bool operator==(RowsOutput const& b) const {
-    return same_bits(master.values, b.master.values) && same_bits(first.values, b.first.values) &&
-           same_bits(second.values, b.second.values) && same_bits(weights.values, b.weights.values) &&
-           same_bits(partials.values, b.partials.values) && bad.unit == b.bad.unit &&
-           bad.element == b.bad.element;
+    return master == b.master && first == b.first && second == b.second && weights == b.weights &&
+           partials == b.partials && bad.unit == b.bad.unit && bad.element == b.bad.element;
   }
 };
 
