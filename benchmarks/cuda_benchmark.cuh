@@ -108,37 +108,37 @@ class Pool {
   /// Returns an array of random numbers.
   template <class T>
   ts::Tensor<T, ts::Cuda> array(ts::Shape const& shape) {
-    T* const to = take<T>(shape.elements());
+    T* const to = allocate<T>(shape.elements());
     fill_evenly<<<1024, 256>>>(to, shape.elements(), static_cast<std::uint32_t>(arenas_.size()));
     require(cudaGetLastError(), "fill_evenly");
-    settle();
+    synchronize();
     return {to, shape};
   }
   /// Returns an array of zeros.
   template <class T>
   ts::Tensor<T, ts::Cuda> zeros(ts::Shape const& shape) {
-    return {take<T>(shape.elements()), shape};
+    return {allocate<T>(shape.elements()), shape};
   }
   /// Returns an array of the given values.
   template <class T>
   ts::Tensor<T, ts::Cuda> copy_of(std::vector<T> const& values, ts::Shape const& shape) {
-    T* const to = take<T>(shape.elements());
+    T* const to = allocate<T>(shape.elements());
     require(cudaMemcpy(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
-    settle();
+    synchronize();
     return {to, shape};
   }
   std::int64_t bytes() const { return bytes_; }
 
  private:
   template <class T>
-  T* take(std::int64_t count) {
+  T* allocate(std::int64_t count) {
     std::int64_t const bytes = count * std::int64_t{sizeof(T)};
     bytes_ += bytes;
     return reinterpret_cast<T*>(arenas_.emplace_back(std::max<std::int64_t>(bytes, 1)).base());
   }
 
   /// Waits for the device, since the library's streams do not wait for the default stream.
-  static void settle() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+  static void synchronize() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   std::vector<ts::DeviceArena<ts::Cuda>> arenas_;
   std::int64_t bytes_ = 0;
@@ -329,7 +329,7 @@ inline int run(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   if (!lists) {
-    if (std::optional<std::string> const reason = ts::cuda::why_unusable(ts::cuda::ask_device(0))) {
+    if (std::optional<std::string> const reason = ts::cuda::why_unusable(ts::cuda::query_device(0))) {
       std::printf("skipped: %s\n", reason->c_str());
       return 0;
     }

@@ -14,11 +14,11 @@
 #include "tessera/backend/cuda/kernels/layer_norm.cuh"
 #include "tessera/backend/cuda/kernels/rotary.cuh"
 #include "tessera/backend/cuda/kernels/swiglu.cuh"
+#include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
-#include "tessera/ops/fold.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/norm.hpp"
 #include "tessera/ops/rms_norm.hpp"
@@ -200,11 +200,12 @@ void add_flat(std::int64_t n) {
     };
   });
   // Reads 4 arrays, writes their sum.
-  add("fold", {3 * real(n), real(n) * (4 * t + s)}, [=](Pool& pool) {
+  add("accumulate", {3 * real(n), real(n) * (4 * t + s)}, [=](Pool& pool) {
     auto const pieces = pool.array<T>({4 * n});
     auto const sum = pool.zeros<S>({n});
-    return
-        [=](Context& on) { ts::ops::fold<T, P>(on, sum, static_cast<T const*>(pieces.data()), 4, n, true); };
+    return [=](Context& on) {
+      ts::ops::accumulate<T, P>(on, sum, static_cast<T const*>(pieces.data()), 4, n, true);
+    };
   });
   // Reads the values, writes one partial sum of squares per 4096 values.
   add("norm_partials", {2 * real(n), real(n) * t + 4 * real(partials_of)}, [=](Pool& pool) {

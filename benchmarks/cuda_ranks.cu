@@ -93,7 +93,7 @@ void train(ts::comm::Comm const& comm, Work const& work, char const* kind, Clock
         first = seconds_since(start);
       }
     }
-    trainer->settle();
+    trainer->synchronize();
     return seconds_since(begin);
   };
   window(warmup);

@@ -12,11 +12,11 @@ namespace {
 namespace ts = tessera;
 using gpu::require;
 
-enum class Way { up, down, both };
+enum class Direction { up, down, both };
 
 /// Measures host copies of `bytes` bytes in one or both directions. Time is the GPU's, from the start of the
 /// first copy to the end of the last.
-void link(benchmark::State& state, Way way, std::int64_t bytes) {
+void link(benchmark::State& state, Direction direction, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();
     ts::DeviceArena<ts::Cuda> device(2 * bytes);
@@ -25,22 +25,23 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
     ts::cuda::Event const begun = ts::cuda::make_event(), ended = ts::cuda::make_event();
     auto const copies = [&](std::int64_t count) {
       return on.seconds([&] {
-        cudaStream_t const stream = on.context.stream(), down = way == Way::both ? other.get() : stream;
+        cudaStream_t const stream = on.context.stream(),
+                           down = direction == Direction::both ? other.get() : stream;
         auto const size = static_cast<std::size_t>(bytes);
-        if (way == Way::both) {
+        if (direction == Direction::both) {
           require(cudaEventRecord(begun.get(), stream), "cudaEventRecord");
           require(cudaStreamWaitEvent(down, begun.get(), 0), "cudaStreamWaitEvent");
         }
         for (std::int64_t i = 0; i < count; ++i) {
-          if (way != Way::down)
+          if (direction != Direction::down)
             require(cudaMemcpyAsync(device.base(), host.base(), size, cudaMemcpyHostToDevice, stream),
                     "cudaMemcpyAsync");
-          if (way != Way::up)
+          if (direction != Direction::up)
             require(cudaMemcpyAsync(host.base() + bytes, device.base() + bytes, size, cudaMemcpyDeviceToHost,
                                     down),
                     "cudaMemcpyAsync");
         }
-        if (way == Way::both) {
+        if (direction == Direction::both) {
           require(cudaEventRecord(ended.get(), down), "cudaEventRecord");
           require(cudaStreamWaitEvent(stream, ended.get(), 0), "cudaStreamWaitEvent");
         }
@@ -51,7 +52,7 @@ void link(benchmark::State& state, Way way, std::int64_t bytes) {
     std::int64_t const count = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / bytes);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(copies(count));
     using benchmark::Counter;
-    double const moved = static_cast<double>(bytes) * (way == Way::both ? 2 : 1);
+    double const moved = static_cast<double>(bytes) * (direction == Direction::both ? 2 : 1);
     state.counters["bytes/s"] =
         Counter(moved * static_cast<double>(state.iterations()), Counter::kIsRate, Counter::OneK::kIs1024);
   });
@@ -87,9 +88,9 @@ void register_all() {
   for (std::int64_t const mib : {1, 16, 256}) {
     std::int64_t const bytes = mib << 20;
     std::string const size = std::string("/") + std::to_string(mib) + "MiB";
-    one("host_to_device" + size, [=](benchmark::State& state) { link(state, Way::up, bytes); });
-    one("device_to_host" + size, [=](benchmark::State& state) { link(state, Way::down, bytes); });
-    one("both_ways" + size, [=](benchmark::State& state) { link(state, Way::both, bytes); });
+    one("host_to_device" + size, [=](benchmark::State& state) { link(state, Direction::up, bytes); });
+    one("device_to_host" + size, [=](benchmark::State& state) { link(state, Direction::down, bytes); });
+    one("both_ways" + size, [=](benchmark::State& state) { link(state, Direction::both, bytes); });
   }
   for (std::int64_t const mib : {256, 1024})  // larger than the L2 cache
     one("device_to_device/" + std::to_string(mib) + "MiB",

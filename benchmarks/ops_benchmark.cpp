@@ -23,12 +23,12 @@
 #include <Eigen/Core>
 #include <benchmark/benchmark.h>
 
+#include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
-#include "tessera/ops/fold.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
@@ -230,7 +230,7 @@ class Suite {
     one("embedding_forward", &embedding_forward);
     one("embedding_backward", &embedding_backward);
     one("sum_losses", &sum_losses);
-    one("fold", &fold);
+    one("accumulate", &accumulate);
     one("norm_partials", &norm_partials);
     one("first_non_finite", &first_non_finite);
     one("adamw", &adamw);
@@ -397,21 +397,22 @@ class Suite {
     Sums losses({z.rows()});
     std::vector<std::int32_t> targets(static_cast<std::size_t>(z.rows()), 3);
     double loss = 0;
-    std::int64_t unmasked = 0;
+    std::int64_t valid_tokens = 0;
     measure(state, [&](C& c) {
       ts::ops::sum_losses<S, ts::Cpu>(c, losses, ts::Tensor<std::int32_t>{targets.data(), {z.rows()}}, &loss,
-                                      &unmasked);
+                                      &valid_tokens);
     });
   }
   /// Returns the number of weights in one transformer block of GPT-2.
   static std::int64_t block_of(Size z) { return 12 * z.channels * z.channels; }
   static std::int64_t partials_of(std::int64_t n) { return (n + 4095) / 4096; }
-  static void fold(benchmark::State& state, Size z) {
+  static void accumulate(benchmark::State& state, Size z) {
     std::int64_t const n = block_of(z);
     Values pieces({4 * n});
     Sums accumulator({n});
     measure(state, [&](C& c) {
-      ts::ops::fold<T, ts::Cpu>(c, accumulator, static_cast<T const*>(pieces.values.data()), 4, n, true);
+      ts::ops::accumulate<T, ts::Cpu>(c, accumulator, static_cast<T const*>(pieces.values.data()), 4, n,
+                                      true);
     });
   }
   static void norm_partials(benchmark::State& state, Size z) {

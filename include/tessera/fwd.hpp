@@ -377,7 +377,7 @@ class BasicTrainer;
 
 // loop/
 struct LoopTask;
-struct LoneSteps;
+struct IsolatedSteps;
 struct TrainingLoopOptions;
 class TrainingLoop;
 

@@ -38,7 +38,7 @@ ts::StepReport report() { return {.loss = 1.0}; }
 ts::SafetensorsSpec tensor() { return {.shape = {2, 3}}; }
 ts::ModelFamily family() {
   return {.name = "mine",
-          .keys = {{.name = "layers", .most = 10}},
+          .keys = {{.name = "layers", .max = 10}},
           .models = {{.name = "mine-small", .numbers = {1.0}}},
           .hub = {.numbers = {{.key = "n_layer"}}}};
 }

@@ -29,7 +29,7 @@ static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
 // Whether an offload policy places parameters, gradients and optimizer state on these memory tiers and has
 // this name.
 template <class... Parts>
-constexpr bool lies(ts::Tier parameters, ts::Tier gradients, ts::Tier optimizer, std::string_view name) {
+constexpr bool placed(ts::Tier parameters, ts::Tier gradients, ts::Tier optimizer, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::Offload<Parts...>>;
   return table.placement.parameters.tier == parameters && table.placement.gradients.tier == gradients &&
          table.placement.master.tier == optimizer && table.placement.moments.tier == optimizer &&
@@ -39,14 +39,14 @@ template <class Place>
 using Opt = ts::Optimizer<Place>;
 template <class Place>
 using Par = ts::Parameters<Place>;
-static_assert(lies<ts::None>(device, device, device, "none"));
-static_assert(lies<ts::Cpu>(device, device, host, "cpu_optimizer"));
-static_assert(lies<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
-static_assert(lies<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
-static_assert(lies<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
+static_assert(placed<ts::None>(device, device, device, "none"));
+static_assert(placed<ts::Cpu>(device, device, host, "cpu_optimizer"));
+static_assert(placed<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
+static_assert(placed<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
+static_assert(placed<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
 // The accumulated gradient is never on an NVMe disk.
-static_assert(lies<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
-static_assert(lies<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
+static_assert(placed<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
+static_assert(placed<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 
 // With one rank, nothing is sharded: every sharding policy equals ZeRO stage 0 with the same offload.
 template <class Offload>

@@ -39,13 +39,13 @@ void check_cudnn(Context<Cuda>& cudnn, AttentionSize const& size, double range =
 TEST_CASE_TEMPLATE("on a GPU, attention by cuDNN matches its definition", T, tessera::half, bfloat16) {
   TESSERA_NEEDS_CUDNN();
   Gpu gpu(1 << 16, by_cudnn);
-  std::int64_t turn = 0;
+  std::int64_t iteration = 0;
   for (std::int64_t sequence : {2, 7, 64, 65, 129, 300})
     for (std::int64_t head : {8, 32, 40, 64, 80, 128}) {
-      std::int64_t const samples = turn % 3 + 1;
-      int const heads = static_cast<int>(turn % 5 + 1);
+      std::int64_t const samples = iteration % 3 + 1;
+      int const heads = static_cast<int>(iteration % 5 + 1);
       check_cudnn<T>(gpu.context, {samples, sequence, heads, head});
-      ++turn;
+      ++iteration;
     }
   check_cudnn<T>(gpu.context, {1, 1100, 2, 64});
   check_cudnn<T>(gpu.context, {2, 200, 3, 64}, 7.0, 50.0);

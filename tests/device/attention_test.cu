@@ -54,8 +54,8 @@ void check_small_workspace(AttentionSize const& size, DType product, std::size_t
   std::size_t const bytes = heads * static_cast<std::size_t>(size.queries) * sizeof(compute_t<T>);
   Context<Cuda> small(1, gpu.workspace.span().first(bytes), nullptr, {.product = product});
   AttentionInput<T> const in(size);
-  test::AttentionWay const way{.packed = size.whole(), .sums = size.whole()};
-  AttentionOutput<T> const want = attention(gpu.context, in, way), got = attention(small, in, way);
+  test::AttentionVariant const variant{.packed = size.self_attention(), .sums = size.self_attention()};
+  AttentionOutput<T> const want = attention(gpu.context, in, variant), got = attention(small, in, variant);
   CHECK(got == want);
   CHECK(reference::same_bits(got.partials.values, want.partials.values));
 }

@@ -70,18 +70,18 @@ TEST_CASE("a checkpoint passes from the GPU to the CPU and back") {
   }
 }
 
-TEST_CASE("what a GPU's run writes beside steps is the state before them to the byte") {
+TEST_CASE("what a GPU's run writes while steps run is the state before them to the byte") {
   TESSERA_NEEDS_GPU();
   // The model is so large that its copies are still running when the next step would change their source.
   Gpt2Options const model{.layers = 2, .heads = 8, .channels = 512, .positions = 64, .vocabulary = 61};
   for (std::string_view const precision : {"fp32", "fp16", "bf16"})
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"})
       for (std::string_view const capture : {"eager", "graph"})
-        check_saved_beside({"zs1", offload, precision, {1, 6}, "cuda", capture}, model);
+        check_async_save({"zs1", offload, precision, {1, 6}, "cuda", capture}, model);
 }
-TEST_CASE("what two GPUs write beside steps is the state before them to the byte") {
+TEST_CASE("what two GPUs write while steps run is the state before them to the byte") {
   TESSERA_NEEDS_GPUS(2);
   for (std::string_view const sharding : {"zs0", "zs3"})
     for (std::string_view const capture : {"eager", "graph"})
-      check_saved_beside({sharding, "none", "bf16", {2, 3}, "cuda", capture});
+      check_async_save({sharding, "none", "bf16", {2, 3}, "cuda", capture});
 }

@@ -87,7 +87,7 @@ TEST_CASE("a process that is killed is named by the other") {
   CHECK(seconds_since(start) < 50);
 }
 
-TEST_CASE("processes meet at the master's address, or beside a launcher that listens there") {
+TEST_CASE("processes meet at the master's address, or next to a launcher that listens there") {
   ts::comm::LaunchEnvironment launch;
   launch.source = "deepspeed";
   launch.world = 4;
@@ -132,10 +132,10 @@ TEST_CASE("processes of one host see each other's words, faults, leaving and dea
   pid_t const child = fork();
   bool const parent = child > 0;
   int const rank = parent ? 0 : 1;
-  auto const tell = [&](ProcessPeers const& peers) {
+  auto const send_all = [&](ProcessPeers const& peers) {
     return write(names[rank][1], peers.name(), sizeof(ProcessPeers::Name)) == sizeof(ProcessPeers::Name);
   };
-  auto const hear = [&](ProcessPeers& peers) {
+  auto const receive_all = [&](ProcessPeers& peers) {
     ProcessPeers::Name name;
     if (read(names[1 - rank][0], name, sizeof name) != sizeof name) return false;
     peers.see(1 - rank, name);
@@ -143,17 +143,17 @@ TEST_CASE("processes of one host see each other's words, faults, leaving and dea
   };
   if (!parent) {
     ProcessPeers peers(1, 3);
-    bool const met = tell(peers) && hear(peers) && peers.board(0);
+    bool const exchanged = send_all(peers) && receive_all(peers) && peers.board(0);
     peers.board(1)->word = ts::comm::watch_word(17, Move::gather);
     peers.lose(1, "it threw: boom");
-    char byte = met ? 'y' : 'n';
+    char byte = exchanged ? 'y' : 'n';
     if (write(next[1], &byte, 1) != 1) _exit(1);
     pause();  // the parent kills this process
     _exit(0);
   }
   ProcessPeers peers(0, 3);
-  REQUIRE(tell(peers));
-  REQUIRE(hear(peers));
+  REQUIRE(send_all(peers));
+  REQUIRE(receive_all(peers));
   CHECK(peers.board(2) == nullptr);
   REQUIRE(peers.board(1) != nullptr);
   char byte = 0;

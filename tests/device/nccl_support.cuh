@@ -218,12 +218,12 @@ class OnDevice {
     for (std::size_t index = 0; index < cases.size(); ++index) {
       start_.emplace_back(cases[index], rank, world, seed + static_cast<unsigned>(index));
       at_.push_back(bytes);
-      bytes += 2 * room(start_.back());
+      bytes += 2 * padded_bytes(start_.back());
     }
     memory_.emplace(bytes);
   }
   std::byte* send(std::size_t index) const { return memory_->data() + at_[index]; }
-  std::byte* recv(std::size_t index) const { return send(index) + room(start_[index]); }
+  std::byte* recv(std::size_t index) const { return send(index) + padded_bytes(start_[index]); }
   void reset() const {
     for (std::size_t index = 0; index < start_.size(); ++index) {
       upload(send(index), start_[index].send);
@@ -238,7 +238,7 @@ class OnDevice {
   }
 
  private:
-  static std::size_t room(Buffers const& of) { return (of.send.size() + 511) / 256 * 256; }
+  static std::size_t padded_bytes(Buffers const& of) { return (of.send.size() + 511) / 256 * 256; }
   static void upload(std::byte* to, Bytes const& from) {
     ts::cuda::require(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }

@@ -61,7 +61,7 @@ TEST_CASE("a group of ranks without a communicator is refused") {
   CHECK(holds(outcome.text, "Transport::over"));
 }
 
-TEST_CASE("two channels of one graph run beside each other") {
+TEST_CASE("two channels of one graph run at the same time") {
   TESSERA_NEEDS_GPUS(2);
   constexpr std::int64_t count = std::int64_t{4} << 20;
   constexpr std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
@@ -73,22 +73,22 @@ TEST_CASE("two channels of one graph run beside each other") {
       differences.add(comm.rank(), "ways");
     DeviceBytes const mine(bytes), all(2 * bytes);
     Sum const sum(count);
-    ts::cuda::Stream const beside = ts::cuda::make_stream();
+    ts::cuda::Stream const forked = ts::cuda::make_stream();
     ts::cuda::Event const fork = ts::cuda::make_event(), join = ts::cuda::make_event();
     std::vector<float> const values(static_cast<std::size_t>(count), 1.0f + static_cast<float>(comm.rank()));
     ts::cuda::require(cudaMemcpy(mine.data(), values.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
     ts::cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     auto const graph = capture(sum.stream.get(), [&] {
       ts::cuda::require(cudaEventRecord(fork.get(), sum.stream.get()), "cudaEventRecord");
-      ts::cuda::require(cudaStreamWaitEvent(beside.get(), fork.get(), 0), "cudaStreamWaitEvent");
+      ts::cuda::require(cudaStreamWaitEvent(forked.get(), fork.get(), 0), "cudaStreamWaitEvent");
       for (int round = 0; round < 4; ++round) {
         sum.enqueue(transport, "h.1");
-        transport.on_stream(beside.get());
+        transport.on_stream(forked.get());
         transport.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(bytes), {"gather", "h.2"},
                              second);
         transport.on_stream(nullptr);
       }
-      ts::cuda::require(cudaEventRecord(join.get(), beside.get()), "cudaEventRecord");
+      ts::cuda::require(cudaEventRecord(join.get(), forked.get()), "cudaEventRecord");
       ts::cuda::require(cudaStreamWaitEvent(sum.stream.get(), join.get(), 0), "cudaStreamWaitEvent");
     });
     transport.barrier();

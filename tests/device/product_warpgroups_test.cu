@@ -68,11 +68,11 @@ void product_matches(Gpu& gpu, Size size) {
   gpu.finish();
   REQUIRE(runs == cuda::has_warpgroups());
   if (!runs) return;
-  Array<T> y = gy.back(), kept = gpre.back();
+  Array<T> y = gy.back(), saved_pre = gpre.back();
   Array<T> const untouched = poison<T>({m + guard, n});
   for (std::int64_t i = m * n; i < (m + guard) * n; ++i) {
     REQUIRE(std::memcmp(&y.at(i), &untouched.values[static_cast<std::size_t>(i)], sizeof(T)) == 0);
-    REQUIRE(kept[i] == pre[i]);
+    REQUIRE(saved_pre[i] == pre[i]);
   }
   Array<float> partials = gpartials.back();
   Array<float> const unsummed = poison<float>({blocks + guard, n});
@@ -87,11 +87,11 @@ void product_matches(Gpu& gpu, Size size) {
   }
   if (End == ProductEnd::gelu) {
     std::vector<double> activated;
-    for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(kept[i]));
+    for (std::int64_t i = 0; i < m * n; ++i) activated.push_back(reference::gelu(saved_pre[i]));
     y.values.resize(activated.size());
     CHECK(reference::error(y, activated, 1.0) < limit);
-    kept.values.resize(want.size());
-    CHECK(reference::error(kept, want, wide) < limit);
+    saved_pre.values.resize(want.size());
+    CHECK(reference::error(saved_pre, want, wide) < limit);
   } else {
     y.values.resize(want.size());
     CHECK(reference::error(y, want, wide) < limit);
@@ -163,7 +163,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   auto const values = [](Array<T> const& of) {
     return std::vector<double>(of.values.begin(), of.values.end());
   };
-  auto const library = [&](T const* added, T const* a_bias, bool turned) {
+  auto const library = [&](T const* added, T const* a_bias, bool transposed) {
     OnGpu<T> y(poison<T>(out));
     REQUIRE(cuda::run_planned_product(gpu.context, cuda::Product<T>{.rows = m,
                                                                     .columns = n,
@@ -171,7 +171,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
                                                                     .a = x.cview().data(),
                                                                     .a_transposed = false,
                                                                     .b = w.cview().data(),
-                                                                    .b_transposed = turned,
+                                                                    .b_transposed = transposed,
                                                                     .y = y.view().data(),
                                                                     .bias = a_bias,
                                                                     .residual = added}));
@@ -195,8 +195,8 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::same_bits(y.back().values, again.back().values));
 
   // w is stored as (n,k). dx = dy w^T, with x in the place of dy.
-  OnGpu<T> const turned(reference::random<T>({n, k}, 2));
-  ops::linear_backward_input(gpu.context, x.cview(), turned.cview(), y.view(),
+  OnGpu<T> const transposed(reference::random<T>({n, k}, 2));
+  ops::linear_backward_input(gpu.context, x.cview(), transposed.cview(), y.view(),
                              {.activation = Activation::gelu, .pre = before.cview()});
   gpu.finish();
   std::vector<double> want = values(library(none, none, true));
@@ -214,7 +214,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   std::int64_t const m = 4090, n = 2304, k = 768;
   Shape const out{m, n};
   OnGpu<float> const x(reference::random<float>({m, k}, 1)), w(reference::random<float>({k, n}, 2)),
-      turned(reference::random<float>({n, k}, 2)), bias(reference::random<float>({n}, 3)),
+      transposed(reference::random<float>({n, k}, 2)), bias(reference::random<float>({n}, 3)),
       before(reference::random<float>(out, 4, 3.0));
   // The orders of summation differ, so differences are relative to the sum of the terms' magnitudes.
   auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
@@ -262,13 +262,13 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     CHECK(reference::same_bits(y.back().values, again.back().values));
 
     ops::linear_backward_input(
-        gpu.context, x.cview(), turned.cview(), y.view(),
+        gpu.context, x.cview(), transposed.cview(), y.view(),
         {.activation = Activation::gelu, .pre = before.cview(), .partials = partials.view()});
     cuda::run_row_block_sums(gpu.context.stream(), y.cview().data(), m, n, ops::linear_block_rows,
                              ops::linear_partial_rows(m), std::int64_t{0}, n, sums.view().data());
     gpu.finish();
     p.bias = nullptr;
-    p.b = turned.cview().data();
+    p.b = transposed.cview().data();
     p.b_transposed = true;
     Array<float> want = library(p);
     Array<float> const at = before.back();

@@ -94,7 +94,7 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
 
 /// The implementation to test: the one that the library chooses, or the library's kernel for split fp32
 /// values.
-enum class Way { any, planes };
+enum class Method { any, planes };
 bool takes_planes(cuda::Product<float> const& p) {
   return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
          !(p.pre && (p.bias || p.residual));
@@ -104,7 +104,7 @@ bool takes_planes(cuda::Product<float> const& p) {
 /// cannot use this implementation. Checks that a second run gives the same bits, and that rows after the last
 /// one do not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
-                Way way = Way::any) {
+                Method method = Method::any) {
   auto const [m, k, n] = size;
   constexpr std::int64_t guard = 3;
   Array<float> const a = reference::random<float>({m, k}, 1), b = reference::random<float>({k, n}, 2, 0.02),
@@ -129,7 +129,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
   if (with.pre) p.pre = gpre.cview().data();
   p.scale = with.scale;
   int const terms = piece_terms(context.math().product);
-  if (way == Way::planes) {
+  if (method == Method::planes) {
     bool const runs = cuda::run_by_planes(context, p, terms);
     CHECK(runs == takes_planes(p));
     if (!runs) return -1;
@@ -138,7 +138,7 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
   }
   p.y = second.view().data();
   if (with.residual) p.residual = p.y;  // writes the result over the residual
-  if (way == Way::planes)
+  if (method == Method::planes)
     CHECK(cuda::run_by_planes(context, p, terms));
   else
     cuda::run_product(context, p);
@@ -286,7 +286,7 @@ TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
         for (Extras const& with : extras) {
           INFO(std::string(name_of(product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
                b_transposed, " ", with.bias, with.residual, with.pre);
-          CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with, Way::planes) <
+          CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with, Method::planes) <
                 limit_of(product, with));
         }
   }
@@ -303,7 +303,7 @@ TEST_CASE("on a GPU, products by planes whose tiles have clusters of their own a
     CHECK((work.own > 0 || cuda::processors() != 132));
     Gpu gpu(1 << 16, {.product = product});
     for (Extras const& with : {Extras{.bias = true}, Extras{.residual = true}})
-      CHECK(error_of(gpu.context, size, true, false, with, Way::planes) < limit_of(product));
+      CHECK(error_of(gpu.context, size, true, false, with, Method::planes) < limit_of(product));
   }
 }
 
@@ -341,16 +341,17 @@ TEST_CASE("on a GPU, a product by planes times gelu' leaves the sums of its colu
 TEST_CASE("on a GPU, products by planes are as exact in many blocks, or leave the product to others") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3})
-    for (std::size_t const room : {std::size_t{6} << 10, std::size_t{200} << 10}) {
-      test::DeviceBytes memory(cuda::blas_bytes + room);
+    for (std::size_t const capacity : {std::size_t{6} << 10, std::size_t{200} << 10}) {
+      test::DeviceBytes memory(cuda::blas_bytes + capacity);
       Context<Cuda> context(1, memory.span(), nullptr, {.product = product});
       for (Size const size : {Size{70, 133, 92}, Size{300, 40, 20}, Size{24, 700, 260}})
         for (auto const& [a_transposed, b_transposed] :
              {std::pair{false, false}, {false, true}, {true, false}})
           for (Extras const& with : {Extras{.bias = true, .residual = true}, Extras{.scale = 0.75}}) {
-            INFO(std::string(name_of(product)), " ", room, " ", size.m, " ", size.k, " ", size.n, " ",
+            INFO(std::string(name_of(product)), " ", capacity, " ", size.m, " ", size.k, " ", size.n, " ",
                  a_transposed, b_transposed);
-            CHECK(error_of(context, size, a_transposed, b_transposed, with, Way::planes) < limit_of(product));
+            CHECK(error_of(context, size, a_transposed, b_transposed, with, Method::planes) <
+                  limit_of(product));
           }
     }
 }
@@ -358,14 +359,14 @@ TEST_CASE("on a GPU, products by planes are as exact in many blocks, or leave th
 TEST_CASE("on a GPU, products by pieces are as exact in many blocks") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3})
-    for (std::size_t const room : {std::size_t{6} << 10, std::size_t{200} << 10}) {
-      test::DeviceBytes memory(cuda::blas_bytes + room);
+    for (std::size_t const capacity : {std::size_t{6} << 10, std::size_t{200} << 10}) {
+      test::DeviceBytes memory(cuda::blas_bytes + capacity);
       Context<Cuda> context(1, memory.span(), nullptr, {.product = product});
       for (Size const size : {Size{70, 133, 91}, Size{300, 40, 17}, Size{24, 700, 260}})
         for (auto const& [a_transposed, b_transposed] :
              {std::pair{false, false}, {false, true}, {true, false}, {true, true}})
           for (Extras const& with : extras) {
-            INFO(std::string(name_of(product)), " ", room, " ", size.m, " ", size.k, " ", size.n, " ",
+            INFO(std::string(name_of(product)), " ", capacity, " ", size.m, " ", size.k, " ", size.n, " ",
                  a_transposed, b_transposed, " ", with.bias, with.residual, with.pre);
             CHECK(error_of(context, size, a_transposed, b_transposed, with) < limit_of(product, with));
           }
@@ -386,8 +387,8 @@ TEST_CASE("on a GPU, products by pieces of numbers at the ends of the range") {
     Gpu gpu(1, {.product = product});
     OnGpu<float> ga(a), gb(b), y(poison<float>({8, 8}));
     cuda::Product<float> const p = product_of({8, 8, 8}, ga, false, gb, false, y);
-    for (Way const way : {Way::any, Way::planes}) {
-      if (way == Way::any)
+    for (Method const method : {Method::any, Method::planes}) {
+      if (method == Method::any)
         cuda::run_product(gpu.context, p);
       else if (!cuda::run_by_planes(gpu.context, p, piece_terms(product)))
         break;

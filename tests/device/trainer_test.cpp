@@ -147,22 +147,22 @@ TEST_CASE("two channels of two GPUs have the bits of one") {
   }
 }
 
-TEST_CASE("gradients of weights beside those of inputs have the bits of those in turn") {
+TEST_CASE("gradients of weights at the same time as those of inputs have the bits of sequential ones") {
   TESSERA_NEEDS_GPU();
   for (std::string_view const precision : {"fp32", "bf16", "fp16", "bf16x6"})
     for (std::string_view const capture : {"graph", "eager"})
       for (std::string_view const recompute : {"none", "gelu", "block"}) {
         Run run = some_run(2);
-        Outcome const in_turn = trained(on_gpu(precision, capture, "none", recompute), run);
+        Outcome const sequential = trained(on_gpu(precision, capture, "none", recompute), run);
         for (run.options.weight_lag = 1; run.options.weight_lag < 4; ++run.options.weight_lag) {
           INFO(std::string(precision), " ", std::string(capture), " ", std::string(recompute), " ",
                run.options.weight_lag);
-          CHECK(in_turn == trained(on_gpu(precision, capture, "none", recompute), run));
+          CHECK(sequential == trained(on_gpu(precision, capture, "none", recompute), run));
         }
       }
 }
 
-TEST_CASE("gradients of weights beside those of inputs of two GPUs have the bits of one") {
+TEST_CASE("gradients of weights at the same time as those of inputs on two GPUs have the bits of one") {
   TESSERA_NEEDS_GPUS(2);
   for (std::string_view const precision : {"fp32", "bf16"}) {
     Run run = some_run(4);
@@ -267,7 +267,7 @@ TEST_CASE("padding on the GPU counts as on the CPU, and a batch of nothing else 
             }
           std::string const before = step == 3 ? hash_weights(*trainer) : "";
           StepReport const report = trainer->step(batch);
-          CHECK(report.unmasked == batch.unmasked());
+          CHECK(report.valid_tokens == batch.valid_tokens());
           CHECK(report.skipped == (step == 3));
           if (step == 3) CHECK(hash_weights(*trainer) == before);
           found.push_back(report.loss);
@@ -324,7 +324,7 @@ TEST_CASE("a GPU's steps read and write the planned bytes of the file and no oth
           make_trainer(any_model(tiny), on_gpu("bf16", capture, offload), comm::Comm(), options_of(run));
       FileTraffic const before = trainer->file_use().bytes, planned = trainer->plan().file_traffic();
       for (int step = 0; step < 3; ++step) trainer->step(batch_of(run, step)).get();
-      trainer->settle();
+      trainer->synchronize();
       FileTraffic const after = trainer->file_use().bytes;
       CHECK(after == FileTraffic{before.read + 3 * planned.read, before.written + 3 * planned.written});
       CHECK(trainer->peak_bytes(Tier::nvme) == trainer->plan().file_bytes());

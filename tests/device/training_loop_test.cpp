@@ -58,28 +58,28 @@ TEST_CASE("two GPUs end after the same step, whenever one of them hears of the s
   Run const run = run_of(2);
   RecipeTable const table = on_gpu("bf16", "graph", "none", "none", "zs2");
   constexpr int runs = 200;
-  std::vector<std::array<std::int64_t, 2>> done(runs), asked(runs);
+  std::vector<std::array<std::int64_t, 2>> done(runs), requested(runs);
   run_ranks(table, 2, [&](comm::Comm& comm) {
     auto const rank = static_cast<std::size_t>(comm.rank());
     auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
     for (std::size_t at = 0; at < runs; ++at) {
       Batch batch;
       auto const end = std::chrono::steady_clock::now() + std::chrono::microseconds(100 + 97 * at);
-      asked[at][rank] = std::numeric_limits<std::int64_t>::max();
+      requested[at][rank] = std::numeric_limits<std::int64_t>::max();
       TrainingLoop loop(
           *trainer, comm,
           {.batch = [&](std::int64_t step) { return batch = batch_of(run, step % 64, comm.rank()); },
            .stop =
                [&](std::int64_t step) {
                  bool const stop = rank == at % 2 && std::chrono::steady_clock::now() >= end;
-                 if (stop) asked[at][rank] = std::min(asked[at][rank], step);
+                 if (stop) requested[at][rank] = std::min(requested[at][rank], step);
                  return stop;
                }});
       done[at][rank] = loop.run();
     }
   });
   for (std::size_t at = 0; at < runs; ++at) {
-    std::int64_t const heard = std::min(asked[at][0], asked[at][1]);
+    std::int64_t const heard = std::min(requested[at][0], requested[at][1]);
     CHECK(done[at][0] == done[at][1]);
     CHECK(done[at][0] >= heard);
     CHECK(done[at][0] <= heard + 1 + info_of(Device::cuda).max_steps_in_flight);

@@ -44,20 +44,20 @@ void fill(AnyTrainer& trainer, int infinite = -1) {
 
 }  // namespace
 
-TEST_CASE("what is written beside steps is the state before them to the byte") {
+TEST_CASE("what is written while steps run is the state before them to the byte") {
   for (Setting const& setting :
        {Setting{"zs0", "none", "fp32", {1, 6}}, Setting{"zs0", "none", "fp32", {3, 2}},
         Setting{"zs1", "none", "fp32", {2, 3}}, Setting{"zs3", "none", "bf16", {3, 2}},
         Setting{"zs1", "cpu_optimizer", "fp16", {2, 3}}, Setting{"zs2", "cpu_full", "bf16", {2, 3}},
         Setting{"zs3", "nvme", "fp32", {2, 3}}, Setting{"dp", "none", "fp16", {3, 2}},
         Setting{"zs2", "none", "fp64", {2, 3}}})
-    check_saved_beside(setting);
+    check_async_save(setting);
 }
 
-TEST_CASE("saves beside steps wait for each other and a rank reads on where the newest ends") {
+TEST_CASE("saves while steps run wait for each other and a rank reads on where the newest ends") {
   TemporaryFolder const folder;
   Checkpoints const series(folder.path(), 2);
-  Run const run = run_beside({.split = {2, 3}});
+  Run const run = run_async({.split = {2, 3}});
   std::array<std::string, 2> hashes;
   for (bool const again : {false, true})
     tessera::run(2, [&](comm::Comm comm) {
@@ -84,7 +84,7 @@ TEST_CASE("what saving takes is planned") {
   auto const plan_with = [](CheckpointMemory memory, std::string_view sharding, Spread split) {
     StepPlan plan;
     tessera::run(split.ranks, [&](comm::Comm comm) {
-      Run const run = run_beside({.split = split}, memory);
+      Run const run = run_async({.split = split}, memory);
       auto const trainer = make_trainer(any_model(tiny), recipe(sharding), comm, options_of(run));
       if (comm.is_root()) plan = trainer->plan();
     });
@@ -110,8 +110,8 @@ TEST_CASE("what saving takes is planned") {
     }
 }
 
-TEST_CASE("a save beside steps that fails says so once on every rank and the run goes on") {
-  Run const run = run_beside({.split = {2, 3}});
+TEST_CASE("a save while steps run that fails says so once on every rank and the run goes on") {
+  Run const run = run_async({.split = {2, 3}});
   for (int const parameter : {2, 11}) {  // one that only the first rank has, and one of the second
     TemporaryFolder const folder;
     std::array<std::string, 2> there, infinite, next;
@@ -146,7 +146,7 @@ TEST_CASE("a save beside steps that fails says so once on every rank and the run
 
 TEST_CASE("a trainer without a planned copy and one that goes while it is saved") {
   TemporaryFolder const folder;
-  Run run = run_beside({.split = {1, 6}}, CheckpointMemory::staging);
+  Run run = run_async({.split = {1, 6}}, CheckpointMemory::staging);
   auto const staged = make_trainer(any_model(tiny), recipe("zs0"), {}, options_of(run));
   AsyncCheckpoint saving;
   CHECK(thrown([&] { saving.save(*staged, folder / "none"); }).find("CheckpointMemory::snapshot") !=
@@ -166,10 +166,10 @@ TEST_CASE("a trainer without a planned copy and one that goes while it is saved"
   if (fs::exists(folder / "given up")) CHECK(files_in(folder / "given up") == files_in(folder / "plain"));
 }
 
-TEST_CASE("a rank that dies beside a save costs that checkpoint at most") {
+TEST_CASE("a rank that dies during a save costs that checkpoint at most") {
   TemporaryFolder const folder;
   Checkpoints series(folder.path());
-  Run const run = run_beside({.split = {3, 2}});
+  Run const run = run_async({.split = {3, 2}});
   std::string const text = thrown([&] {
     tessera::run(3, [&](comm::Comm comm) {
       auto const trainer = make_trainer(any_model(tiny), recipe("zs2"), comm, options_of(run));
@@ -184,6 +184,6 @@ TEST_CASE("a rank that dies beside a save costs that checkpoint at most") {
   });
   CHECK(text.find("struck by lightning") != std::string::npos);
   CHECK(*series.newest() >= 2);
-  series.take();
+  series.lock();
   verify_checkpoint(read_checkpoint(series.path(*series.newest())));
 }

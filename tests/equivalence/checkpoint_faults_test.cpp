@@ -40,9 +40,9 @@ std::map<std::string, std::vector<double>> as_floats(std::map<std::string, std::
 
 /// Returns the error that both ranks report when they resume from a folder, or an empty string if there is
 /// none. Checks that a failed resume leaves the trainer unchanged.
-std::string said_by_resume(fs::path const& folder, Gpt2Options const& model = tiny,
-                           TrainerOptions options = {}) {
-  std::array<std::string, 2> said;
+std::string resume_error(fs::path const& folder, Gpt2Options const& model = tiny,
+                         TrainerOptions options = {}) {
+  std::array<std::string, 2> message;
   Run run = run_of({.split = {2, 3}});
   run.options.freeze = options.freeze;
   tessera::run(2, [&](comm::Comm comm) {
@@ -52,12 +52,12 @@ std::string said_by_resume(fs::path const& folder, Gpt2Options const& model = ti
       resume(*trainer, folder);
     } catch (Error const& error) {
       CHECK(error.kind() == ErrorKind::data);
-      said[static_cast<std::size_t>(comm.rank())] = error.what();
+      message[static_cast<std::size_t>(comm.rank())] = error.what();
       CHECK(hash_weights(*trainer) == before);
     }
   });
-  CHECK(said[0] == said[1]);
-  return said[0];
+  CHECK(message[0] == message[1]);
+  return message[0];
 }
 
 void flip_bit(fs::path const& file, std::int64_t at) {
@@ -128,7 +128,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   TemporaryFolder const folder;
   fs::path const saved = folder / "saved", spare = folder / "spare";
   (void)train_part({"zs2", "none", "fp32", {3, 2}}, 0, 2, {}, saved);
-  CHECK(said_by_resume(saved).empty());
+  CHECK(resume_error(saved).empty());
   fs::copy(saved, spare, fs::copy_options::recursive);
   auto const restore = [&] {
     fs::remove_all(saved);
@@ -143,22 +143,22 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
     for (std::int64_t const at :
          {std::int64_t{9}, static_cast<std::int64_t>(fs::file_size(saved / file)) - 40}) {
       flip_bit(saved / file, at);
-      holds(said_by_resume(saved), file);
+      holds(resume_error(saved), file);
       restore();
     }
     fs::resize_file(saved / file, fs::file_size(saved / file) - 2);  // the last line break may be missing
-    holds(said_by_resume(saved), file);
+    holds(resume_error(saved), file);
     fs::remove(saved / file);
-    holds(said_by_resume(saved), file);
+    holds(resume_error(saved), file);
     restore();
   }
   fs::copy_file(saved / "optimizer-0-of-3.safetensors", saved / "optimizer-0-of-1.safetensors");
-  holds(said_by_resume(saved), "not part of this checkpoint: optimizer-0-of-1.safetensors");
+  holds(resume_error(saved), "not part of this checkpoint: optimizer-0-of-1.safetensors");
   restore();
   std::string text = file_support::read(saved / "trainer.json");
   text.replace(text.find("\"applied\": 2"), 12, "\"applied\": 3");
   file_support::write(saved / "trainer.json", text);
-  holds(said_by_resume(saved), "trainer.json: does not match its checksum");
+  holds(resume_error(saved), "trainer.json: does not match its checksum");
   restore();
   // Simulates another version of the library, which writes complete files with different content.
   auto const rewrite = [&](auto const& change) {
@@ -169,31 +169,30 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
     file_support::write(saved / "trainer.json", json.dump());
   };
   rewrite([](auto& json) { json["state"].erase("good_steps"); });
-  holds(said_by_resume(saved),
+  holds(resume_error(saved),
         "trainer.json: has no good_steps; read it with the version of the library that wrote the checkpoint");
   restore();
   rewrite([](auto& json) { json["step"] = "two"; });
-  holds(said_by_resume(saved), "trainer.json: step is \"two\", which is not valid");
+  holds(resume_error(saved), "trainer.json: step is \"two\", which is not valid");
   restore();
   for (auto const& [key, value] : {std::pair("adapters", "[1]"), {"batch", "\"2\""}, {"notes", "[]"}}) {
     rewrite([&](auto& json) { json[key] = nlohmann::ordered_json::parse(value); });
-    holds(said_by_resume(saved),
-          "trainer.json: " + std::string(key) + " is " + value + ", which is not valid");
+    holds(resume_error(saved), "trainer.json: " + std::string(key) + " is " + value + ", which is not valid");
     restore();
   }
   file_support::write(saved / "model/tokenizer.json", "{}");  // files of other programs may stay
-  CHECK(said_by_resume(saved).empty());
+  CHECK(resume_error(saved).empty());
 
   Gpt2Options other = tiny;
   other.layers = 3;
-  holds(said_by_resume(saved, other), "missing: h.2.");
+  holds(resume_error(saved, other), "missing: h.2.");
   other = tiny;
   other.vocabulary = 64;
-  holds(said_by_resume(saved, other), "wte.weight has shape [61, 33], the model needs [64, 33]");
+  holds(resume_error(saved, other), "wte.weight has shape [61, 33], the model needs [64, 33]");
   TrainerOptions frozen;
   frozen.freeze = [](std::string_view name) { return name == "wpe.weight"; };
-  holds(said_by_resume(saved, tiny, frozen), "not needed: wpe.weight.exp_avg");
-  holds(said_by_resume(folder / "none"), "none/trainer.json: no such file");
+  holds(resume_error(saved, tiny, frozen), "not needed: wpe.weight.exp_avg");
+  holds(resume_error(folder / "none"), "none/trainer.json: no such file");
 }
 
 TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being written") {
@@ -259,7 +258,7 @@ TEST_CASE(
 TEST_CASE("a save that fails says so on every rank, leaves nothing and the run goes on") {
   TemporaryFolder const folder;
   Run const run = run_of({.split = {2, 3}});
-  std::array<std::string, 2> said, infinite, again, noted;
+  std::array<std::string, 2> message, infinite, again, noted;
   std::array<std::int64_t, 2> steps{};
   file_support::write(folder / "file", "");
   tessera::run(2, [&](comm::Comm comm) {
@@ -272,7 +271,7 @@ TEST_CASE("a save that fails says so on every rank, leaves nothing and the run g
         text = error.what();
       }
     };
-    attempt(folder / "file/saved", said[rank]);
+    attempt(folder / "file/saved", message[rank]);
     attempt(folder / "file", again[rank]);
     attempt(folder / "noted", noted[rank], {.notes = "[1]"});
     steps[rank] =
@@ -285,8 +284,8 @@ TEST_CASE("a save that fails says so on every rank, leaves nothing and the run g
     });
     attempt(folder / "infinite", infinite[rank]);
   });
-  CHECK(said[0] == said[1]);
-  CHECK(said[0].find((folder / "file/.saved.partial").string()) == 0);
+  CHECK(message[0] == message[1]);
+  CHECK(message[0].find((folder / "file/.saved.partial").string()) == 0);
   CHECK(again[1].find("exists already") != std::string::npos);
   CHECK(noted[0] == noted[1]);
   CHECK(noted[0].find("CheckpointOptions::notes is [1], which is not the text of a JSON object") == 0);
@@ -322,9 +321,9 @@ TEST_CASE("a rank that dies while all save costs that checkpoint alone") {
   CHECK(series.newest() == 2);
   CHECK(fs::exists(folder / ".step-00000004.partial"));
   fs::create_directories(folder / ".step-00000001.old/model");
-  series.take();
+  series.lock();
   CHECK(folder.entries() == 2);
-  CHECK_THROWS_AS(Checkpoints(folder.path()).take(), Error);
+  CHECK_THROWS_AS(Checkpoints(folder.path()).lock(), Error);
   part(2, false);
   CHECK(series.steps() == std::vector<std::int64_t>{2, 4});
 }

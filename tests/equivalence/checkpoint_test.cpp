@@ -44,7 +44,7 @@ std::vector<Setting> all_settings(std::string_view precision) {
                        .offload = offload,
                        .precision = precision,
                        .split = split,
-                       .beside = all.size() % 3 == 1});
+                       .async = all.size() % 3 == 1});
   return all;
 }
 

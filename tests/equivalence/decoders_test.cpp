@@ -85,10 +85,10 @@ TEST_CASE("named models have exactly the parameters of the published ones") {
   std::size_t found = 0;
   for (ModelFamily const* const family : model_families())
     for (NamedModel const& named : family->models) {
-      auto const wanted = published.find(named.name);
-      if (wanted == published.end()) continue;
+      auto const expected = published.find(named.name);
+      if (expected == published.end()) continue;
       CAPTURE(named.name);
-      CHECK(family->make(family->spec(named)).parameters() == wanted->second);
+      CHECK(family->make(family->spec(named)).parameters() == expected->second);
       ++found;
     }
   CHECK(found == published.size());

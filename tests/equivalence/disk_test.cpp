@@ -125,20 +125,20 @@ TEST_CASE("everything that changes no bit changes none with state in files") {
     };
     Outcome const want = outcome(recipe("zs0", precision), alone);
     CHECK(want.skipped.front() == (precision == "fp16"));
-    int turn = 0;
+    int number = 0;
     for (std::string_view const offload : nvme_offloads)
       for (std::string_view const recompute : recomputes)
         for (int const prefetch : {0, 1, 3}) {
           Run run = alone;
-          run.split = turn % 2 == 0 ? Spread{4, 1} : Spread{2, 2};
+          run.split = number % 2 == 0 ? Spread{4, 1} : Spread{2, 2};
           run.options.prefetch = prefetch;
           run.options.recompute_every = 2;
-          run.options.bucket_bytes = turn % 3 == 0 ? 20000 : 0;
-          run.options.channels = 1 + turn % 2;
-          run.options.replicas = turn % 4 == 0 ? 2 : 1;
-          run.options.threads = 1 + turn % 2;
-          std::string_view const sharding = shardings[static_cast<std::size_t>(turn) % shardings.size()];
-          ++turn;
+          run.options.bucket_bytes = number % 3 == 0 ? 20000 : 0;
+          run.options.channels = 1 + number % 2;
+          run.options.replicas = number % 4 == 0 ? 2 : 1;
+          run.options.threads = 1 + number % 2;
+          std::string_view const sharding = shardings[static_cast<std::size_t>(number) % shardings.size()];
+          ++number;
           INFO(std::string(precision), " ", std::string(sharding), " ", std::string(offload), " ",
                std::string(recompute), " prefetch ", prefetch, " ranks ", run.split.ranks);
           CHECK(outcome(recipe(sharding, precision, offload, recompute), run) == want);
@@ -162,7 +162,7 @@ TEST_CASE("a file that fails within a step ends the run on every rank and is rem
     Run run;
     run.split = {3, 1};
     run.options.nvme_directory = folder.path().string();
-    std::array<std::string, 3> said;
+    std::array<std::string, 3> messages;
     std::string thrown;
     try {
       tessera::run(3, [&](comm::Comm comm) {
@@ -183,7 +183,7 @@ TEST_CASE("a file that fails within a step ends the run on every rank and is rem
           throw;
         } catch (Error const& error) {
           CHECK(comm.rank() == 1);
-          said[1] = error.what();
+          messages[1] = error.what();
           CHECK_THROWS_AS(trainer->step(batch_of(run, 3, comm.rank())).get(), Error);
           throw;
         }
@@ -192,9 +192,9 @@ TEST_CASE("a file that fails within a step ends the run on every rank and is rem
       CHECK(error.kind() == ErrorKind::failed);
       thrown = error.what();
     }
-    CHECK(said[1].find("tessera-scratch-") != std::string::npos);
-    CHECK(said[1].find("the state in it is lost") != std::string::npos);
-    CHECK(thrown.find(said[1]) != std::string::npos);
+    CHECK(messages[1].find("tessera-scratch-") != std::string::npos);
+    CHECK(messages[1].find("the state in it is lost") != std::string::npos);
+    CHECK(thrown.find(messages[1]) != std::string::npos);
     CHECK(folder.entries() == 0);
   }
 }

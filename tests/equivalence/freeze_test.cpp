@@ -66,7 +66,7 @@ Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  std::map<std::pair<int, int>, std::vector<std::byte>> kept;  // by buffer and parameter index
+  std::map<std::pair<int, int>, std::vector<std::byte>> saved;  // by buffer and parameter index
   bool first = true;
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
     bool const begins = first && entry.verb == Verb::forward;
@@ -81,7 +81,7 @@ Ended thrown_away(RecipeTable const& table, Run run) {
               buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(lies.begin);
           std::byte* const end =
               buffers[static_cast<std::size_t>(buffer)] + plan.train.at(buffer).at(lies.end);
-          auto& values = kept[{buffer, static_cast<int>(index)}];
+          auto& values = saved[{buffer, static_cast<int>(index)}];
           if (begins)
             values.assign(begin, end);
           else
@@ -146,7 +146,7 @@ TEST_CASE("a frozen part changes no bit between shardings splits and offloads in
   same_everywhere("bf16");
 }
 
-TEST_CASE("recomputation buckets hybrid sharding and overlap change no bit beside frozen parameters") {
+TEST_CASE("recomputation buckets hybrid sharding and overlap change no bit with frozen parameters") {
   for (std::string_view const precision : {"fp32", "bf16"}) {
     Run alone = run_of("wte|wpe|ln_2|c_proj");
     alone.split = {1, 4};
@@ -188,7 +188,7 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
     }
 }
 
-TEST_CASE("an overflow beside frozen parameters is named alike under every sharding") {
+TEST_CASE("an overflow with frozen parameters is named alike under every sharding") {
   Run alone = run_of("wte|h\\.0\\.|h\\.1\\.mlp");
   alone.split = {1, 4};
   alone.steps = 4;

@@ -144,31 +144,31 @@ struct Worst {
 };
 
 /// Trains 20 steps and returns the largest differences from PyTorch's numbers.
-Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accumulation) {
-  TokenSource const source = tokens_of(wanted);
+Worst against(Golden const& expected, SlotNames const& names, int ranks, int accumulation) {
+  TokenSource const source = tokens_of(expected);
   Worst worst;
   run(ranks, [&](comm::Comm comm) {
     TrainerOptions options;
     options.learning_rate = 1e-3;
     options.weight_decay = 0.1;
     options.clip = 0.7;
-    options.batch = wanted.batch * 6 / (ranks * accumulation);
-    options.sequence = wanted.sequence;
+    options.batch = expected.batch * 6 / (ranks * accumulation);
+    options.sequence = expected.sequence;
     options.accumulation = accumulation;
     options.threads = 1;
-    auto const trainer = make_trainer(wanted.model, parse_recipe(names), comm, options);
+    auto const trainer = make_trainer(expected.model, parse_recipe(names), comm, options);
     Loader loader(source, {.batch = static_cast<int>(options.batch),
-                           .sequence = wanted.sequence,
+                           .sequence = expected.sequence,
                            .accumulation = accumulation,
                            .rank = comm.rank(),
                            .world = ranks,
                            .order = Order::sequential,
-                           .whole_epochs = wanted.records});
+                           .whole_epochs = expected.records});
     for (std::size_t step = 0; step < steps; ++step) {
       StepReport const report = trainer->step(loader.load(static_cast<std::int64_t>(step)));
       if (!comm.is_root()) continue;
-      worst.loss = std::fmax(worst.loss, std::fabs(report.loss - wanted.losses[step]));
-      worst.norm = std::fmax(worst.norm, std::fabs(report.grad_norm / wanted.norms[step] - 1.0));
+      worst.loss = std::fmax(worst.loss, std::fabs(report.loss - expected.losses[step]));
+      worst.norm = std::fmax(worst.norm, std::fabs(report.grad_norm / expected.norms[step] - 1.0));
       CHECK_MESSAGE(std::isfinite(report.loss), "step ", report.step);
     }
   });
@@ -176,11 +176,11 @@ Worst against(Golden const& wanted, SlotNames const& names, int ranks, int accum
 }
 
 void check(SlotNames const& names, int ranks, int accumulation, double loss, double norm) {
-  for (Golden const& wanted : golden) {
-    CAPTURE(wanted.model.parameters());
+  for (Golden const& expected : golden) {
+    CAPTURE(expected.model.parameters());
     CAPTURE(std::string(names.sharding));
     CAPTURE(std::string(names.precision));
-    Worst const worst = against(wanted, names, ranks, accumulation);
+    Worst const worst = against(expected, names, ranks, accumulation);
     CHECK(worst.loss < loss);
     CHECK(worst.norm < norm);
   }

@@ -25,7 +25,7 @@ namespace {
 
 using namespace support;
 
-/// The gradient of the mean loss over unmasked tokens, as one flat buffer per unit (layer). Works with one
+/// The gradient of the mean loss over valid tokens, as one flat buffer per unit (layer). Works with one
 /// rank.
 using Gradients = std::vector<std::vector<double>>;
 
@@ -43,7 +43,7 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
   });
   StepReport const done = trainer.step(batch);
   trainer.observe({});
-  double const exact = static_cast<double>(done.tokens) / static_cast<double>(done.unmasked);
+  double const exact = static_cast<double>(done.tokens) / static_cast<double>(done.valid_tokens);
   for (auto& unit : all)
     for (double& value : unit) value *= exact;
   if (report) *report = done;
@@ -99,10 +99,10 @@ struct Faulty : TiedModel {
   void forward(int unit, Pass<Place, T>& pass) const {
     if (fault == half_an_output && unit == memory) {
       Tensor<T, Place> const whole = pass.output;
-      std::vector<T> elsewhere(static_cast<std::size_t>(whole.elements()));
-      with(pass.output, Tensor<T, Place>{elsewhere.data(), whole.shape()},
+      std::vector<T> other_storage(static_cast<std::size_t>(whole.elements()));
+      with(pass.output, Tensor<T, Place>{other_storage.data(), whole.shape()},
            [&] { TiedModel::forward(unit, pass); });
-      std::copy_n(elsewhere.begin(), whole.elements() / 2, whole.data());
+      std::copy_n(other_storage.begin(), whole.elements() / 2, whole.data());
       return;
     }
     if (fault == forgotten_saved && unit == plain)
@@ -143,15 +143,15 @@ struct Faulty : TiedModel {
   /// Replaces `place` by another view while `run` is called.
   template <class View, class Run>
   static void with(View& place, View const& other, Run const& run) {
-    View const kept = std::exchange(place, other);
+    View const original = std::exchange(place, other);
     run();
-    place = kept;
+    place = original;
   }
   /// Replaces `place` by a temporary buffer while `run` is called, so that its results are lost.
   template <class View, class Run>
   static void lost(View& place, Run const& run) {
-    std::vector<typename View::value_type> elsewhere(static_cast<std::size_t>(place.elements()));
-    with(place, View{elsewhere.data(), place.shape()}, run);
+    std::vector<typename View::value_type> other_storage(static_cast<std::size_t>(place.elements()));
+    with(place, View{other_storage.data(), place.shape()}, run);
   }
 };
 
@@ -206,10 +206,10 @@ TEST_CASE("a gradient that is added to what was there is named") {
 }
 
 TEST_CASE("a forgotten tied gradient and a wrong fresh are named") {
-  Found const lent = found(Faulty::forgotten_tied_gradient);
-  CHECK(joined(lent.faults) ==
+  Found const tied = found(Faulty::forgotten_tied_gradient);
+  CHECK(joined(tied.faults) ==
         "unit 'memory', backward_weight: did not write tied gradient 0, the gradient of table for its owner");
-  CHECK(joined(lent.wrong) == "table");
+  CHECK(joined(tied.wrong) == "table");
   Found const fresh = found(Faulty::fresh_despite_borrowers);
   CHECK(joined(fresh.faults) ==
         "unit 'embedding', backward_weight: the gradient of table does not include the gradients of its "
@@ -252,16 +252,16 @@ TEST_CASE("the loss is the mean over the targets that are not masked") {
   auto const trainer = double_gpt2(still(run));
   Batch batch = make_batch(0, 0, run.split, 1, 7, run.vocabulary);
   double sum = 0.0;
-  for (int const kept : {0, 2, 5}) {
+  for (int const position : {0, 2, 5}) {
     Batch one = batch;
     for (int t = 0; t < 7; ++t)
-      if (t != kept) one.targets[static_cast<std::size_t>(t)] = -1;
+      if (t != position) one.targets[static_cast<std::size_t>(t)] = -1;
     sum += trainer->evaluate(one);
   }
   for (std::size_t const masked : {1u, 3u, 4u, 6u}) batch.targets[masked] = -100;
   StepReport const report = trainer->step(batch);
   CHECK(report.loss == doctest::Approx(sum / 3).epsilon(1e-14));
-  CHECK(report.unmasked == 3);
+  CHECK(report.valid_tokens == 3);
   CHECK(report.tokens == 7);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("unequal masks in micro-batches give the gradient of one big batch") {
   batch.accumulation = 1;
   batch.batch = 4;
   Gradients const b = gradients_of(*one, batch, &of_one);
-  CHECK(of_many.unmasked == of_one.unmasked);
+  CHECK(of_many.valid_tokens == of_one.valid_tokens);
   CHECK(of_many.loss == doctest::Approx(of_one.loss).epsilon(1e-13));
   double worst = 0.0, largest = 0.0;
   for (std::size_t unit = 0; unit < a.size(); ++unit)
@@ -300,11 +300,11 @@ TEST_CASE("a step without a single target is skipped, as if it had not been") {
       return make_trainer(any_model(tiny), recipe("zs0", precision), comm::Comm(), options_of(run));
     };
     auto const trainer = make(), without = make();
-    for (int turn = 0; turn < 2; ++turn) {
+    for (int attempt = 0; attempt < 2; ++attempt) {
       StepReport const report = trainer->step(nothing);
       CHECK(report.loss == 0.0);
       CHECK(report.grad_norm == 0.0);
-      CHECK(report.unmasked == 0);
+      CHECK(report.valid_tokens == 0);
       CHECK(report.skipped);
       CHECK(report.overflow == "");
       std::ostringstream line;

@@ -85,7 +85,7 @@ void all_shardings_and_splits(std::string_view precision) {
   }
 }
 
-void buckets_threads_channels_and_recomputation(std::string_view precision) {
+void check_options_together(std::string_view precision) {
   Run alone = usual();
   alone.split = {1, 4};
   RecipeTable const reference = recipe("zs0", precision);
@@ -142,10 +142,10 @@ TEST_CASE("ordered fp16 depends on no sharding split or offload") { all_sharding
 TEST_CASE("ordered bf16 depends on no sharding split or offload") { all_shardings_and_splits("bf16"); }
 
 TEST_CASE("placements that no policy has change no bit when ordered and stay close when fast") {
-  std::uint32_t dice = 2026;
+  std::uint32_t random_state = 2026;
   auto const roll = [&](std::uint32_t below) {
-    dice = dice * 1664525u + 1013904223u;
-    return (dice >> 8) % below;
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % below;
   };
   for (std::string_view const precision : {"fp32", "bf16"}) {
     Run alone = usual();
@@ -246,13 +246,13 @@ TEST_CASE("ordered fp64 agrees over shardings too") {
 }
 
 TEST_CASE("buckets threads channels and recomputation change no bit in fp32") {
-  buckets_threads_channels_and_recomputation("fp32");
+  check_options_together("fp32");
 }
 TEST_CASE("buckets threads channels and recomputation change no bit in fp16") {
-  buckets_threads_channels_and_recomputation("fp16");
+  check_options_together("fp16");
 }
 TEST_CASE("buckets threads channels and recomputation change no bit in bf16") {
-  buckets_threads_channels_and_recomputation("bf16");
+  check_options_together("bf16");
 }
 
 TEST_CASE("stretches of recomputation change no bit") {

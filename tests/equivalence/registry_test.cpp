@@ -83,12 +83,12 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
 }
 
 TEST_CASE("the recipe's attention reaches the operations, and a trainer says what ran") {
-  for (auto const& [asked, ran] : {std::pair("auto", AttentionKind::fused),
-                                   {"fused", AttentionKind::fused},
-                                   {"reference", AttentionKind::reference}}) {
-    INFO(asked);
+  for (auto const& [requested, ran] : {std::pair("auto", AttentionKind::fused),
+                                       {"fused", AttentionKind::fused},
+                                       {"reference", AttentionKind::reference}}) {
+    INFO(requested);
     SlotNames names = registered_recipes().front().names;
-    names.attention = asked;
+    names.attention = requested;
     Run run;
     run.split = {1, 1};
     auto const trainer = make_trainer(any_model(tiny), parse_recipe(names), comm::Comm(), options_of(run));

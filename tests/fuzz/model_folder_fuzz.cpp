@@ -44,11 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
     for (char const* key : {"n_layer", "n_embd", "vocab_size", "rms_norm_eps", "tie_word_embeddings",
                             "bos_token_id", "architectures", "rope_scaling.factor"}) {
       refuses_or([&] { (void)config.real(key); });
-      refuses_or([&] { (void)config.whole(key); });
+      refuses_or([&] { (void)config.integer(key); });
       refuses_or([&] { (void)config.flag(key, false); });
       refuses_or([&] { (void)config.token(key, 100, 1.0); });
       config.support(key, {ts::HubValue(true)});
-      config.passed_over(key, 0.0, 0.1);
+      config.record_unapplied(key, 0.0, 0.1);
     }
     (void)config.not_applied();
     std::string const written = ts::hub_config_text(config.source, {{"n_layer", 2}, {"dtype", "float32"}});

@@ -21,7 +21,7 @@ double loss(ts::Batch const& batch, std::filesystem::path const& folder) {
   trainer.fill(ts::ModelWeights::open(folder, units, ts::gpt2_weight_names()).source());
   ts::AdapterWeights const adapter = ts::AdapterWeights::open(folder, units);
   ts::Checkpoints checkpoints(folder, 2);
-  checkpoints.take();
+  checkpoints.lock();
   ts::AsyncCheckpoint beside;
   checkpoints.save(trainer, beside);
   beside.wait();

@@ -30,9 +30,9 @@ struct AdamWState {
 
 /// The memory for weights that is passed to the update: none, separate memory, or the master weights
 /// themselves.
-enum class AdamWWeights { none, apart, master };
+enum class AdamWWeights { none, separate, master };
 
-struct AdamWWay {
+struct AdamWVariant {
   AdamWWeights weights = AdamWWeights::none;
   std::int64_t offset = 0;  // of the first element that is updated
   bool skip = false;
@@ -40,18 +40,18 @@ struct AdamWWay {
 
 template <class G, class S, class T>
 AdamWState<S, T> adamw(Machine& machine, AdamWState<S, T> const& before, Array<G> const& gradient,
-                       AdamWFactors<S> const& by, AdamWWay const& way = {}) {
+                       AdamWFactors<S> const& by, AdamWVariant const& variant = {}) {
   OnPlace<G> g(gradient);
   OnPlace<S> master(before.master), first(before.first), second(before.second);
   OnPlace<T> separate(before.weights);
   OnPlace<AdamWFactors<S>> factors(Array<AdamWFactors<S>>({1}, by));
-  OnPlace<std::int64_t> skip(Array<std::int64_t>({1}, way.skip));
-  T* weights = way.weights == AdamWWeights::apart ? separate.view().data() + way.offset : nullptr;
+  OnPlace<std::int64_t> skip(Array<std::int64_t>({1}, variant.skip));
+  T* weights = variant.weights == AdamWWeights::separate ? separate.view().data() + variant.offset : nullptr;
   if constexpr (std::is_same_v<S, T>)
-    if (way.weights == AdamWWeights::master) weights = master.view().data() + way.offset;
-  ops::adamw(machine.context, gradient.shape.elements() - way.offset, g.cview().data() + way.offset,
-             master.view().data() + way.offset, first.view().data() + way.offset,
-             second.view().data() + way.offset, weights, factors.cview().data(), skip.cview().data());
+    if (variant.weights == AdamWWeights::master) weights = master.view().data() + variant.offset;
+  ops::adamw(machine.context, gradient.shape.elements() - variant.offset, g.cview().data() + variant.offset,
+             master.view().data() + variant.offset, first.view().data() + variant.offset,
+             second.view().data() + variant.offset, weights, factors.cview().data(), skip.cview().data());
   machine.finish();
   return {master.back(), first.back(), second.back(), separate.back()};
 }
@@ -59,11 +59,11 @@ AdamWState<S, T> adamw(Machine& machine, AdamWState<S, T> const& before, Array<G
 /// Computes the same update with the scalar formula.
 template <class G, class S, class T>
 void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFactors<S> const& by,
-                       AdamWWay const& way) {
-  for (std::int64_t i = way.offset; i < gradient.shape.elements(); ++i) {
+                       AdamWVariant const& variant) {
+  for (std::int64_t i = variant.offset; i < gradient.shape.elements(); ++i) {
     S const slope = static_cast<S>(gradient.values[static_cast<std::size_t>(i)]);
-    if (!way.skip) detail::adamw_formula(slope, at.master.at(i), at.first.at(i), at.second.at(i), by);
-    if (way.weights == AdamWWeights::apart) at.weights.at(i) = T(at.master.at(i));
+    if (!variant.skip) detail::adamw_formula(slope, at.master.at(i), at.first.at(i), at.second.at(i), by);
+    if (variant.weights == AdamWWeights::separate) at.weights.at(i) = T(at.master.at(i));
   }
 }
 
@@ -87,9 +87,9 @@ void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWei
     Array<G> gradient = reference::random<G>({n}, static_cast<std::uint32_t>(10 + step), 0.5);
     for (std::int64_t i = 0; i < n; i += 5) gradient.at(i) = G(0.0f);
     auto const by = adamw_factors<S>(options, 3e-3, std::pow(0.9, step), std::pow(0.95, step), 0.3, step > 2);
-    AdamWWay const way{weights, offset, step % 2 == 1};
-    update_by_formula(want, gradient, by, way);
-    got = adamw(machine, got, gradient, by, way);
+    AdamWVariant const variant{weights, offset, step % 2 == 1};
+    update_by_formula(want, gradient, by, variant);
+    got = adamw(machine, got, gradient, by, variant);
     REQUIRE(got == want);
   }
 }
@@ -142,7 +142,7 @@ TEST_CASE_TEMPLATE("AdamW has the bits of the scalar formula, and rounds the mas
   for (std::int64_t const n :
        {1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 100, 1023, 4095, 4096, 4097, 13001, 20000})
     for (std::int64_t const offset : {0, 1})
-      for (auto const weights : {AdamWWeights::none, AdamWWeights::apart, AdamWWeights::master}) {
+      for (auto const weights : {AdamWWeights::none, AdamWWeights::separate, AdamWWeights::master}) {
         if (weights == AdamWWeights::master && !std::is_same_v<S, T>) continue;
         check_adamw<T, S, T>(machine, n, offset, weights);
         check_adamw<S, S, T>(machine, n, offset, weights);
@@ -155,7 +155,7 @@ TEST_CASE("AdamW has the same bits every time") {
   AdamWState<float> const before{values, zeros, zeros, poison<float>({20000})};
   auto const by = adamw_factors<float>({}, 1e-3, 0.9, 0.999, 0.37, true);
   CHECK(test::same_bits_every_time(
-      [&](Machine& machine) { return adamw(machine, before, values, by, {AdamWWeights::apart}); }));
+      [&](Machine& machine) { return adamw(machine, before, values, by, {AdamWWeights::separate}); }));
 }
 
 TEST_CASE("AdamW follows PyTorch over many steps") {

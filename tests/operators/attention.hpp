@@ -35,7 +35,7 @@ struct AttentionSize {
   std::int64_t channels() const { return heads * head; }
   std::int64_t key_channels() const { return channels() / group; }
   std::int64_t key_count() const { return keys ? keys : queries; }
-  bool whole() const { return group == 1 && first == 0 && key_count() == queries; }
+  bool self_attention() const { return group == 1 && first == 0 && key_count() == queries; }
 };
 
 inline std::string text(AttentionSize const& size) {
@@ -69,7 +69,7 @@ struct AttentionOutput {
   }
 };
 
-struct AttentionWay {
+struct AttentionVariant {
   bool packed = false;      // q, k and v are one tensor; otherwise q has its own
   bool sums = false;        // also compute sums over blocks of rows of the packed gradient
   std::int64_t gap = 0;     // unused columns before q and before v; if not 0, v comes before k
@@ -78,21 +78,23 @@ struct AttentionWay {
 
 /// Runs forward and backward into outputs that are filled with NaN. Returns the outputs.
 template <class T, class P>
-AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in, AttentionWay const& way = {}) {
+AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
+                             AttentionVariant const& variant = {}) {
   using S = compute_t<T>;
   using Columns = ops::Columns<T, Place>;
   AttentionSize const& size = in.size;
-  std::int64_t const c = size.channels(), kc = size.key_channels(), gap = way.gap, offset = way.offset;
+  std::int64_t const c = size.channels(), kc = size.key_channels(), gap = variant.gap,
+                     offset = variant.offset;
   // The first columns of queries, keys and values.
   std::int64_t const q_at = gap,
-                     k_at = way.packed ? c
-                            : gap      ? gap + kc
-                                       : 0,
-                     v_at = way.packed ? 2 * c
-                            : gap      ? gap
-                                       : kc;
-  Shape const rows{size.samples, size.queries, way.packed ? 3 * c : gap + c},
-      key_rows{size.samples, size.key_count(), way.packed ? 3 * c : gap + 2 * kc};
+                     k_at = variant.packed ? c
+                            : gap          ? gap + kc
+                                           : 0,
+                     v_at = variant.packed ? 2 * c
+                            : gap          ? gap
+                                           : kc;
+  Shape const rows{size.samples, size.queries, variant.packed ? 3 * c : gap + c},
+      key_rows{size.samples, size.key_count(), variant.packed ? 3 * c : gap + 2 * kc};
   auto const columns = [](Array<T> const& from, auto const& visit) {
     std::int64_t const n = from.shape.columns();
     for (std::int64_t i = 0; i < from.shape.elements(); ++i) visit(i / n, i % n, i);
@@ -109,7 +111,7 @@ AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in, A
     return like;
   };
   Array<T> of_queries = poison<T>(rows), of_keys = poison<T>(key_rows);
-  Array<T>& keys_to = way.packed ? of_queries : of_keys;
+  Array<T>& keys_to = variant.packed ? of_queries : of_keys;
   insert(in.q, of_queries, q_at);
   insert(in.k, keys_to, k_at);
   insert(in.v, keys_to, v_at);
@@ -117,10 +119,10 @@ AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in, A
       dkv(poison<T>(key_rows), offset), dout(in.dout, offset), out(poison<T>(in.q.shape), offset);
   OnPlace<S> logsumexp(poison<S>({size.samples, size.heads, size.queries})),
       partials(poison<S>({ops::attention_partial_rows(size.samples, size.queries), 3 * c}));
-  if (way.packed) {
+  if (variant.packed) {
     ops::attention_forward(context, q.view(), size.heads, out.view(), logsumexp.view());
     ops::attention_backward(context, dout.view(), q.view(), out.view(), logsumexp.view(), size.heads,
-                            dq.view(), way.sums ? partials.view() : Tensor<S, Place>());
+                            dq.view(), variant.sums ? partials.view() : Tensor<S, Place>());
   } else {
     ops::HeadColumns<T, Place> const x(Columns(q.view(), q_at, c), Columns(kv.view(), k_at, kc),
                                        Columns(kv.view(), v_at, kc)),
@@ -133,8 +135,8 @@ AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in, A
     context.synchronize();
     context.raise();
   }
-  Array<T> const gradient = dq.back(), key_gradient = way.packed ? gradient : dkv.back();
-  if (way.sums) CHECK(reference::sum_error(partials.back(), gradient) <= 16);
+  Array<T> const gradient = dq.back(), key_gradient = variant.packed ? gradient : dkv.back();
+  if (variant.sums) CHECK(reference::sum_error(partials.back(), gradient) <= 16);
   return {out.back(),
           extract(gradient, q_at, in.q),
           extract(key_gradient, k_at, in.k),

@@ -43,8 +43,8 @@ std::deque<Machine> attention_machines() {
 /// and outputs. tf32 rounds both factors of a term by up to 2^-11 each. bf16x6 leaves out terms that are
 /// smaller than fp32's own rounding.
 template <class T>
-double attention_limit(DType product, bool whole) {
-  if (product == DType::bf16x6 && whole) return 1e-6;
+double attention_limit(DType product, bool self_attention) {
+  if (product == DType::bf16x6 && self_attention) return 1e-6;
   double const of_term = product == DType::tf32 ? 2 * 0x1p-11 : product == DType::bf16x3 ? 3 * 0x1p-16 : 0.0;
   return reference::tolerance<T>() + 2 * of_term;
 }
@@ -60,14 +60,14 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
   for (Machine& machine : machines) {
     DType const product = machine.context.math().product;
     CAPTURE(name_of(product));
-    double const limit = attention_limit<T>(product, size.whole());
-    AttentionOutput<T> const got = attention(machine.context, in, {.packed = size.whole()});
+    double const limit = attention_limit<T>(product, size.self_attention());
+    AttentionOutput<T> const got = attention(machine.context, in, {.packed = size.self_attention()});
     test::check_near(got, want, limit, floor);
-    CHECK(got ==
-          attention(machine.context, in, {.packed = size.whole(), .sums = test::on_gpu && size.whole()}));
+    CHECK(got == attention(machine.context, in,
+                           {.packed = size.self_attention(), .sums = test::on_gpu && size.self_attention()}));
     // Without tensor cores, a GPU has a separate kernel for packed operands. Its bits may differ.
     bool const one_kernel =
-        !test::on_gpu || !size.whole() ||
+        !test::on_gpu || !size.self_attention() ||
         (sizeof(T) < 8 && size.head == 64 && machine.context.math().attention != AttentionKind::reference);
     for (std::int64_t const gap : {0, 8}) {
       AttentionOutput<T> const other = attention(machine.context, in, {.gap = gap});
@@ -147,11 +147,11 @@ TEST_CASE_TEMPLATE("queries may be a span of the positions", T, TESSERA_DTYPES) 
 TEST_CASE_TEMPLATE("attention matches its definition for every kernel of a GPU", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   std::deque<Machine> machines = attention_machines<T>();
-  std::int64_t turn = 0;
+  std::int64_t number = 0;
   for (std::int64_t const sequence : {1, 7, 64, 65, 128, 129, 300})
     for (std::int64_t const head : {1, 4, 8, 20, 32, 40, 64, 80, 96, 104, 128}) {
-      check_attention<T>(machines, {turn % 3 + 1, sequence, static_cast<int>(turn % 5 + 1), head});
-      ++turn;
+      check_attention<T>(machines, {number % 3 + 1, sequence, static_cast<int>(number % 5 + 1), head});
+      ++number;
     }
   for (AttentionSize const& size :
        {AttentionSize{2, 200, 2, 18}, AttentionSize{1, 130, 2, 136}, AttentionSize{1, 1100, 2, 64},
@@ -288,9 +288,9 @@ TEST_CASE("attention runs what the context asks for and says what ran") {
   TESSERA_NEEDS_PLACE();
   Machine machine(1);
   AttentionInput<float> const in({1, 9, 1, 8});
-  auto const ran = [&](AttentionKind asked) {
+  auto const ran = [&](AttentionKind requested) {
     Context<Place> context(1, std::span(machine.workspace.data(), Context<Place>::workspace_bytes(1, 1)),
-                           nullptr, {.attention = asked});
+                           nullptr, {.attention = requested});
     CHECK(context.attention_ran() == AttentionKind::automatic);
     attention(context, in);
     return context.attention_ran();

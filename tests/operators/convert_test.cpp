@@ -88,20 +88,20 @@ TEST_CASE("convert keeps NaN and works in place between formats of one size") {
   Machine machine;
   OnPlace<float> nan(poison<float>({37}));
   OnPlace<tessera::half> halves(Array<tessera::half>({37}));
-  OnPlace<bfloat16> brains(Array<bfloat16>({37}));
+  OnPlace<bfloat16> bf16_values(Array<bfloat16>({37}));
   OnPlace<double> doubles(Array<double>({37}));
   Array<tessera::half> const values = reference::random<tessera::half>({1001}, 1, 100.0);
   Array<bfloat16> want({1001});
   for (std::int64_t i = 0; i < 1001; ++i) want.at(i) = bfloat16(values[i]);
   OnPlace<tessera::half> in_place(values);
   ops::convert(machine.context, nan.view(), halves.view());
-  ops::convert(machine.context, nan.view(), brains.view());
+  ops::convert(machine.context, nan.view(), bf16_values.view());
   ops::convert(machine.context, halves.view(), doubles.view());
   ops::convert(machine.context, in_place.view(),
                Tensor<bfloat16, Place>{reinterpret_cast<bfloat16*>(in_place.view().data()), {1001}});
   machine.finish();
   auto const h = halves.back();
-  auto const b = brains.back();
+  auto const b = bf16_values.back();
   auto const d = doubles.back();
   int numbers = 0;
   for (std::int64_t i = 0; i < 37; ++i) numbers += !std::isnan(h[i]) + !std::isnan(b[i]) + !std::isnan(d[i]);

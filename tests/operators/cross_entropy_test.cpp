@@ -38,15 +38,15 @@ Array<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes, std::u
   return targets;
 }
 
-struct EntropyWant {
+struct ExpectedEntropy {
   std::vector<double> losses, gradient;
 };
 
 /// Computes losses and gradients by the definition, for logits (M,V).
 template <class Values>
-EntropyWant entropy_definition(Values const& logits, std::int64_t n, Array<std::int32_t> const& targets,
-                               double scale) {
-  EntropyWant want;
+ExpectedEntropy entropy_definition(Values const& logits, std::int64_t n, Array<std::int32_t> const& targets,
+                                   double scale) {
+  ExpectedEntropy want;
   for (std::int64_t row = 0; row < targets.shape.elements(); ++row) {
     std::int32_t const target = targets.values[static_cast<std::size_t>(row)];
     auto const logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(row * n + i)]; };
@@ -92,7 +92,7 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   CAPTURE(n);
   Array<T> const logits = reference::random<T>({rows, n}, static_cast<std::uint32_t>(n), range);
   Array<std::int32_t> const targets = some_targets(rows, n, 3);
-  EntropyWant const want = entropy_definition(logits.values, n, targets, scale);
+  ExpectedEntropy const want = entropy_definition(logits.values, n, targets, scale);
   EntropyOutput<T> const got = cross_entropy(machine, logits, targets, scale);
   CHECK(reference::error(got.losses, want.losses) < reference::tolerance<S>());
   CHECK(reference::error(got.logits, want.gradient, scale) < reference::tolerance<T>());
@@ -105,13 +105,13 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   for (std::int64_t const offset : {0, 1})
     CHECK(got == cross_entropy(machine, logits, targets, scale, offset));
   // Without a gradient, the logits do not change.
-  OnPlace<T> kept(logits);
+  OnPlace<T> unchanged(logits);
   OnPlace<std::int32_t> classes(targets);
   OnPlace<S> losses(poison<S>({rows}));
-  ops::cross_entropy(machine.context, kept.view(), classes.cview(), losses.view(), false, nullptr);
+  ops::cross_entropy(machine.context, unchanged.view(), classes.cview(), losses.view(), false, nullptr);
   machine.finish();
   CHECK(same_bits(got.losses.values, losses.back().values));
-  CHECK(same_bits(kept.back().values, logits.values));
+  CHECK(same_bits(unchanged.back().values, logits.values));
 }
 
 template <class T>
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("cross entropy has a small relative error for small probabili
   Machine machine;
   Array<T> const logits = reference::random<T>({5, 3001}, 5, 20.0);
   Array<std::int32_t> const targets({5}, 17);
-  EntropyWant const want = entropy_definition(logits.values, 3001, targets, 1.0);
+  ExpectedEntropy const want = entropy_definition(logits.values, 3001, targets, 1.0);
   EntropyOutput<T> const got = cross_entropy(machine, logits, targets, 1.0);
   CHECK(reference::error(got.losses, want.losses) < reference::tolerance<T>());
   CHECK(reference::error(got.logits, want.gradient, 1e-25) < reference::tolerance<T>());
@@ -174,16 +174,16 @@ TEST_CASE("cross entropy gradient matches central differences of the sum of loss
   targets.at(2) = -100;
   OnPlace<std::int32_t> classes(targets);
   OnPlace<double> total(poison<double>({1}));
-  OnPlace<std::int64_t> unmasked(Array<std::int64_t>({1}, -7));
+  OnPlace<std::int64_t> valid_tokens(Array<std::int64_t>({1}, -7));
   auto const loss = [&] {
     OnPlace<double> losses(cross_entropy(machine, logits, targets, 1.0).losses);
     ops::sum_losses(machine.context, losses.view(), classes.cview(), total.view().data(),
-                    unmasked.view().data());
+                    valid_tokens.view().data());
     machine.finish();
     return total.back()[0];
   };
   std::vector<double> const want = reference::central_differences(logits, loss);
-  CHECK(unmasked.back().values[0] == 3);
+  CHECK(valid_tokens.back().values[0] == 3);
   CHECK(reference::error(cross_entropy(machine, logits, targets, 1.0).logits, want) < 1e-8);
 }
 
@@ -246,7 +246,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     Array<std::int32_t> const targets = some_targets(m, n, 3);
     HeadOutput<T> const got = head(machine, x, w, n, targets, scale);
     std::vector<double> const logits = reference::product(x, false, unpadded, true, m, n, k);
-    EntropyWant const want = entropy_definition(logits, n, targets, scale);
+    ExpectedEntropy const want = entropy_definition(logits, n, targets, scale);
     Array<double> gradient({m, padded});
     for (std::int64_t i = 0; i < m * n; ++i)
       gradient.at(i / n * padded + i % n) = want.gradient[static_cast<std::size_t>(i)];
@@ -273,7 +273,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
   }
 }
 
-TEST_CASE_TEMPLATE("the sum of losses counts unmasked targets, and the CPU adds in order", T, float, double) {
+TEST_CASE_TEMPLATE("the sum of losses counts valid targets, and the CPU adds in order", T, float, double) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
   for (std::int64_t const rows : {0, 1, 31, 33, 1023, 1024, 1025, 8192, 70001}) {
@@ -281,11 +281,11 @@ TEST_CASE_TEMPLATE("the sum of losses counts unmasked targets, and the CPU adds 
     Array<T> const losses = reference::random<T>({rows}, 1, 12.3);  // the order changes the sum
     Array<std::int32_t> const targets = some_targets(rows, 100, 5);
     double want = 0, size = 0;
-    std::int64_t unmasked = 0;
+    std::int64_t valid_tokens = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
       want += losses[row];
       size += std::fabs(losses[row]);
-      unmasked += targets.values[static_cast<std::size_t>(row)] >= 0;
+      valid_tokens += targets.values[static_cast<std::size_t>(row)] >= 0;
     }
     OnPlace<T> values(losses);
     OnPlace<std::int32_t> classes(targets);
@@ -298,6 +298,6 @@ TEST_CASE_TEMPLATE("the sum of losses counts unmasked targets, and the CPU adds 
     Array<double> const got = sums.back();
     CHECK(std::fabs(got[0] - want) <= (test::on_gpu ? 1e-13 * size : 0.0));
     CHECK(same_bits<double>({got.values[0]}, {got.values[1]}));
-    CHECK(counts.back().values == std::vector<std::int64_t>{unmasked, unmasked});
+    CHECK(counts.back().values == std::vector<std::int64_t>{valid_tokens, valid_tokens});
   }
 }

@@ -59,7 +59,7 @@ struct EmbeddingOutput {
   bool operator==(EmbeddingOutput const&) const = default;
 };
 
-struct EmbeddingWay {
+struct EmbeddingVariant {
   bool positions = true, fresh = true;
   ops::EmbeddingOptions options = {};
   std::int64_t offset = 0;  // of wte and dy, in elements from an aligned address
@@ -67,50 +67,50 @@ struct EmbeddingWay {
 };
 
 template <class T>
-EmbeddingOutput<T> embedding(Machine& machine, EmbeddingInput<T> const& in, EmbeddingWay const& way) {
+EmbeddingOutput<T> embedding(Machine& machine, EmbeddingInput<T> const& in, EmbeddingVariant const& variant) {
   using S = compute_t<T>;
   OnPlace<std::int32_t> tokens(in.tokens);
-  OnPlace<T> wte(in.wte, way.offset), wpe(in.wpe), dy(in.dy, way.offset), y(poison<T>(in.dy.shape)),
+  OnPlace<T> wte(in.wte, variant.offset), wpe(in.wpe), dy(in.dy, variant.offset), y(poison<T>(in.dy.shape)),
       own_dwte(poison<T>(in.wte.shape)), dwpe(poison<T>(in.wpe.shape));
-  OnPlace<S> partial(way.fresh ? poison<S>(in.wte.shape) : in.borrowed);
+  OnPlace<S> partial(variant.fresh ? poison<S>(in.wte.shape) : in.borrowed);
   Tensor<T, Place> dwte = own_dwte.view(), none;
   if constexpr (std::is_same_v<T, S>)
-    if (way.in_place) dwte = partial.view();
-  ops::embedding_forward(machine.context, tokens.view(), wte.view(), way.positions ? wpe.view() : none,
-                         y.view(), way.options);
-  ops::embedding_backward(machine.context, tokens.view(), dy.view(), partial.view(), way.fresh, dwte,
-                          way.positions ? dwpe.view() : none, way.options);
+    if (variant.in_place) dwte = partial.view();
+  ops::embedding_forward(machine.context, tokens.view(), wte.view(), variant.positions ? wpe.view() : none,
+                         y.view(), variant.options);
+  ops::embedding_backward(machine.context, tokens.view(), dy.view(), partial.view(), variant.fresh, dwte,
+                          variant.positions ? dwpe.view() : none, variant.options);
   machine.finish();
   EmbeddingOutput<T> result{y.back(), own_dwte.back(), dwpe.back(), partial.back()};
   if constexpr (std::is_same_v<T, S>)
-    if (way.in_place) result.dwte = result.partial;
+    if (variant.in_place) result.dwte = result.partial;
   return result;
 }
 
 /// Computes the same with scalar code. Sums are in compute_t<T>, in the order of the tokens, and are rounded
 /// to T once.
 template <class T>
-EmbeddingOutput<T> embedding_definition(EmbeddingInput<T> const& in, EmbeddingWay const& way) {
+EmbeddingOutput<T> embedding_definition(EmbeddingInput<T> const& in, EmbeddingVariant const& variant) {
   using S = compute_t<T>;
   std::int64_t const n = in.dy.shape.columns();
   EmbeddingOutput<T> result{in.dy, in.wte, poison<T>(in.wpe.shape),
-                            way.fresh ? Array<S>(in.wte.shape) : in.borrowed};
+                            variant.fresh ? Array<S>(in.wte.shape) : in.borrowed};
   Array<S> positions(in.wpe.shape);
   for (std::int64_t i = 0; i < in.dy.shape.elements(); ++i) {
     std::int64_t const row = i / n, token = in.tokens.values[static_cast<std::size_t>(row)];
     auto const at_token = static_cast<std::size_t>(token * n + i % n),
                at_position = static_cast<std::size_t>(
-                   (way.options.first_position + row % in.tokens.shape.columns()) * n + i % n);
+                   (variant.options.first_position + row % in.tokens.shape.columns()) * n + i % n);
     S const value = static_cast<S>(in.wte.values[at_token]),
             slope = static_cast<S>(in.dy.values[static_cast<std::size_t>(i)]);
-    result.y.at(i) = T(way.positions ? value + static_cast<S>(in.wpe.values[at_position]) : value);
-    if (token != way.options.padding_token) result.partial.values[at_token] += slope;
-    if (way.positions) positions.values[at_position] += slope;
+    result.y.at(i) = T(variant.positions ? value + static_cast<S>(in.wpe.values[at_position]) : value);
+    if (token != variant.options.padding_token) result.partial.values[at_token] += slope;
+    if (variant.positions) positions.values[at_position] += slope;
   }
   auto const round = [](S sum) { return T(sum); };
   std::transform(result.partial.values.begin(), result.partial.values.end(), result.dwte.values.begin(),
                  round);
-  if (way.positions)
+  if (variant.positions)
     std::transform(positions.values.begin(), positions.values.end(), result.dwpe.values.begin(), round);
   return result;
 }

@@ -41,38 +41,39 @@ struct LayerNormOutput {
   bool operator==(LayerNormOutput const&) const = default;
 };
 
-struct LayerNormWay {
-  enum Result { apart, in_dy, in_residual };  // the memory for dx: separate, dy's or the residual's
+struct LayerNormVariant {
+  enum Result { separate, in_dy, in_residual };  // the memory for dx: separate, dy's or the residual's
   bool residual = false;
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
-  Result dx = apart;
+  Result dx = separate;
   bool sums = false;  // also computes sums over blocks of rows, which a GPU can do in the same pass
 };
 
 template <class T>
-LayerNormOutput<T> layer_norm(Machine& machine, LayerNormInput<T> const& in, LayerNormWay const& way = {}) {
+LayerNormOutput<T> layer_norm(Machine& machine, LayerNormInput<T> const& in,
+                              LayerNormVariant const& variant = {}) {
   using S = compute_t<T>;
   std::int64_t const rows = in.x.shape.rows(), columns = in.x.shape.columns(),
-                     blocks = ops::layer_norm_partial_rows(rows), offset = way.offset;
+                     blocks = ops::layer_norm_partial_rows(rows), offset = variant.offset;
   OnPlace<T> x(in.x, offset), gamma(in.gamma, offset), beta(in.beta, offset), dy(in.dy, offset),
       residual(in.residual, offset), y(poison<T>(in.x.shape), offset), own_dx(poison<T>(in.x.shape), offset),
       dgamma(poison<T>({columns}), offset), dbeta(poison<T>({columns}), offset);
   OnPlace<S> mean(poison<S>({rows}), offset), rstd(poison<S>({rows}), offset),
       partials(poison<S>({2, blocks, columns}), offset), residual_sums(poison<S>({blocks, columns}), offset),
       dx_sums(poison<S>({blocks, columns}), offset);
-  OnPlace<T>& dx = way.dx == way.in_dy ? dy : way.dx == way.in_residual ? residual : own_dx;
+  OnPlace<T>& dx = variant.dx == variant.in_dy ? dy : variant.dx == variant.in_residual ? residual : own_dx;
   ops::NormSums<S, Place> sums;
-  if (way.sums) sums.dx = dx_sums.view();
-  if (way.sums && way.residual) sums.residual_gradient = residual_sums.view();
+  if (variant.sums) sums.dx = dx_sums.view();
+  if (variant.sums && variant.residual) sums.residual_gradient = residual_sums.view();
   ops::layer_norm_forward(machine.context, x.view(), gamma.view(), beta.view(), layer_norm_epsilon, y.view(),
                           mean.view(), rstd.view());
   ops::layer_norm_backward_input(machine.context, dy.view(), x.view(), gamma.view(), mean.view(), rstd.view(),
-                                 way.residual ? residual.view() : Tensor<T, Place>(), dx.view(),
+                                 variant.residual ? residual.view() : Tensor<T, Place>(), dx.view(),
                                  partials.view(), sums);
   ops::layer_norm_backward_weight(machine.context, partials.view(), rows, dgamma.view(), dbeta.view());
   machine.finish();
-  if (way.sums) CHECK(reference::sum_error(dx_sums.back(), dx.back()) <= 16);
-  if (way.sums && way.residual) CHECK(reference::sum_error(residual_sums.back(), in.residual) <= 16);
+  if (variant.sums) CHECK(reference::sum_error(dx_sums.back(), dx.back()) <= 16);
+  if (variant.sums && variant.residual) CHECK(reference::sum_error(residual_sums.back(), in.residual) <= 16);
   return {y.back(), dx.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }
 
@@ -122,8 +123,9 @@ void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns)
     // sums.
     for (std::int64_t const offset : {0, 1})
       for (int sums = 0; sums <= int(test::on_gpu); ++sums)
-        for (auto const result : {LayerNormWay::apart, LayerNormWay::in_dy, LayerNormWay::in_residual})
-          if (with_residual || result != LayerNormWay::in_residual)
+        for (auto const result :
+             {LayerNormVariant::separate, LayerNormVariant::in_dy, LayerNormVariant::in_residual})
+          if (with_residual || result != LayerNormVariant::in_residual)
             CHECK(got == layer_norm(machine, in, {with_residual, offset, result, sums != 0}));
   }
 }

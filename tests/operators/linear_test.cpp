@@ -57,7 +57,7 @@ struct LinearOutput {
 };
 
 /// The options of a call. `residual`, `activation` and `scale` apply to y and to dx.
-struct LinearWay {
+struct LinearVariant {
   bool transposed = false, bias = false, residual = false;
   Activation activation = Activation::none;
   double scale = 1.0;
@@ -67,10 +67,10 @@ struct LinearWay {
 
 /// Runs forward and backward. Also checks that results have the same bits if other outputs are left out.
 template <class T>
-LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearWay const& way = {}) {
+LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearVariant const& variant = {}) {
   using S = compute_t<T>;
-  bool const activates = way.activation != Activation::none;
-  std::int64_t const offset = way.offset, m = in.x.shape.rows(), k = in.x.shape.columns();
+  bool const activates = variant.activation != Activation::none;
+  std::int64_t const offset = variant.offset, m = in.x.shape.rows(), k = in.x.shape.columns();
   Shape const y_shape = in.dy.shape, x_shape = in.x.shape, w_shape = in.w.shape, b_shape = in.bias.shape;
   OnPlace<T> x(in.x, offset), w(in.w, offset), bias(in.bias, offset), residual(in.residual, offset),
       dy(in.dy, offset), before(in.before, offset), dx_residual(in.dx_residual, offset);
@@ -81,24 +81,24 @@ LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearWay con
       dbias_alone(poison<T>(b_shape), offset), dbias_before(poison<T>({k}), offset);
   OnPlace<S> dw_sums(poison<S>(w_shape), offset),
       partials(poison<S>({ops::linear_partial_rows(m), k}), offset);
-  bool const transposed = way.transposed, in_place = way.in_place && way.residual;
+  bool const transposed = variant.transposed, in_place = variant.in_place && variant.residual;
   OnPlace<T>& y = in_place && !activates ? residual : own_y;
   OnPlace<T>& pre = in_place && activates ? residual : own_pre;
   OnPlace<T>& dx = in_place ? dx_residual : own_dx;
   Tensor<T, Place> const none;
   ops::linear(machine.context, x.view(), w.view(), y.view(),
               {.transposed = transposed,
-               .bias = way.bias ? bias.view() : none,
-               .residual = way.residual ? residual.view() : none,
-               .activation = way.activation,
+               .bias = variant.bias ? bias.view() : none,
+               .residual = variant.residual ? residual.view() : none,
+               .activation = variant.activation,
                .pre = pre.view(),
-               .scale = way.scale});
-  if (activates) ops::activate(machine.context, way.activation, pre.view(), again.view());
+               .scale = variant.scale});
+  if (activates) ops::activate(machine.context, variant.activation, pre.view(), again.view());
   ops::LinearInputOptions<T, Place> to_dx{.transposed = transposed,
-                                          .residual = way.residual ? dx_residual.view() : none,
-                                          .activation = way.activation,
+                                          .residual = variant.residual ? dx_residual.view() : none,
+                                          .activation = variant.activation,
                                           .pre = before.view(),
-                                          .scale = way.scale};
+                                          .scale = variant.scale};
   ops::linear_backward_input(machine.context, dy.view(), w.view(), dx_alone.view(), to_dx);
   to_dx.partials = partials.view();
   ops::linear_backward_input(machine.context, dy.view(), w.view(), dx.view(), to_dx);
@@ -155,34 +155,35 @@ void check_linear(Machine& machine, LinearSize const& size, double limit = refer
                               dw = transposed ? reference::product(in.dy, true, in.x, false, n, k, m)
                                               : reference::product(in.x, true, in.dy, false, k, n, m),
                               dbias = column_sums(in.dy);
-    for (LinearWay way :
-         {LinearWay{}, LinearWay{.bias = true}, LinearWay{.scale = -1.75},
-          LinearWay{.bias = true, .activation = Activation::gelu},
-          LinearWay{.bias = true, .activation = Activation::relu}, LinearWay{.bias = true, .residual = true},
-          LinearWay{.residual = true, .scale = 0.75},
-          LinearWay{.bias = true, .residual = true, .activation = Activation::gelu, .scale = -1.75},
-          LinearWay{.bias = true, .residual = true, .activation = Activation::relu, .scale = 0.75}}) {
-      way.transposed = transposed;
+    for (LinearVariant variant :
+         {LinearVariant{}, LinearVariant{.bias = true}, LinearVariant{.scale = -1.75},
+          LinearVariant{.bias = true, .activation = Activation::gelu},
+          LinearVariant{.bias = true, .activation = Activation::relu},
+          LinearVariant{.bias = true, .residual = true}, LinearVariant{.residual = true, .scale = 0.75},
+          LinearVariant{.bias = true, .residual = true, .activation = Activation::gelu, .scale = -1.75},
+          LinearVariant{.bias = true, .residual = true, .activation = Activation::relu, .scale = 0.75}}) {
+      variant.transposed = transposed;
       CAPTURE(transposed);
-      CAPTURE(way.bias);
-      CAPTURE(way.residual);
-      CAPTURE(static_cast<int>(way.activation));
-      CAPTURE(way.scale);
+      CAPTURE(variant.bias);
+      CAPTURE(variant.residual);
+      CAPTURE(static_cast<int>(variant.activation));
+      CAPTURE(variant.scale);
       std::vector<double> pre, dx;
       for (std::int64_t i = 0; i < m * n; ++i)
-        pre.push_back(way.scale * xw[static_cast<std::size_t>(i)] + (way.bias ? in.bias[i % n] : 0) +
-                      (way.residual ? in.residual[i] : 0));
+        pre.push_back(variant.scale * xw[static_cast<std::size_t>(i)] + (variant.bias ? in.bias[i % n] : 0) +
+                      (variant.residual ? in.residual[i] : 0));
       for (std::int64_t i = 0; i < m * k; ++i)
-        dx.push_back((way.scale * dyw[static_cast<std::size_t>(i)] + (way.residual ? in.dx_residual[i] : 0)) *
-                     activation_slope(way.activation, in.before[i]));
+        dx.push_back(
+            (variant.scale * dyw[static_cast<std::size_t>(i)] + (variant.residual ? in.dx_residual[i] : 0)) *
+            activation_slope(variant.activation, in.before[i]));
       auto const check = [&](LinearOutput<T> const& got) {
-        if (way.activation == Activation::none) {
+        if (variant.activation == Activation::none) {
           CHECK(reference::error(got.y, pre, deep) < limit);
         } else {
           CHECK(reference::error(got.pre, pre, deep) < limit);
           std::vector<double> y;
           for (T const value : got.pre.values)
-            y.push_back(activation_value(way.activation, static_cast<double>(value)));
+            y.push_back(activation_value(variant.activation, static_cast<double>(value)));
           CHECK(reference::error(got.y, y) < reference::tolerance<T>());
         }
         CHECK(reference::error(got.dx, dx, wide) < limit);
@@ -193,14 +194,14 @@ void check_linear(Machine& machine, LinearSize const& size, double limit = refer
         CHECK(reference::error(got.dbias_alone, dbias, tall) < reference::tolerance<T>());
         CHECK(reference::error(got.dbias_before, column_sums(got.dx), tall) < reference::tolerance<T>());
       };
-      LinearOutput<T> const got = linear(machine, in, way);
+      LinearOutput<T> const got = linear(machine, in, variant);
       check(got);
-      CHECK(got == linear(machine, in, way));
+      CHECK(got == linear(machine, in, variant));
       // A GPU may sum in another order if operands are not aligned or results are in place.
       for (auto const& [offset, in_place] : {std::pair{0, true}, {1, false}, {1, true}}) {
-        way.offset = offset;
-        way.in_place = in_place;
-        LinearOutput<T> const other = linear(machine, in, way);
+        variant.offset = offset;
+        variant.in_place = in_place;
+        LinearOutput<T> const other = linear(machine, in, variant);
         if (test::on_gpu)
           check(other);
         else
@@ -245,20 +246,20 @@ TEST_CASE("gradients of two linear layers and GELU match central differences") {
   TESSERA_NEEDS_PLACE();
   Machine machine;
   for (bool const transposed : {false, true}) {
-    LinearWay const way{.transposed = transposed, .bias = true, .activation = Activation::gelu};
+    LinearVariant const variant{.transposed = transposed, .bias = true, .activation = Activation::gelu};
     LinearInput<double> first({5, 7, 9}, transposed), second({5, 9, 3}, transposed);
     auto const forward = [&] {
       for (std::size_t i = 0; i < first.x.values.size(); ++i)
         first.x.values[i] = reference::gelu(first.before.values[i]);
-      LinearOutput<double> const out = linear(machine, first, way);
+      LinearOutput<double> const out = linear(machine, first, variant);
       second.x = out.y;
       second.before = out.pre;
-      return linear(machine, second, way);
+      return linear(machine, second, variant);
     };
     auto const loss = [&] { return reference::weighted(second.dy, forward().pre); };
     LinearOutput<double> const of_second = forward();
     first.dy = of_second.dx;
-    LinearOutput<double> const of_first = linear(machine, first, way);
+    LinearOutput<double> const of_first = linear(machine, first, variant);
     auto const check = [&](Array<double> const& gradient, Array<double>& parameter) {
       CHECK(reference::error(gradient, reference::central_differences(parameter, loss)) < 1e-8);
     };

@@ -149,12 +149,12 @@ template <class F>
 std::vector<double> central_differences(Array<double>& parameter, F const& loss, double step = 1e-5) {
   std::vector<double> slopes;
   for (double& value : parameter.values) {
-    double const kept = value;
-    value = kept + step;
+    double const original = value;
+    value = original + step;
     double const above = loss();
-    value = kept - step;
+    value = original - step;
     double const below = loss();
-    value = kept;
+    value = original;
     slopes.push_back((above - below) / (2 * step));
   }
   return slopes;

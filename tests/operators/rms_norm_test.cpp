@@ -41,7 +41,7 @@ struct RmsNormOutput {
   bool operator==(RmsNormOutput const&) const = default;
 };
 
-struct RmsNormWay {
+struct RmsNormVariant {
   bool residual = false;
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
   bool in_place = false;    // writes dx over the residual's gradient if there is one, otherwise over dy
@@ -49,16 +49,16 @@ struct RmsNormWay {
 
 /// Runs forward and backward. Also checks that dx has the same bits if partial sums are left out.
 template <class T>
-RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormWay const& way = {}) {
+RmsNormOutput<T> rms_norm(Machine& machine, RmsNormInput<T> const& in, RmsNormVariant const& variant = {}) {
   using S = compute_t<T>;
-  std::int64_t const rows = in.x.shape.rows(), columns = in.x.shape.columns(), offset = way.offset;
+  std::int64_t const rows = in.x.shape.rows(), columns = in.x.shape.columns(), offset = variant.offset;
   OnPlace<T> x(in.x, offset), gamma(in.gamma, offset), dy(in.dy, offset), residual(in.residual, offset),
       y(poison<T>(in.x.shape), offset), own_dx(poison<T>(in.x.shape), offset),
       dx_alone(poison<T>(in.x.shape), offset), dgamma(poison<T>({columns}), offset);
   OnPlace<S> rstd(poison<S>({rows}), offset),
       partials(poison<S>({1, ops::layer_norm_partial_rows(rows), columns}), offset);
-  OnPlace<T>& dx = !way.in_place ? own_dx : way.residual ? residual : dy;
-  auto const added = way.residual ? residual.view() : Tensor<T, Place>();
+  OnPlace<T>& dx = !variant.in_place ? own_dx : variant.residual ? residual : dy;
+  auto const added = variant.residual ? residual.view() : Tensor<T, Place>();
   ops::rms_norm_forward(machine.context, x.view(), gamma.view(), rms_norm_epsilon, y.view(), rstd.view());
   ops::rms_norm_backward_input(machine.context, dy.view(), x.view(), gamma.view(), rstd.view(), added,
                                dx_alone.view(), {});

@@ -91,20 +91,20 @@ TEST_CASE("rotary frequencies are powers of theta, and Llama 3 stretches the lon
 
       auto const longer = ops::scaled(
           plain, {.factor = 8, .low_frequency = 1, .high_frequency = 4, .original_positions = 8192});
-      int kept = 0, stretched = 0, wrong = 0;
+      int unscaled = 0, rescaled = 0, wrong = 0;
       for (int i = 0; i < plain.pairs; ++i) {
         double const wave = 2 * M_PI / plain.inverse[i], ratio = longer.inverse[i] / plain.inverse[i],
                      blend = (8192 / wave - 1) / 3;
         double const want = wave < 2048 ? 1.0 : wave > 8192 ? 0.125 : (1 - blend) / 8 + blend;
         wrong += std::fabs(ratio - want) > 1e-5;
-        kept += want == 1.0;
-        stretched += want == 0.125;
+        unscaled += want == 1.0;
+        rescaled += want == 0.125;
       }
       CHECK(wrong == 0);
       if (head == 128) {
-        CHECK(kept > 0);
-        CHECK(stretched > 0);
-        CHECK(kept + stretched < plain.pairs);
+        CHECK(unscaled > 0);
+        CHECK(rescaled > 0);
+        CHECK(unscaled + rescaled < plain.pairs);
       }
     }
   CHECK_THROWS_WITH_AS(ops::rotary_frequencies(7),

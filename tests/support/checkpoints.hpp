@@ -35,7 +35,7 @@ struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
   std::string_view device = "cpu", capture = "";
-  bool beside = false;  ///< also saves a checkpoint while a step runs
+  bool async = false;  ///< also saves a checkpoint while a step runs
 
   RecipeTable table() const {
     SlotNames names;
@@ -53,7 +53,7 @@ inline std::string text_of(Setting const& setting) {
   return std::string(setting.sharding) + " " + std::string(setting.precision) + " " +
          std::string(setting.offload) + " on " + std::to_string(setting.split.ranks) + " " +
          std::string(setting.device) + " " + std::string(setting.capture) +
-         (setting.beside ? ", saved beside steps" : "");
+         (setting.async ? ", saved while steps run" : "");
 }
 
 /// Returns every full tensor of a checkpoint by name. Weights have their own names; optimizer states have
@@ -106,7 +106,7 @@ inline Run run_of(Setting const& setting) {
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run run = run_of(setting);
-  if (setting.beside) run.options.checkpoints = CheckpointMemory::snapshot;
+  if (setting.async) run.options.checkpoints = CheckpointMemory::snapshot;
   Trained trained;
   run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
     auto const trainer = make_trainer(any_model(tiny), setting.table(), comm, options_of(run));
@@ -127,7 +127,7 @@ inline Trained train_part(Setting const& setting, std::int64_t first, std::int64
       trained.scales.push_back(report.scale);
       trained.skipped.push_back(report.skipped);
     }
-    if (!setting.beside) return save_checkpoint(*trainer, to);
+    if (!setting.async) return save_checkpoint(*trainer, to);
     AsyncCheckpoint saving;
     saving.save(*trainer, to);
     (void)trainer->step(batch(last)).get();
@@ -157,7 +157,7 @@ inline std::map<std::string, std::string> files_in(std::filesystem::path const& 
   return files;
 }
 
-inline Run run_beside(Setting const& setting, CheckpointMemory memory = CheckpointMemory::snapshot) {
+inline Run run_async(Setting const& setting, CheckpointMemory memory = CheckpointMemory::snapshot) {
   Run run = run_of(setting);
   run.options.checkpoints = memory;
   return run;
@@ -173,11 +173,11 @@ double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
 
 /// Checks that a checkpoint saved while steps run has the same bytes as one saved between steps, and that
 /// saving does not change the losses.
-inline void check_saved_beside(Setting const& setting, Gpt2Options const& model = tiny) {
+inline void check_async_save(Setting const& setting, Gpt2Options const& model = tiny) {
   INFO(text_of(setting));
   file_support::TemporaryFolder const folder;
-  Run const run = run_beside(setting);
-  double plain = 0.0, beside = 0.0;
+  Run const run = run_async(setting);
+  double plain_loss = 0.0, async_loss = 0.0;
   for (bool const saves : {false, true})
     run_ranks(setting.table(), setting.split.ranks, [&](comm::Comm comm) {
       auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
@@ -195,16 +195,16 @@ inline void check_saved_beside(Setting const& setting, Gpt2Options const& model 
         save_checkpoint(*trainer, folder / "at once 5");
       }
       AsyncCheckpoint saving;
-      if (saves) saving.save(*trainer, folder / "beside 5");
+      if (saves) saving.save(*trainer, folder / "async 5");
       double const loss = step(*trainer, run, 5, comm.rank());
-      if (comm.is_root()) (saves ? beside : plain) = loss;
+      if (comm.is_root()) (saves ? async_loss : plain_loss) = loss;
       saving.wait();
       for (Tier const tier : {Tier::device, Tier::host})
         CHECK(trainer->peak_bytes(tier) == trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
     });
   CHECK((files_in(folder / "late") == files_in(folder / "at once")));
-  CHECK((files_in(folder / "beside 5") == files_in(folder / "at once 5")));
-  CHECK(plain == beside);
+  CHECK((files_in(folder / "async 5") == files_in(folder / "at once 5")));
+  CHECK(plain_loss == async_loss);
 }
 
 }  // namespace support

@@ -11,9 +11,9 @@ namespace ts = tessera;
 namespace {
 
 ts::AnyModel make(ts::ModelSpec const& sizes) {
-  return ts::any_model(support::MlpModel({.layers = sizes.whole("layers"),
-                                          .channels = sizes.whole("channels"),
-                                          .hidden = sizes.whole("hidden"),
+  return ts::any_model(support::MlpModel({.layers = sizes.integer("layers"),
+                                          .channels = sizes.integer("channels"),
+                                          .hidden = sizes.integer("hidden"),
                                           .positions = sizes.positions,
                                           .vocabulary = sizes.vocabulary}));
 }
@@ -23,9 +23,9 @@ double four_times(ts::ModelSpec const& before) { return 4.0 * before.number("cha
 bool const registered = ts::register_model_family(
     {.name = "mlp",
      .title = "MLP",
-     .keys = {{.name = "layers", .most = 1000},
-              {.name = "channels", .most = 65536},
-              {.name = "hidden", .most = 262144, .standard = four_times}},
+     .keys = {{.name = "layers", .max = 1000},
+              {.name = "channels", .max = 65536},
+              {.name = "hidden", .max = 262144, .standard = four_times}},
      .models = {{.name = "mlp-small", .numbers = {2, 24, 40}},
                 {.name = "mlp-words", .numbers = {3, 48, 192}, .positions = 128, .vocabulary = 300}},
      .make = make});

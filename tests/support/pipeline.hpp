@@ -112,15 +112,15 @@ class StageGenerator {
   }
   List saved(int unit, int micro) {
     List list;
-    for (ActivationSpec const& kept : plan_.unit(unit).saved)
+    for (ActivationSpec const& spec : plan_.unit(unit).saved)
       list.push_back(
-          activation(BufferKind::saved, unit, static_cast<int>(list.size()), kept.shape, slot(micro)));
+          activation(BufferKind::saved, unit, static_cast<int>(list.size()), spec.shape, slot(micro)));
     return list;
   }
   List left_for_weights(int unit) {
     List list;
-    for (ActivationSpec const& kept : plan_.unit(unit).backward)
-      list.push_back(activation(BufferKind::backward, unit, static_cast<int>(list.size()), kept.shape, 0));
+    for (ActivationSpec const& spec : plan_.unit(unit).backward)
+      list.push_back(activation(BufferKind::backward, unit, static_cast<int>(list.size()), spec.shape, 0));
     return list;
   }
 

@@ -75,8 +75,8 @@ class TiedModel {
     Feed const& feed = feed_of(unit);
     feed.down.backward_input(pass, pass.output_gradient, pass[feed.d_before],
                              {.activation = Activation::gelu, .pre = pass[feed.before]});
-    feed.up.backward_input(pass, pass[feed.d_before], pass[feed.d_normed]);
-    feed.norm.backward_input(pass, pass[feed.d_normed], pass.input, pass.output_gradient,
+    feed.up.backward_input(pass, pass[feed.d_before], pass[feed.d_norm_output]);
+    feed.norm.backward_input(pass, pass[feed.d_norm_output], pass.input, pass.output_gradient,
                              pass.input_gradient);
   }
 
@@ -98,7 +98,7 @@ class TiedModel {
     nn::LayerNorm norm;
     nn::Linear up, down;
     nn::Saved before, after;
-    nn::Backward d_before, d_normed;
+    nn::Backward d_before, d_norm_output;
 
     Feed(nn::Unit& unit, std::int64_t hidden, nn::Weight const* table = nullptr)
         : norm(unit, "norm", channels),
@@ -108,7 +108,7 @@ class TiedModel {
           before(unit.saved("before", nn::per_token(hidden))),
           after(unit.saved("after", nn::per_token(hidden), /*cheap_to_recompute=*/true)),
           d_before(unit.backward("d_before", nn::per_token(hidden))),
-          d_normed(unit.backward("d_normed", nn::per_token(channels))) {
+          d_norm_output(unit.backward("d_norm_output", nn::per_token(channels))) {
       unit.output = nn::per_token(channels);
       unit.needed_for(norm.y, {up.weight});
       unit.needed_for(after, {down.weight});

@@ -24,7 +24,7 @@ inline void erase_writes(tessera::Entry& entry) {
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 
-  void take(tessera::StepPlan plan) {
+  void check(tessera::StepPlan plan) {
     for (tessera::Entry& entry : plan.train.schedule.entries)
       for (std::size_t wait = 0; wait < entry.waits.size(); ++wait) {
         int const left_out = entry.waits[wait];

@@ -111,7 +111,7 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   CHECK(ids(Json::array({token("~ ", 0), token(" ", 0, {"lstrip", "rstrip"})}), "a   b").size() == 3);
 }
 
-TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the files beside it") {
+TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the files next to it") {
   TemporaryFolder const folder;
   file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<e>": 3, "\u0120": 4})");
   file_support::write(folder / "merges.txt", "#version: 0.2\r\na b\r\n");
@@ -155,7 +155,7 @@ TEST_CASE("text: a tokenizer.json takes added tokens of tokenizer_config.json") 
   CHECK(text::encode(*tokenizer, "a<y><x>b", true) == text::Ids{0, 4, 2, 1, 3});
 }
 
-TEST_CASE("text: a SentencePiece model takes added tokens of the files beside it") {
+TEST_CASE("text: a SentencePiece model takes added tokens of the files next to it") {
   SentencePieceFolder const folder;
   Json const im = {{"600", {{"content", "<|im|>"}, {"special", true}}}};
   Json config = {{"legacy", false}, {"bos_token", "<s>"}, {"added_tokens_decoder", im}};
@@ -252,7 +252,7 @@ TEST_CASE("text: <|endoftext|> of a vocab.json is special unless the files name 
   CHECK(ids({{"add_bos_token", true}}) == text::Ids{10, 10});
 }
 
-TEST_CASE("text: add_prefix_space and split_special_tokens beside a tokenizer.json") {
+TEST_CASE("text: add_prefix_space and split_special_tokens next to a tokenizer.json") {
   TemporaryFolder const folder;
   auto const name = [&](char const* file) { return folder / file; };
   std::string const json = file_support::read(fixtures + "/gpt2/tokenizer.json");

@@ -54,7 +54,7 @@ TEST_CASE("text: flags of another kind in a tokenizer's folder are refused by th
   }
 }
 
-TEST_CASE("text: files beside a tokenizer are read as Python reads JSON") {
+TEST_CASE("text: files next to a tokenizer are read as Python reads JSON") {
   file_support::TemporaryFolder folder;
   file_support::write(folder / "vocab.json", R"({"a": 0, "b": 1, "ab": 2, "<s>": 3})");
   file_support::write(folder / "merges.txt", "a b\n");

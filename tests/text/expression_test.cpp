@@ -15,9 +15,9 @@ namespace {
 
 Pieces split(std::string_view pattern, std::string_view bytes, Delimiter delimiter = Delimiter::isolated,
              bool invert = false) {
-  text::MatchRoom room;
+  text::MatchScratch scratch;
   Pieces out;
-  text::Expression("test", pattern).split(bytes, delimiter, invert, room, out);
+  text::Expression("test", pattern).split(bytes, delimiter, invert, scratch, out);
   return out;
 }
 

@@ -384,7 +384,7 @@ TEST_CASE("the example of docs communication runs") {
   });
 }
 
-TEST_CASE("runs work beside and inside one another") {
+TEST_CASE("runs work at the same time and inside one another") {
   std::atomic<int> good{0};
   auto const inner = [&](int world, int base) {
     ts::run(world, [&](Comm& comm) {
@@ -395,12 +395,12 @@ TEST_CASE("runs work beside and inside one another") {
       }
     });
   };
-  std::thread beside([&] { inner(3, 1000); });
+  std::thread concurrent([&] { inner(3, 1000); });
   ts::run(2, [&](Comm& comm) {
     inner(2, 10 * (comm.rank() + 1));
     comm.transport().barrier();
   });
-  beside.join();
+  concurrent.join();
   CHECK(good == 50 * (3 + 2 * 2));
 }
 

@@ -189,10 +189,10 @@ TEST_CASE("files of another kind are no text, whatever their name") {
   TemporaryFolder folder;
   auto const refused = [&](std::string const& bytes, std::initializer_list<char const*> parts) {
     CAPTURE(bytes);
-    auto const said =
+    auto const message =
         file_support::thrown_by([&] { (void)ts::TokenSource::open(write(folder / "data", bytes)); });
-    CHECK(said.kind == ts::ErrorKind::data);
-    for (char const* const part : parts) CHECK(file_support::has(said.text, part));
+    CHECK(message.kind == ts::ErrorKind::data);
+    for (char const* const part : parts) CHECK(file_support::has(message.text, part));
   };
   auto const start = [](auto const& text) {
     return std::string(text, sizeof text - 1) + std::string(300, '\2');

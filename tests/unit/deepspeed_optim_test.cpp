@@ -20,10 +20,10 @@ namespace {
 
 using namespace tessera;
 
-void check_rates(RateSchedule const& schedule, std::span<double const> wanted) {
-  for (std::size_t step = 0; step < wanted.size(); ++step) {
+void check_rates(RateSchedule const& schedule, std::span<double const> expected) {
+  for (std::size_t step = 0; step < expected.size(); ++step) {
     CAPTURE(step);
-    CHECK(schedule.at(static_cast<std::int64_t>(step)) == doctest::Approx(wanted[step]).epsilon(1e-13));
+    CHECK(schedule.at(static_cast<std::int64_t>(step)) == doctest::Approx(expected[step]).epsilon(1e-13));
   }
 }
 

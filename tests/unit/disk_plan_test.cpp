@@ -47,12 +47,12 @@ StepPlan plan_of(RecipeTable const& table, StepShape const& shape, Gpt2Options c
 std::int64_t bytes_on(StepPlan const& plan, Tier tier) {
   return plan.arena_bytes[static_cast<std::size_t>(tier)];
 }
-/// Returns the bytes of all buffers of a rank that `wanted` accepts.
-template <class Wanted>
-std::int64_t bytes_where(StepPlan const& plan, Wanted const& wanted) {
+/// Returns the bytes of all buffers of a rank that `selects` accepts.
+template <class Select>
+std::int64_t bytes_where(StepPlan const& plan, Select const& selects) {
   std::int64_t sum = 0;
   for (Buffer const& buffer : plan.train.buffers)
-    if (buffer.offset >= 0 && wanted(buffer)) sum += buffer.bytes;
+    if (buffer.offset >= 0 && selects(buffer)) sum += buffer.bytes;
   return sum;
 }
 
@@ -81,10 +81,10 @@ std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
 }  // namespace
 
 TEST_CASE("every list of random placements on three tiers is sound") {
-  std::uint32_t dice = 4711;
+  std::uint32_t random_state = 4711;
   auto const roll = [&](int below) {
-    dice = dice * 1664525u + 1013904223u;
-    return static_cast<int>((dice >> 8) % static_cast<std::uint32_t>(below));
+    random_state = random_state * 1664525u + 1013904223u;
+    return static_cast<int>((random_state >> 8) % static_cast<std::uint32_t>(below));
   };
   int with_files = 0;
   for (int round = 0; round < 300; ++round) {
@@ -166,7 +166,7 @@ TEST_CASE("no wait of a list with files can be left out") {
       for (int const prefetch : {0, 1, 2}) {
         StepShape shape = shape_of(2, 2);
         shape.prefetch = prefetch;
-        left_out.take(plan_of(recipe(sharding, "bf16", offload), shape, model_of(3, 33)));
+        left_out.check(plan_of(recipe(sharding, "bf16", offload), shape, model_of(3, 33)));
       }
   CHECK(left_out.waits > 1000);
   CHECK(left_out.found == left_out.waits);
@@ -229,15 +229,15 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
             CHECK(bytes_where(plan, [](Buffer const& buffer) {
                     return buffer.tier == Tier::nvme && !buffer.persistent;
                   }) == 0);
-            std::int64_t const kept = bytes_where(
+            std::int64_t const on_host = bytes_where(
                 plan, [](Buffer const& buffer) { return buffer.tier == Tier::host && buffer.persistent; });
             std::int64_t const sums = bytes_where(plan, [](Buffer const& buffer) {
               return buffer.tier == Tier::host && buffer.kind == BufferKind::gradient && buffer.copy.rests();
             });
             if (offload == "nvme_optimizer" || offload == "nvme")
-              CHECK(kept < sums + 100000);  // scalars and norms are added
+              CHECK(on_host < sums + 100000);  // scalars and norms are added
             if (offload == "nvme_optimizer") CHECK(sums == 0);
-            return bytes_on(plan, Tier::host) - kept;
+            return bytes_on(plan, Tier::host) - on_host;
           };
           std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
           CHECK(many < eight + disk_block);  // the difference is only alignment
@@ -303,9 +303,9 @@ TEST_CASE("a step reads and writes what its recipe says") {
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);
       CHECK(weights == FileTraffic{weight * read, weight * shards});
       auto const [all, both] = traffic(precision, "nvme", accumulation);
-      std::int64_t const apart =
+      std::int64_t const separate =
           precision == "fp32" ? 0 : weight * shards;  // in fp32, the master weights are the weights
-      CHECK(both == FileTraffic{weight * read + 12 * shards, 12 * shards + apart});
+      CHECK(both == FileTraffic{weight * read + 12 * shards, 12 * shards + separate});
     }
   }
   CHECK(traffic("fp32", "cpu_full").second == FileTraffic{});

@@ -156,7 +156,7 @@ TEST_CASE("numbers that cannot be are refused by name") {
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 0; }), "sequence is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = 0; }), "accumulation is 0"));
   CHECK(says(refused([&](TrainerOptions& o) { o.channels = 3; }), "channels is 3"));
-  CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = most_accumulation + 1; }),
+  CHECK(says(refused([&](TrainerOptions& o) { o.accumulation = max_accumulation + 1; }),
              "can have at most 16384 micro-batches"));
   CHECK(says(refused([&](TrainerOptions& o) { o.loss_scale.initial = 1000.0; }), "power of two"));
   CHECK(says(refused([&](TrainerOptions& o) { o.sequence = 20; }),
@@ -177,18 +177,19 @@ TEST_CASE("a trainer without a shape takes it from its first batch") {
 
 TEST_CASE("evaluation changes nothing and takes any accumulation") {
   Run const run = usual();
-  Tied quiet(TiedModel{}, comm::Comm(), options_of(run)), asked(TiedModel{}, comm::Comm(), options_of(run));
+  Tied quiet(TiedModel{}, comm::Comm(), options_of(run)),
+      evaluated(TiedModel{}, comm::Comm(), options_of(run));
   for (int step = 0; step < 3; ++step) {
     Run longer = run;
     longer.split.accumulation = 3;
-    double const once = asked.evaluate(batch_of(longer, 40));
-    CHECK(asked.evaluate(batch_of(longer, 40)) == once);
-    CHECK(asked.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
+    double const once = evaluated.evaluate(batch_of(longer, 40));
+    CHECK(evaluated.evaluate(batch_of(longer, 40)) == once);
+    CHECK(evaluated.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
   }
-  CHECK(hash_weights(asked) == hash_weights(quiet));
+  CHECK(hash_weights(evaluated) == hash_weights(quiet));
   // The loss of a step equals the loss of evaluate before the step.
-  double const before = asked.evaluate(batch_of(run, 3));
-  CHECK(asked.step(batch_of(run, 3)).get().loss == before);
+  double const before = evaluated.evaluate(batch_of(run, 3));
+  CHECK(evaluated.step(batch_of(run, 3)).get().loss == before);
 }
 
 TEST_CASE("filling starts training anew") {
@@ -222,8 +223,8 @@ TEST_CASE("a report holds what the step did") {
       StepReport const report = trainer.step(batch);
       CHECK(report.step == step + 1);
       CHECK(report.tokens == 2 * 3 * 13);
-      CHECK(report.unmasked < report.tokens);
-      CHECK(report.unmasked > 0);
+      CHECK(report.valid_tokens < report.tokens);
+      CHECK(report.valid_tokens > 0);
       CHECK(report.learning_rate == doctest::Approx(step == 0 ? 5e-3 : 1e-2));
       CHECK(report.scale == 1.0);
       CHECK_FALSE(report.skipped);
@@ -244,7 +245,7 @@ TEST_CASE("a report holds what the step did") {
   skipped.skipped = true;
   skipped.overflow = "wte.weight";
   skipped.scale = 1024;
-  skipped.unmasked = 1;
+  skipped.valid_tokens = 1;
   std::ostringstream line;
   line << skipped;
   CHECK(says(line.str(), "| scale 1024 | skipped: overflow in wte.weight"));

@@ -185,13 +185,14 @@ TEST_CASE("files for which there is no room are refused with their bytes") {
   TemporaryFolder folder;
   std::int64_t const huge = std::int64_t{1} << 61;
   auto const save = folder / "save", log = folder / "log";
-  ts::check_room({{save, 1}, {log, 1, true}});
-  CHECK_ERROR(failed, ts::check_room({{save, huge}}), "save: needs 2,305,843,009,213,693,952 bytes, and ",
+  ts::check_free_space({{save, 1}, {log, 1, true}});
+  CHECK_ERROR(failed, ts::check_free_space({{save, huge}}),
+              "save: needs 2,305,843,009,213,693,952 bytes, and ",
               " are free on its disk; free some space or write elsewhere");
-  CHECK_ERROR(failed, ts::check_room({{save, 1}, {log, huge, true}}),
+  CHECK_ERROR(failed, ts::check_free_space({{save, 1}, {log, huge, true}}),
               "log: needs 2,305,843,009,213,693,953 bytes, together with " + save.string() + ", and ");
-  ts::check_room({{"/dev/null", huge}});
-  CHECK_ERROR(failed, ts::check_room({{folder / "no/file", 1}}), "no/file: cannot write, the folder");
+  ts::check_free_space({{"/dev/null", huge}});
+  CHECK_ERROR(failed, ts::check_free_space({{folder / "no/file", 1}}), "no/file: cannot write, the folder");
   CHECK(folder.entries() == 0);
 }
 

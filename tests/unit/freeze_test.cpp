@@ -209,7 +209,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
         }
       }
       for (UnitSpec& unit : units)
-        for (ActivationSpec& kept : unit.saved) kept.needed_for.clear();
+        for (ActivationSpec& activation : unit.saved) activation.needed_for.clear();
       std::int64_t const saved = bytes(make_plan(units, table, shape), "activations") -
                                  bytes(plan, "activations"),
                          tokens = shape.batch * shape.sequence;
@@ -242,10 +242,10 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
 }
 
 TEST_CASE("every random choice of names gives a list without a mistake") {
-  std::uint32_t dice = 7;
+  std::uint32_t random_state = 7;
   auto const roll = [&](std::uint32_t below) {
-    dice = dice * 1664525u + 1013904223u;
-    return (dice >> 8) % below;
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % below;
   };
   int planned = 0;
   for (int round = 0; round < 300; ++round) {
@@ -280,17 +280,17 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     CHECK(mistake_in(plan, plan.train) == "");
     CHECK(mistake_in(plan, plan.evaluate) == "");
     // Each trainable flat group, and no other, has one norm and one update.
-    std::multiset<std::pair<int, int>> updated, normed, want;
+    std::multiset<std::pair<int, int>> updated, with_norm, want;
     for (Entry const& entry : plan.train.schedule.entries) {
-      bool const in_fold = entry.verb == Verb::accumulate && entry.at(Role::partials) >= 0;
+      bool const in_accumulate = entry.verb == Verb::accumulate && entry.at(Role::partials) >= 0;
       for (Item const& item : entry.items) {
         if (entry.verb == Verb::update) updated.insert({item.of.unit, item.of.group});
-        if (entry.verb == Verb::norm || in_fold) normed.insert({item.of.unit, item.of.group});
+        if (entry.verb == Verb::norm || in_accumulate) with_norm.insert({item.of.unit, item.of.group});
       }
     }
     for (Flat const of : plan.trainable()) want.insert({of.unit, of.group});
     CHECK(updated == want);
-    CHECK(normed == want);
+    CHECK(with_norm == want);
   }
   CHECK(planned > 150);
 }

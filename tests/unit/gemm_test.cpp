@@ -141,8 +141,8 @@ int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_
     wrong += std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(want[i]);
   for (std::int64_t row = 0; row < m; ++row)
     for (std::int64_t col = n; col < stride; ++col) {
-      std::size_t const beside = static_cast<std::size_t>(row * stride + col);
-      wrong += got[beside] != before.values[beside];
+      std::size_t const outside = static_cast<std::size_t>(row * stride + col);
+      wrong += got[outside] != before.values[outside];
     }
   return wrong;
 }
@@ -167,10 +167,10 @@ TEST_CASE_TEMPLATE("packets round once in fma and sqrt", S, float, double) {
   cpu::transform<S>(
       pool, 4099,
       [](cpu::Packet<S> a, cpu::Packet<S> b, cpu::Packet<S> c, cpu::Packet<S>& sum, cpu::Packet<S>& root,
-         cpu::Packet<S>& kept) {
+         cpu::Packet<S>& zeroed) {
         sum = cpu::fma(a, b, c);
         root = cpu::sqrt(cpu::abs(a));
-        kept = cpu::zero_below(a, cpu::Packet<S>(S(50)));
+        zeroed = cpu::zero_below(a, cpu::Packet<S>(S(50)));
       },
       x.values.data(), y.values.data(), z.values.data(), sums.values.data(), roots.values.data(),
       cut.values.data());
@@ -256,7 +256,7 @@ TEST_CASE("products of bfloat16 have the bits of the same values as floats, or t
   CHECK(wrong == 0);
 }
 
-TEST_CASE("sums of columns beside a product of bfloat16 have the bits of the same values as floats") {
+TEST_CASE("sums of columns computed with a product of bfloat16 have the bits of the same values as floats") {
   Machine machine(2);
   for (std::int64_t depth : {1, 2, 33, 256, 515})
     for (std::int64_t n : {1, 16, 401}) {
@@ -309,14 +309,14 @@ TEST_CASE("bfloat16 that is not finite reaches its row alone, at every depth") {
 TEST_CASE("products of bfloat16 take subnormal numbers for zeros where the instruction does") {
   Machine machine(1);
 #if defined(TESSERA_AVX512_BF16)
-  constexpr bool kept = false;
+  constexpr bool keeps_denormals = false;
 #else
-  constexpr bool kept = true;
+  constexpr bool keeps_denormals = true;
 #endif
   constexpr float least = std::numeric_limits<float>::min();
-  for (auto const& [x, y, exact] : {std::tuple{least / 4, 1.0f, kept},
-                                    {1.0f, -least / 4, kept},
-                                    {least, 0.25f, kept},
+  for (auto const& [x, y, exact] : {std::tuple{least / 4, 1.0f, keeps_denormals},
+                                    {1.0f, -least / 4, keeps_denormals},
+                                    {least, 0.25f, keeps_denormals},
                                     {least, 1.0f, true}}) {
     bfloat16 const a(x), b(y);
     float c = 9;

@@ -163,15 +163,15 @@ TEST_CASE("a bucket is one call of the communicator") {
         });
         return spent;
       };
-      comm::Traffic const apart = traffic(0), together = traffic(std::int64_t{1} << 40);
-      CHECK(apart.calls == apart.collectives);
-      CHECK(together.collectives == apart.collectives);
-      CHECK(together.bytes_sent == apart.bytes_sent);
+      comm::Traffic const separate = traffic(0), together = traffic(std::int64_t{1} << 40);
+      CHECK(separate.calls == separate.collectives);
+      CHECK(together.collectives == separate.collectives);
+      CHECK(together.bytes_sent == separate.bytes_sent);
       // One call sends the micro-batch gradients of all four units instead of four calls, so 3 are saved.
       // Another 3 are saved if ranks must then exchange the reduced parts, or all-gather the updated weights.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
-      CHECK(apart.calls - together.calls == (twice ? 6 : 3));
+      CHECK(separate.calls - together.calls == (twice ? 6 : 3));
     }
 }
 

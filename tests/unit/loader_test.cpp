@@ -50,7 +50,7 @@ TEST_CASE("a batch by hand") {
   CHECK(batch.batch == 1);
   CHECK(batch.sequence == 3);
   CHECK(batch.elements() == 6);
-  CHECK(batch.unmasked() == 6);
+  CHECK(batch.valid_tokens() == 6);
   CHECK(Tokens(batch.micro_tokens(1).begin(), batch.micro_tokens(1).end()) == Tokens{9, 10, 11});
   CHECK(Tokens(batch.micro_targets(0).begin(), batch.micro_targets(0).end()) == Tokens{7, 8, 9});
   CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // from the next epoch
@@ -66,7 +66,7 @@ TEST_CASE("a loader is checked without its memory") {
 TEST_CASE("a masked target does not count") {
   ts::Batch const batch{.batch = 1, .sequence = 4, .tokens = {1, 2, 3, 4}, .targets = {2, -1, -100, 0}};
   CHECK(batch.elements() == 4);
-  CHECK(batch.unmasked() == 2);
+  CHECK(batch.valid_tokens() == 2);
 }
 
 TEST_CASE("ranks and accumulation share one global batch") {

@@ -54,7 +54,7 @@ TEST_CASE("planned intervals never share bytes while both live") {
       end = std::max(end, round_up(plan.offsets[a] + intervals[a].bytes, arena_alignment));
       for (std::size_t b = 0; b < a; ++b) {
         if (!intervals[b].used()) continue;
-        if (intervals[a].meets(intervals[b])) REQUIRE_FALSE(overlap(plan, intervals, a, b));
+        if (intervals[a].overlaps(intervals[b])) REQUIRE_FALSE(overlap(plan, intervals, a, b));
         shared += overlap(plan, intervals, a, b);
       }
     }
@@ -78,14 +78,14 @@ TEST_CASE("what lives several times shares bytes only where all lives are apart"
     CHECK(plan.bytes >= lower_bound_of(intervals));
     for (std::size_t a = 0; a < intervals.size(); ++a)
       for (std::size_t b = 0; b < a; ++b)
-        if (intervals[a].used() && intervals[b].used() && intervals[a].meets(intervals[b]))
+        if (intervals[a].used() && intervals[b].used() && intervals[a].overlaps(intervals[b]))
           REQUIRE_FALSE(overlap(plan, intervals, a, b));
   }
   Interval const twice{1, 0, 1, {{6, 8}}}, between{1, 2, 5}, late{1, 8, 9};
-  CHECK_FALSE(twice.meets(between));
-  CHECK_FALSE(between.meets(twice));
-  CHECK(twice.meets(late));
-  CHECK(late.meets(twice));
+  CHECK_FALSE(twice.overlaps(between));
+  CHECK_FALSE(between.overlaps(twice));
+  CHECK(twice.overlaps(late));
+  CHECK(late.overlaps(twice));
   CHECK(lower_bound_of({{1000, 0, 1, {{6, 8}}}, {3000, 7, 7}}) == 4096);
 }
 
@@ -96,8 +96,8 @@ TEST_CASE("the planner fills the tightest gap and needs no more than chains need
   CHECK(plan_intervals(chain).bytes == 2 * 1024);
   CHECK(lower_bound_of(chain) == 2 * 1024);
   // Lifetimes overlap if one ends at the time at which the other begins.
-  CHECK(Interval{1, 0, 3}.meets({1, 3, 5}));
-  CHECK_FALSE(Interval{1, 0, 3}.meets({1, 4, 5}));
+  CHECK(Interval{1, 0, 3}.overlaps({1, 3, 5}));
+  CHECK_FALSE(Interval{1, 0, 3}.overlaps({1, 4, 5}));
   CHECK(plan_intervals({}).bytes == 0);
   CHECK(plan_intervals({{500, 3, 2}}).bytes == 0);
   CHECK(plan_intervals({{500, 3, 2}}).offsets == std::vector<std::int64_t>{-1});

@@ -39,14 +39,14 @@ std::string not_parsed(std::string const& text) {
 TEST_CASE("config.json: values by key, those of an object within it behind a point") {
   HubConfig const config = parsed(
       R"({"a": 12, "b": 1e-05, "c": null, "d": "gelu", "e": true, "f": [1, 2], "g": {"h": 8.0, "i": {"j": 1}}})");
-  CHECK(config.whole("a") == 12.0);
+  CHECK(config.integer("a") == 12.0);
   CHECK(config.real("b") == 1e-5);
   CHECK((config.find("c") && !config.has("c") && !config.has("x") && config.has("f")));
   CHECK(*config.find("d") == HubValue("gelu"));
   CHECK(config.flag("e", false));
   CHECK(config.flag("c", true));
   CHECK(config.find("f")->json == "[1,2]");
-  CHECK(config.whole("g.h") == 8.0);
+  CHECK(config.integer("g.h") == 8.0);
   CHECK(config.has("g"));
   CHECK(parsed(R"({"a": "\ud800", "b\udc00": "\ud83d\ude00"})").find("a")->json == "\"\xef\xbf\xbd\"");
   CHECK(HubValue(50257) == *parsed(R"({"a": 50257})").find("a"));
@@ -58,10 +58,11 @@ TEST_CASE("config.json: numbers that cannot be are refused with file, key and va
       R"({"zero": 0, "part": 2.5, "minus": -3, "text": "12", "huge": 1e30, "null": null, "list": [12], "true": true})");
   for (std::string const key : {"zero", "part", "minus", "text", "huge", "null", "list", "true"}) {
     CAPTURE(key);
-    CHECK(refusal([&] { (void)config.whole(key); }) == "c.json: " + key + " is " + config.find(key)->json +
-                                                           "; a whole number from 1 to 2147483647 is needed");
+    CHECK(refusal([&] { (void)config.integer(key); }) ==
+          "c.json: " + key + " is " + config.find(key)->json +
+              "; a whole number from 1 to 2147483647 is needed");
   }
-  CHECK(refusal([&] { (void)config.whole("n_layer"); }) ==
+  CHECK(refusal([&] { (void)config.integer("n_layer"); }) ==
         "c.json: lacks n_layer, a whole number from 1 to 2147483647");
   CHECK(refusal([&] { (void)config.real("minus"); }) == "c.json: minus is -3; a number above 0 is needed");
   CHECK(refusal([&] { (void)config.flag("text", false); }) ==
@@ -121,15 +122,15 @@ TEST_CASE("config.json: features that are lacking are named together") {
   config.support("eps", {1e-5});
   config.support("absent", {"x"});
   config.support("quant", {HubValue()});
-  config.passed_over("pdrop", 0.0, 0.1);
-  config.passed_over("flag", 0.0, 0.0);
+  config.record_unapplied("pdrop", 0.0, 0.1);
+  config.record_unapplied("flag", 0.0, 0.0);
   CHECK(config.not_applied() == "pdrop 0.1");
-  CHECK(refusal([&] { config.refuse_lacking("GPT-2"); }, ErrorKind::unsupported) ==
+  CHECK(refusal([&] { config.refuse_unsupported("GPT-2"); }, ErrorKind::unsupported) ==
         "c.json: needs features that GPT-2 does not support: act \"relu\" instead of \"gelu_new\", flag true "
         "instead of "
         "false, "
         "quant {\"bits\":4} instead of null; choose a model without them");
-  parsed("{}").refuse_lacking("GPT-2");
+  parsed("{}").refuse_unsupported("GPT-2");
 }
 
 TEST_CASE("config.json: written values replace those of the file, the others stay") {
@@ -141,7 +142,7 @@ TEST_CASE("config.json: written values replace those of the file, the others sta
   CHECK(text.find("\"n_layer\": 100000,") != std::string::npos);
   CHECK(config.real("pdrop") == 0.1);
   CHECK(config.real("rope.theta") == 1e4);
-  CHECK(config.whole("rope.x") == 1.0);
+  CHECK(config.integer("rope.x") == 1.0);
   CHECK(*config.find("kind") == HubValue("gpt2"));
   CHECK(config.flag("new.key", false));
 }

@@ -52,9 +52,9 @@ void backward_input_without_gradients(M const& model) {
                                          .parameters[static_cast<std::size_t>(borrow.parameter)]
                                          .in_memory()));
     auto const activations = [&](auto const& specs, auto& values, auto& statistics) {
-      for (ActivationSpec const& kept : specs) {
-        values.push_back(kept.statistic ? Tensor<float>() : tensor(kept.shape));
-        statistics.push_back(kept.statistic ? tensor(kept.shape) : Tensor<float>());
+      for (ActivationSpec const& activation : specs) {
+        values.push_back(activation.statistic ? Tensor<float>() : tensor(activation.shape));
+        statistics.push_back(activation.statistic ? tensor(activation.shape) : Tensor<float>());
       }
     };
     activations(spec.saved, pass.saved_values, pass.saved_statistics);

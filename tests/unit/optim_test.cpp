@@ -146,7 +146,7 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   begin_step(state, rule, 1e-3);
   ops::finish_step<Cpu>(context, shares, &state, rule);
   CHECK(state.norm == std::sqrt(3 * 5.0 + 2 * (0 + 10 + 20 + 30) + 300 * (1 + 2)));
-  CHECK(state.unmasked == 2 * (10 + 11));
+  CHECK(state.valid_tokens == 2 * (10 + 11));
   CHECK(state.loss == 2 * (1.0 + 2.0) / 42);
   CHECK(state.bad_unit == 0);
   CHECK(state.bad_element == 7);

@@ -59,7 +59,7 @@ void set(OptionValue value, double number) {
   if (value.type() == Type::real)
     value.real() = number;
   else
-    value.set_whole(static_cast<std::int64_t>(number));
+    value.set_integer(static_cast<std::int64_t>(number));
 }
 
 }  // namespace
@@ -72,8 +72,8 @@ TEST_CASE("every member of the options is in the table or has code of its own") 
     tops.insert(option.name.substr(0, option.name.find('.')));
     of_loss_scale += option.name.starts_with("loss_scale.");
   }
-  constexpr std::size_t with_code_of_their_own = 4;  // nvme_directory, checkpoints, freeze, lora
-  CHECK(tops.size() + with_code_of_their_own == members<TrainerOptions>());
+  constexpr std::size_t with_own_code = 4;  // nvme_directory, checkpoints, freeze, lora
+  CHECK(tops.size() + with_own_code == members<TrainerOptions>());
   CHECK(of_loss_scale == members<LossScaleOptions>());
 }
 
@@ -86,8 +86,8 @@ TEST_CASE("flags and keys of options are unique, and each has a help text") {
       CHECK(!option.help.empty());
       TrainerOptions options;
       OptionValue const value = option.in(options);
-      bool const counts = value.type() == Type::whole || value.type() == Type::count;
-      CHECK((!counts || option.rule == OptionRule::bytes || std::isfinite(option.most)));
+      bool const counts = value.type() == Type::integer || value.type() == Type::count;
+      CHECK((!counts || option.rule == OptionRule::bytes || std::isfinite(option.max)));
     }
     if (!option.key.empty()) CHECK(keys.insert(option.key).second);
     CHECK((option.group == OptionGroup::shape) == option.flags.empty());
@@ -100,7 +100,7 @@ TEST_CASE("the limits of an option are legal and what is beyond them is refused 
     INFO(option.name);
     TrainerOptions options = legal();
     OptionValue const value = option.in(options);
-    if (value.type() == Type::seed || value.type() == Type::truth || value.type() == Type::shape) continue;
+    if (value.type() == Type::seed || value.type() == Type::boolean || value.type() == Type::shape) continue;
     bool const real = value.type() == Type::real, power = option.rule == OptionRule::power_of_two;
     auto const refused = [&](double number) {
       set(value, number);
@@ -108,19 +108,17 @@ TEST_CASE("the limits of an option are legal and what is beyond them is refused 
       CHECK(text.find("options: ") == 0);
       CHECK(text.find(option.name) != std::string::npos);
     };
-    double const below = power  ? option.least / 2
-                         : real ? std::nextafter(option.least, -1.0)
-                                : option.least - 1;
+    double const below = power ? option.min / 2 : real ? std::nextafter(option.min, -1.0) : option.min - 1;
     refused(below);
     if (real) refused(std::numeric_limits<double>::quiet_NaN());
     if (real) refused(std::numeric_limits<double>::infinity());
     if (power) refused(3.0);
     if (option.rule == OptionRule::below)
-      refused(option.most);
-    else if (std::isfinite(option.most) && !(value.type() == Type::count && option.most > 1e9))
-      refused(power  ? option.most * 2
-              : real ? std::nextafter(option.most, std::numeric_limits<double>::infinity())
-                     : option.most + 1);
+      refused(option.max);
+    else if (std::isfinite(option.max) && !(value.type() == Type::count && option.max > 1e9))
+      refused(power  ? option.max * 2
+              : real ? std::nextafter(option.max, std::numeric_limits<double>::infinity())
+                     : option.max + 1);
   }
 }
 
@@ -140,7 +138,7 @@ TEST_CASE("ranks have to agree on every option but those that each may choose") 
     else if (value.type() == Type::seed)
       ++value.seed();
     else
-      value.set_whole(value.type() == Type::truth ? !value.truth() : value.whole() + 1);
+      value.set_integer(value.type() == Type::boolean ? !value.boolean() : value.integer() + 1);
     CHECK((detail::hash_of_numbers(options, plan) != hash) == option.must_agree);
     if (!option.must_agree) chosen.insert(option.name);
   }

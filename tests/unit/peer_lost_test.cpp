@@ -359,15 +359,15 @@ TEST_CASE("a rank may end the communicator by itself") {
 }
 
 TEST_CASE("destructors and copies of a handle never wait") {
-  std::vector<Comm> kept;
+  std::vector<Comm> comms;
   std::mutex mutex;
   ts::run(2, [&](Comm& comm) {
     comm.transport().barrier();
     std::lock_guard lock(mutex);
-    kept.push_back(comm);
+    comms.push_back(comm);
   });
-  CHECK_THROWS_AS(kept[0].transport().barrier(), ts::PeerLost);  // the other ranks have left
-  kept.clear();
+  CHECK_THROWS_AS(comms[0].transport().barrier(), ts::PeerLost);  // the other ranks have left
+  comms.clear();
 
   auto ranks = ts::comm::threads(2);
   std::string text;

@@ -150,7 +150,7 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
                   bytes);
             CHECK(found.depth % cuda::piece_unit == 0);
             CHECK(found.depth <= deepest);
-            CHECK((found.left_stays ? found.rows : found.columns) % cuda::piece_unit == 0);
+            CHECK((found.left_stationary ? found.rows : found.columns) % cuda::piece_unit == 0);
           }
   // A product whose pieces fit into the memory is one block. Otherwise, a weight gradient is split along its
   // depth and logits along their columns.
@@ -176,7 +176,7 @@ TEST_CASE("blocks of a product have room for their pieces, and are few") {
 }
 
 TEST_CASE("every step of every tile of a product has one cluster, in order, and every part a place") {
-  constexpr std::size_t room = 1 << 20;
+  constexpr std::size_t capacity = 1 << 20;
   int even = 0, own = 0;
   for (int const clusters : {1, 7, 66})
     for (int const down : {1, 3, 16})
@@ -186,7 +186,7 @@ TEST_CASE("every step of every tile of a product has one cluster, in order, and 
           CAPTURE(down);
           CAPTURE(across);
           CAPTURE(steps);
-          cuda::PieceWork const work = cuda::share_pieces(down, across, steps, clusters, room);
+          cuda::PieceWork const work = cuda::share_pieces(down, across, steps, clusters, capacity);
           CHECK(work.clusters <= clusters);
           struct Part {
             int tile, from, to, cluster;
@@ -222,12 +222,12 @@ TEST_CASE("every step of every tile of a product has one cluster, in order, and 
             REQUIRE(part.to > step);
             if (step > 0) CHECK(part.cluster > before);  // clusters follow the order of a tile's steps
             before = part.cluster;
-            if (tile >= work.whole && work.own > 0) {
+            if (tile >= work.unshared && work.own > 0) {
               ++own;
               CHECK((step == 0 ? part.to == work.own : part.to == steps));
-            } else if (tile >= work.whole) {
+            } else if (tile >= work.unshared) {
               ++even;
-              int const first = (tile - work.whole) * steps;
+              int const first = (tile - work.unshared) * steps;
               CHECK(work.cluster_of(first + part.from) == part.cluster);
               CHECK(work.cluster_of(first + part.to - 1) == part.cluster);
             }
@@ -241,12 +241,12 @@ TEST_CASE("every step of every tile of a product has one cluster, in order, and 
   // Weight gradients of GPT-2 124M over 4096 tokens by six pieces. For 768x2304, all clusters share the tiles
   // evenly. For 768x3072, 48 clusters compute one tile each, and 16 others compute the last quarter of these
   // tiles.
-  CHECK(cuda::share_pieces(3, 12, 384, 66, room).clusters == 66);
-  CHECK(cuda::share_pieces(3, 12, 384, 66, room).own == 0);
-  CHECK(cuda::share_pieces(3, 16, 384, 66, room).clusters == 64);
-  CHECK(cuda::share_pieces(3, 16, 384, 66, room).own == 288);
-  CHECK(cuda::share_pieces(3, 12, 384, 66, 131).whole == 36);
-  CHECK(cuda::share_pieces(3, 16, 384, 66, 95).whole == 48);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, capacity).clusters == 66);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, capacity).own == 0);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, capacity).clusters == 64);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, capacity).own == 288);
+  CHECK(cuda::share_pieces(3, 12, 384, 66, 131).unshared == 36);
+  CHECK(cuda::share_pieces(3, 16, 384, 66, 95).unshared == 48);
 }
 
 TEST_CASE("the workspace of a GPU has room for pieces where there are some") {

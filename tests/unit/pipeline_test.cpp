@@ -135,7 +135,7 @@ std::vector<StepPlan> all_stages(Stage by) {
 }
 
 /// Returns the largest number of micro-batches that have begun forward and not finished backward.
-int most_in_flight(StepPlan const& plan) {
+int max_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
   auto const instances = instances_of(plan.train.schedule);
@@ -162,7 +162,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(mistake_in(plan, plan.train) == "");
         std::map<std::tuple<Verb, int, int>, int> runs;
         int units = 0;
-        std::string order, wanted;  // forwards and backwards of the stage's first unit
+        std::string order, expected;  // forwards and backwards of the stage's first unit
         for (Instance const& instance : instances_of(plan.train.schedule)) {
           units += instance.entry.verb == Verb::update;
           if (instance.entry.unit == 8 * stage / stages)
@@ -174,18 +174,18 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         }
         CHECK(units == 8 / stages);
         int const warm = std::min(stages - 1 - stage, micro_batches);
-        wanted.append(static_cast<std::size_t>(warm), 'F');
-        for (int micro = warm; micro < micro_batches; ++micro) wanted += "FB";
-        wanted.append(static_cast<std::size_t>(warm), 'B');
-        CHECK(order == wanted);
+        expected.append(static_cast<std::size_t>(warm), 'F');
+        for (int micro = warm; micro < micro_batches; ++micro) expected += "FB";
+        expected.append(static_cast<std::size_t>(warm), 'B');
+        CHECK(order == expected);
         CHECK(runs.size() == static_cast<std::size_t>(3 * units * micro_batches));
         CHECK(std::all_of(runs.begin(), runs.end(), [](auto const& each) { return each.second == 1; }));
         // There are exactly as many copies of activations as micro-batches in flight.
-        CHECK(most_in_flight(plan) == std::min(stages - stage, micro_batches));
+        CHECK(max_in_flight(plan) == std::min(stages - stage, micro_batches));
         int slots = 0;
         for (Buffer const& buffer : plan.train.buffers)
           if (buffer.kind == BufferKind::saved) slots = std::max(slots, buffer.slot + 1);
-        CHECK(slots == most_in_flight(plan));
+        CHECK(slots == max_in_flight(plan));
       }
 }
 
@@ -212,7 +212,7 @@ TEST_CASE("no wait of a pipeline can be left out") {
   WaitsLeftOut left_out;
   for (int const stages : {2, 4})
     for (int micro_batches = 1; micro_batches <= 9; ++micro_batches)
-      for (StepPlan& plan : all_stages({stages, 0, micro_batches})) left_out.take(std::move(plan));
+      for (StepPlan& plan : all_stages({stages, 0, micro_batches})) left_out.check(std::move(plan));
   CHECK(left_out.waits > 500);
   CHECK(left_out.found == left_out.waits);
 }

@@ -321,12 +321,12 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
   StepShape const shape = sizes_of(4, 1, 8, 96);
   UnitLister const units = lister(small);
   StepPlan const plan = make_plan(units({shape.batch, shape.sequence}), table, shape);
-  std::int64_t const wanted = footprint(units, table, shape).host;
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.host = wanted}, small.positions));
+  std::int64_t const host_bytes = footprint(units, table, shape).host;
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {.host = host_bytes}, small.positions));
 
   int with_recipe = 0, with_batch = 0;
   for (double const part : {0.95, 0.8, 0.6, 0.4, 0.2, 0.01}) {
-    std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(wanted) * part);
+    std::int64_t const limit = static_cast<std::int64_t>(static_cast<double>(host_bytes) * part);
     std::string text;
     try {
       refuse_if_too_big(units, plan, table, {.host = limit}, small.positions);
@@ -335,7 +335,7 @@ TEST_CASE("a plan that does not fit is refused with bytes and suggestions that f
       text = error.what();
     }
     INFO(text);
-    CHECK(text.find("(" + std::to_string(wanted) + " bytes)") != std::string::npos);
+    CHECK(text.find("(" + std::to_string(host_bytes) + " bytes)") != std::string::npos);
     CHECK(text.find('\n') == std::string::npos);
     for (char const* category : {"parameters ", "gradients ", "optimizer ", "activations ", "workspace "})
       CHECK(text.find(category) != std::string::npos);
@@ -497,14 +497,14 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
   Footprint const shared = footprint(units, table, shape);
   std::int64_t const together = shared.host;
   shape.own_memory = true;
-  Footprint const apart = footprint(units, table, shape);
-  CHECK(shared.device == apart.device);
+  Footprint const separate = footprint(units, table, shape);
+  CHECK(shared.device == separate.device);
   StepPlan const plan = plan_of(tiny, table, shape);
-  CHECK(apart.device == plan.arena_bytes[0]);
-  CHECK(apart.total == together);
-  CHECK(apart.host > 0);
-  CHECK(apart.host <= together - apart.device);
-  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {apart.device, apart.host}, tiny.positions));
+  CHECK(separate.device == plan.arena_bytes[0]);
+  CHECK(separate.total == together);
+  CHECK(separate.host > 0);
+  CHECK(separate.host <= together - separate.device);
+  CHECK_NOTHROW(refuse_if_too_big(units, plan, table, {separate.device, separate.host}, tiny.positions));
   auto const refused = [&](MemoryLimit const& limit) {
     try {
       refuse_if_too_big(units, plan, table, limit, tiny.positions);
@@ -513,10 +513,10 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
     }
     return std::string();
   };
-  CHECK(refused({apart.device - 1, apart.host}).find("a rank plans ") != std::string::npos);
-  CHECK(refused({apart.device - 1, apart.host}).find(" on its device and ") != std::string::npos);
-  CHECK(refused({apart.device, apart.host - 1}).find("3 ranks plan ") != std::string::npos);
-  CHECK(refused({apart.device, apart.host - 1}).find(" of host memory and ") != std::string::npos);
+  CHECK(refused({separate.device - 1, separate.host}).find("a rank plans ") != std::string::npos);
+  CHECK(refused({separate.device - 1, separate.host}).find(" on its device and ") != std::string::npos);
+  CHECK(refused({separate.device, separate.host - 1}).find("3 ranks plan ") != std::string::npos);
+  CHECK(refused({separate.device, separate.host - 1}).find(" of host memory and ") != std::string::npos);
 }
 
 TEST_CASE("the bytes of a process count the root of dp once") {
@@ -560,7 +560,7 @@ TEST_CASE("a gather and a broadcast go to and from the owner of their flat group
   for (Flat const of : plan.trainable()) {
     int const owner = plan.flat(of).number % 3;
     CHECK(plan.owner(of) == owner);
-    CHECK(plan.norm_ranges()[static_cast<std::size_t>(plan.flat(of).normed)].by.first == owner);
+    CHECK(plan.norm_ranges()[static_cast<std::size_t>(plan.flat(of).trainable_index)].by.first == owner);
     for (Entry const& entry : plan.train.schedule.entries)
       for (Item const& item : entry.items)
         if (item.of == of && (entry.move == Move::gather || entry.move == Move::broadcast))

@@ -8,12 +8,12 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/activation.hpp"
 #include "tessera/ops/attention.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
 #include "tessera/ops/embedding.hpp"
-#include "tessera/ops/fold.hpp"
 #include "tessera/ops/layer_norm.hpp"
 #include "tessera/ops/linear.hpp"
 #include "tessera/ops/norm.hpp"
@@ -89,7 +89,7 @@ void run_every_operation(Context<Cpu>& context, bool check_allocations) {
     ops::rotary(context, x.view(), x.view(), frequencies);
     ops::swiglu_forward(context, pre.view(), wide.view(), wide.view());
     ops::swiglu_backward(context, pre.view(), wide.view(), wide.view(), pre.view(), wide.view());
-    ops::fold(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
+    ops::accumulate(context, accumulator.view(), static_cast<T const*>(wte.values.data()), 1, v * c, true);
     ops::norm_partials(context, wte.view(), blocks.view());
     ops::norm_partials<T, S>(context, norm_rows);
     ops::adamw(context, v * c, wte.values.data(), accumulator.values.data(), partial.values.data(),

@@ -51,8 +51,8 @@ TEST_CASE("a record is cut to a sequence or filled up on its right") {
   ts::Batch const& batch = loader.load(0);
   CHECK(batch.tokens == Tokens{1, 2, 0, 0, 3, 4, 5, 6, 8, 9, 10, 11, 1, 2, 3, 4});
   CHECK(batch.targets == Tokens{2, -1, -1, -1, 4, 5, 6, 7, 9, 10, 11, -1, 2, 3, 4, 5});
-  CHECK(batch.unmasked() == 1 + 4 + 3 + 4);
-  CHECK(loader.targets_in(0) == batch.unmasked());
+  CHECK(batch.valid_tokens() == 1 + 4 + 3 + 4);
+  CHECK(loader.targets_in(0) == batch.valid_tokens());
   CHECK(loader.load(7).tokens == loader.load(0).tokens);
 
   // A shorter row does not show the rest of a longer row that was loaded before.
@@ -172,15 +172,15 @@ TEST_CASE("objects of JSON Lines are records") {
   CHECK_ERROR(data, refused("{\"text\": \"a\"}\n{\"note\": \"a: b: c] d\", \"text\": tru}"), "line 2",
               "at byte 35 of the line: syntax error while parsing value - invalid literal", "tru}");
   for (char const* const line : {"{\"text\": \xff\xfe}", "{\"text\": \xc3\xa9}", "\xe6\x97\xa5"}) {
-    std::string const said = file_support::thrown_by([&] { (void)refused(line); }).text;
-    CAPTURE(said);
-    CHECK(ts::utf8::first_invalid(said) == said.size());
-    CHECK(file_support::has(said, "invalid literal"));
+    std::string const message = file_support::thrown_by([&] { (void)refused(line); }).text;
+    CAPTURE(message);
+    CHECK(ts::utf8::first_invalid(message) == message.size());
+    CHECK(file_support::has(message, "invalid literal"));
   }
   std::string wide = "{\"a";
   for (int i = 0; i < 150; ++i) wide += "\xc3\xa9";
-  std::string const said = file_support::thrown_by([&] { (void)refused(wide + "\": 1}"); }).text;
-  CHECK(ts::utf8::first_invalid(said) == said.size());
+  std::string const message = file_support::thrown_by([&] { (void)refused(wide + "\": 1}"); }).text;
+  CHECK(ts::utf8::first_invalid(message) == message.size());
   CHECK_ERROR(data, refused(std::string("\xff\xfe{\0\"\0", 6)), "b.jsonl", "is text in UTF-16", "iconv");
   // NaN and Infinity are accepted, since Python writes and reads them.
   CHECK(texts(refused("{\"x\": NaN, \"y\": [-Infinity, Infinity], \"text\": \"NaN \\\" Infinity\"}")) ==

@@ -230,7 +230,7 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
   }
 }
 
-TEST_CASE("what a header holds beside the tensors' data is passed over") {
+TEST_CASE("what a header holds besides the tensors' data is ignored") {
   TemporaryFolder folder;
   auto const open = [&](std::string const& header, std::string const& data) {
     return ts::SafetensorsFile::open(write(folder / "m.safetensors", file_of(header, data)));

@@ -27,7 +27,7 @@ namespace {
 using namespace support;
 
 /// Returns whether a buffer has a unit's gathered weights on the device.
-bool is_whole(Buffer const& buffer) {
+bool is_full(Buffer const& buffer) {
   bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
          buffer.over == Sharding::replicated;
@@ -45,15 +45,15 @@ std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    if (entry.verb == Verb::gather && is_whole(program.at(entry.at(Role::target)))) {  // the last hop
+    if (entry.verb == Verb::gather && is_full(program.at(entry.at(Role::target)))) {  // the last hop
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;
       continue;
     }
     for (int const buffer : entry.reads())
-      if (is_whole(program.at(buffer)) && !held.contains(buffer)) return "not gathered: " + where;
+      if (is_full(program.at(buffer)) && !held.contains(buffer)) return "not gathered: " + where;
     for (int const buffer : entry.writes())
-      if (is_whole(program.at(buffer))) return "writes weights: " + where;
+      if (is_full(program.at(buffer))) return "writes weights: " + where;
     if (computes(entry.verb) && plan.recipe.placement.parameters != Placement{})
       for (int const buffer : entry.reads())
         if (program.at(buffer).kind == BufferKind::weights && program.at(buffer).copy.rests())
@@ -70,7 +70,7 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
 
 /// Checks that buffers in use at the same time do not share bytes, and that persistent buffers share bytes
 /// with none. Returns the first mistake, or an empty string.
-std::string lives_are_apart(StepPlan const& plan, Program const& program) {
+std::string lifetimes_are_disjoint(StepPlan const& plan, Program const& program) {
   std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last instance, by micro-batch, buffer
   auto const instances = instances_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
@@ -107,7 +107,7 @@ void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   for (Program const* program : {&plan.train, &plan.evaluate}) {
     CHECK(gathers_are_sound(plan, *program) == "");
     CHECK(mistake_in(plan, *program) == "");
-    CHECK(lives_are_apart(plan, *program) == "");
+    CHECK(lifetimes_are_disjoint(plan, *program) == "");
   }
 }
 
@@ -400,21 +400,21 @@ TEST_CASE("no wait can be left out") {
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full"})
       for (std::string_view const reduction : {"ordered", "fast"})
         for (auto const& [prefetch, accumulation] : {std::pair(0, 2), std::pair(1, 2), std::pair(1, 4)}) {
-          left_out.take(plan_of({.sharding = sharding,
-                                 .precision = "bf16",
-                                 .offload = offload,
-                                 .reduction = reduction,
-                                 .world = 2,
-                                 .accumulation = accumulation,
-                                 .prefetch = prefetch,
-                                 .channels = 1 + prefetch}));
-          left_out.take(plan_of({.sharding = sharding,
-                                 .precision = "bf16",
-                                 .offload = offload,
-                                 .reduction = reduction,
-                                 .accumulation = accumulation,
-                                 .prefetch = prefetch,
-                                 .weight_lag = 1}));
+          left_out.check(plan_of({.sharding = sharding,
+                                  .precision = "bf16",
+                                  .offload = offload,
+                                  .reduction = reduction,
+                                  .world = 2,
+                                  .accumulation = accumulation,
+                                  .prefetch = prefetch,
+                                  .channels = 1 + prefetch}));
+          left_out.check(plan_of({.sharding = sharding,
+                                  .precision = "bf16",
+                                  .offload = offload,
+                                  .reduction = reduction,
+                                  .accumulation = accumulation,
+                                  .prefetch = prefetch,
+                                  .weight_lag = 1}));
         }
   CHECK(left_out.waits > 1000);
   CHECK(left_out.found == left_out.waits);
@@ -452,7 +452,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
       }
 }
 
-TEST_CASE("gradients of weights that lag run beside those of inputs and nothing else changes") {
+TEST_CASE("gradients of weights that lag run at the same time as those of inputs and nothing else changes") {
   auto const lines = [](StepPlan const& plan) {
     std::multiset<Line> all;
     for (Entry entry : plan.train.schedule.entries) {
@@ -469,25 +469,26 @@ TEST_CASE("gradients of weights that lag run beside those of inputs and nothing 
       for (int const accumulation : {1, 2}) {
         Setting by{.precision = "bf16", .recompute = recompute, .world = world, .accumulation = accumulation};
         INFO(std::string(recompute), " ", world, " ", accumulation);
-        StepPlan const in_turn = plan_of(by);
+        StepPlan const sequential = plan_of(by);
         for (by.weight_lag = 1; by.weight_lag < 4; ++by.weight_lag) {
-          StepPlan const beside = plan_of(by);
+          StepPlan const concurrent = plan_of(by);
           check_all(by);
-          CHECK(lines(beside) == lines(in_turn));
-          CHECK(beside.arena_bytes[0] > in_turn.arena_bytes[0]);
+          CHECK(lines(concurrent) == lines(sequential));
+          CHECK(concurrent.arena_bytes[0] > sequential.arena_bytes[0]);
           // The next unit's backward begins before the weight gradients of the last unit are computed.
-          auto const& entries = beside.train.schedule.entries;
-          int const last = beside.units_count() - 1;
-          bool passed = false, apart = true;
+          auto const& entries = concurrent.train.schedule.entries;
+          int const last = concurrent.units_count() - 1;
+          bool passed = false, on_own_lane = true;
           for (Entry const& entry : entries) {
             if (entry.micro_batch != 0) continue;
             bool const weights = entry.verb == Verb::backward_weight;
-            bool const with_them = weights || entry.verb == Verb::add_tied || entry.verb == Verb::clear_gaps;
-            apart = apart && (with_them == (entry.lane == Lane::gradients) || entry.verb == Verb::accumulate);
+            bool const same_lane = weights || entry.verb == Verb::add_tied || entry.verb == Verb::clear_gaps;
+            on_own_lane = on_own_lane &&
+                          (same_lane == (entry.lane == Lane::gradients) || entry.verb == Verb::accumulate);
             passed = passed || (entry.verb > Verb::forward && entry.unit == last - 1);
             if (weights && entry.unit == last) CHECK(passed);
           }
-          CHECK(apart);
+          CHECK(on_own_lane);
         }
       }
 }
@@ -501,12 +502,12 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
         // The entries of each flat group, in schedule order. Entries without a flat group have the key -1.
-        using Way = std::vector<std::tuple<Verb, Move, int, int, int>>;
+        using Route = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {
           return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);
         };
-        auto const ways = [&](StepPlan const& plan) {
-          std::map<std::pair<int, int>, Way> all;
+        auto const routes = [&](StepPlan const& plan) {
+          std::map<std::pair<int, int>, Route> all;
           for (Entry const& entry : plan.train.schedule.entries) {
             if (entry.items.empty()) all[{-1, -1}].push_back({entry.verb, entry.move, entry.unit, 0, 0});
             for (Item const& item : entry.items)
@@ -516,7 +517,7 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
           }
           return all;
         };
-        CHECK(ways(at_once) == ways(late));
+        CHECK(routes(at_once) == routes(late));
         CHECK(hash_of(at_once.train.schedule) != hash_of(late.train.schedule));
       }
     }

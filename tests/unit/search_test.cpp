@@ -32,10 +32,10 @@ TEST_CASE("a footprint takes a share above 1 of limits that it is not within, by
 TEST_CASE("searches end where the bytes, the search or the time does") {
   StepShape shape = samples_of_96;
   constexpr double fits = 0.5, too_big = std::numeric_limits<double>::infinity();
-  int asked = 0;
+  int evaluations = 0;
   auto const within = [&](std::int64_t limit) {
-    return [&asked, limit](StepShape const& other) {
-      ++asked;
+    return [&evaluations, limit](StepShape const& other) {
+      ++evaluations;
       return static_cast<double>(10 * other.batch + other.sequence) / static_cast<double>(limit);
     };
   };
@@ -56,9 +56,9 @@ TEST_CASE("searches end where the bytes, the search or the time does") {
   CHECK(longest_sequence(shape, fits, 1024, later, within(1 << 30)).text() == "1024");
   CHECK(longest_sequence(shape, fits, 1024, later, within(40 + 700)).text() == "700");
   CHECK(longest_sequence(shape, too_big, 1024, later, within(40 + 50)).text() == "50");
-  asked = 0;
+  evaluations = 0;
   CHECK(largest_batch(shape, fits, now, within(1 << 30)).text() == "at least 4");
-  CHECK(asked == 0);
+  CHECK(evaluations == 0);
 }
 
 TEST_CASE("a search finds the last that fits, in a few tries where shares grow in proportion") {
@@ -67,11 +67,11 @@ TEST_CASE("a search finds the last that fits, in a few tries where shares grow i
   Deadline const later(3600.0);
   for (std::int64_t const last : {1, 3, 4, 5, 17, 1000, 65535}) {
     double const end = static_cast<double>(last) + 0.5;
-    int asked = 0;
+    int evaluations = 0;
     auto const search = [&](auto const& share, bool knows) {
-      asked = 0;
+      evaluations = 0;
       auto const share_of = [&](StepShape const& other) {
-        ++asked;
+        ++evaluations;
         return static_cast<double>(share(static_cast<double>(other.batch)));
       };
       double const here = share(static_cast<double>(shape.batch));
@@ -81,12 +81,12 @@ TEST_CASE("a search finds the last that fits, in a few tries where shares grow i
       CAPTURE(last);
       CAPTURE(knows);
       CHECK(search([&](double at) { return (3.0 + at) / (3.0 + end); }, knows) == last);
-      CHECK(asked <= 5);
+      CHECK(evaluations <= 5);
       CHECK(search([&](double at) { return at <= end ? 0.0 : 9.0; }, knows) == last);
       CHECK(search([&](double at) { return at <= end ? 1.0 : unknown; }, knows) == last);
       CHECK(search([&](double at) { return std::pow(at / end, 8.0); }, knows) == last);
       CHECK(search([&](double at) { return std::pow(at / end, 0.1); }, knows) == last);
-      CHECK(asked < 60);
+      CHECK(evaluations < 60);
     }
   }
 }

@@ -131,9 +131,9 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
   for (std::size_t index = 0; index < entries.size(); ++index) {
     if (entries[index].verb != Verb::cross) continue;
     CHECK(entries[index].lane == Lane::communication);
-    bool const beside = entries[index + 1].verb == Verb::backward_weight;
-    if (beside) CHECK(entries[index + 1].waits.empty());
-    CHECK(entries[index + (beside ? 2 : 1)].waits == std::vector<int>{static_cast<int>(index)});
+    bool const adjacent = entries[index + 1].verb == Verb::backward_weight;
+    if (adjacent) CHECK(entries[index + 1].waits.empty());
+    CHECK(entries[index + (adjacent ? 2 : 1)].waits == std::vector<int>{static_cast<int>(index)});
   }
 }
 

@@ -87,7 +87,7 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   auto const local = [&](nn::Weight weight, int ranks) {
     return to_string(local_shape(spec.parameters[static_cast<std::size_t>(weight.index)], ranks));
   };
-  auto const kept = [&](nn::Saved saved, int ranks) {
+  auto const shape_of = [&](nn::Saved saved, int ranks) {
     return to_string(local_shape(spec.saved[static_cast<std::size_t>(saved.index)], ranks));
   };
   CHECK(local(attention.query.weight, 2) == "[64, 64]");
@@ -95,11 +95,11 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   CHECK(local(attention.key.weight, 2) == "[16, 64]");
   CHECK(local(attention.proj.weight, 2) == "[64, 64]");
   CHECK(local(attention.proj.bias, 2) == "[64]");  // not split, since it is added once to the sum over ranks
-  CHECK(kept(attention.values, 2) == "[2, 64, 16]");
-  CHECK(kept(attention.mixed, 2) == "[2, 64, 64]");
+  CHECK(shape_of(attention.values, 2) == "[2, 64, 16]");
+  CHECK(shape_of(attention.mixed, 2) == "[2, 64, 64]");
   CHECK(local(mlp.gate.weight, 3) == "[32, 64]");
   CHECK(local(mlp.down.weight, 3) == "[64, 32]");
-  CHECK(kept(mlp.post, 3) == "[2, 64, 32]");
+  CHECK(shape_of(mlp.post, 3) == "[2, 64, 32]");
   CHECK(local(attention.query.weight, 4) == "[32, 64]");
   CHECK(
       refusal([&] { (void)local(attention.key.weight, 4); }) ==

@@ -234,12 +234,12 @@ TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is 
             }
             for (int micro = 0; micro < accumulation; ++micro) {
               fixture.store.loss_slot(micro)->loss = 1.5;
-              fixture.store.loss_slot(micro)->unmasked = 4;
+              fixture.store.loss_slot(micro)->valid_tokens = 4;
             }
             run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
             StepState const& state = fixture.store.state();
             CHECK(state.norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-7));
-            CHECK(state.unmasked == 4 * ranks * accumulation);
+            CHECK(state.valid_tokens == 4 * ranks * accumulation);
             CHECK(state.loss == 1.5 / 4);
             CHECK(state.bad_unit == -1);
           });
@@ -317,7 +317,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
       int const plain = TiedModel::plain;
       for (auto const& [unit, element] : {std::pair{0, std::int64_t{3}}, std::pair{plain, lies.begin + 17},
                                           std::pair{plain, lies.end - 1}}) {
-        Range const part = fixture.plan.normed(unit);
+        Range const part = fixture.plan.norm_part(unit);
         if (element < part.begin || element >= part.end) continue;
         gradient_of(fixture, unit)[element] = std::nanf("");
       }

@@ -21,11 +21,11 @@ namespace ts = tessera;
 
 namespace {
 
-constexpr int most_steps = 4096;
+constexpr int max_steps = 4096;
 
 /// The stop votes that the ranks of a simulated device exchange in each step.
 struct Exchange {
-  std::array<std::atomic<int>, most_steps> arrived{}, votes{};
+  std::array<std::atomic<int>, max_steps> arrived{}, votes{};
 };
 
 /// Simulates a trainer without a model. A step ends when all ranks have begun it.
@@ -46,7 +46,7 @@ class LateTrainer final : public ts::AnyTrainer {
   double evaluate(ts::Batch const&) override { return 0.0; }
   void fill(ts::ParameterSource const&) override {}
   void collect_pieces(ts::ParameterSink const&) override {}
-  void settle() override {}
+  void synchronize() override {}
   void observe(ts::StepObserver) override {}
   void time_entries(ts::EntryTimer*) override {}
   ts::StateAccess& state() override { throw ts::Error(ts::ErrorKind::usage, "no state"); }
@@ -85,7 +85,7 @@ class LateTrainer final : public ts::AnyTrainer {
 
 /// Returns batches with their step number. Throws after the end of a rank's data.
 struct Batches {
-  std::int64_t end = most_steps;
+  std::int64_t end = max_steps;
   ts::Batch batch{};
 
   ts::Batch const& operator()(std::int64_t step) {
@@ -102,7 +102,7 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
   for (int run = 0; run < 200; ++run) {
     int const world = 1 + run % 4;
     std::atomic<bool> stop{false};
-    std::atomic<std::int64_t> asked{most_steps};  // rank 0 is told to stop before this step
+    std::atomic<std::int64_t> requested{max_steps};  // rank 0 is told to stop before this step
     std::jthread const elsewhere([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(50 + 13 * run));
       stop = true;
@@ -118,8 +118,8 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
                              .stop =
                                  [&](std::int64_t step) {
                                    if (!stop && step < 3000) return false;
-                                   for (std::int64_t first = asked; step < first;)
-                                     if (asked.compare_exchange_weak(first, step)) break;
+                                   for (std::int64_t first = requested; step < first;)
+                                     if (requested.compare_exchange_weak(first, step)) break;
                                    return true;
                                  },
                              .report =
@@ -138,8 +138,8 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
       CHECK(done[rank] == done.front());
       CHECK(reports[rank] == done.front());
     }
-    CHECK(done.front() >= asked);
-    CHECK(done.front() <= asked + late + 1);
+    CHECK(done.front() >= requested);
+    CHECK(done.front() <= requested + late + 1);
   }
 }
 
@@ -197,13 +197,13 @@ TEST_CASE("tasks and lone steps run while no step is in flight") {
                       .batch = [&](std::int64_t step) { return batches(step); },
                       .tasks = {ts::every(3, [&](std::int64_t done) { note("save" + std::to_string(done)); }),
                                 {.due = [](std::int64_t done) { return done == 6; }}},
-                      .lone = {.due = [](std::int64_t step) { return step == 4; },
-                               .begin = [&](std::int64_t step) { note("begin" + std::to_string(step)); },
-                               .end =
-                                   [&](std::int64_t step, ts::StepReport const& report) {
-                                     CHECK(report.step == step + 1);
-                                     note("end" + std::to_string(step));
-                                   }}})
+                      .isolated = {.due = [](std::int64_t step) { return step == 4; },
+                                   .begin = [&](std::int64_t step) { note("begin" + std::to_string(step)); },
+                                   .end =
+                                       [&](std::int64_t step, ts::StepReport const& report) {
+                                         CHECK(report.step == step + 1);
+                                         note("end" + std::to_string(step));
+                                       }}})
         .run();
   });
   CHECK(events == "save3 begin4 end4 save6 ");
@@ -216,7 +216,7 @@ TEST_CASE("lone steps need no begin and no end") {
   ts::TrainingLoop loop(trainer, ts::comm::Comm(),
                         {.steps = 2,
                          .batch = [&](std::int64_t step) { return batches(step); },
-                         .lone = {.due = [](std::int64_t) { return true; }}});
+                         .isolated = {.due = [](std::int64_t) { return true; }}});
   CHECK(loop.run() == 2);
 }
 

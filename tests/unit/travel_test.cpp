@@ -50,10 +50,10 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
               CHECK((bucket > 0) == (most > 1));
               return count;
             };
-            int const apart = calls(0), together = calls(std::int64_t{1} << 40), some = calls(100000);
-            CHECK(apart == units * together);
+            int const separate = calls(0), together = calls(std::int64_t{1} << 40), some = calls(100000);
+            CHECK(separate == units * together);
             CHECK(together < some);
-            CHECK(some < apart);
+            CHECK(some < separate);
           }
 }
 
@@ -70,8 +70,8 @@ TEST_CASE("all micro-batch gradients of a bucket have room at the same time") {
   Program const& program = plan.train;
   CHECK(program.arena_bytes[0] >= program.persistent_bytes[0] + received + gradients);
   by.bucket = 0;
-  StepPlan const apart = plan_of(by);
-  CHECK(apart.train.arena_bytes[0] < apart.train.persistent_bytes[0] + received + gradients);
+  StepPlan const separate = plan_of(by);
+  CHECK(separate.train.arena_bytes[0] < separate.train.persistent_bytes[0] + received + gradients);
 }
 
 TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {

@@ -53,7 +53,7 @@ TEST_CASE("a machine without a driver is told to install one") {
       "run with --gpus all, or use the CPU");
 }
 
-TEST_CASE("a driver that is too old is named beside what it would have to serve") {
+TEST_CASE("a driver that is too old is named with what it would have to serve") {
   DeviceAnswers all = without_gpus();
   all.driver = 12080;
   all.failure = "cudaErrorInsufficientDriver (CUDA driver version is insufficient)";

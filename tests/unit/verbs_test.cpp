@@ -90,7 +90,7 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
                                          .reduction = reduction,
                                          .world = world,
                                          .accumulation = accumulation});
-          std::vector<int> normed(plan.units.size(), 0);
+          std::vector<int> norm_count(plan.units.size(), 0);
           for (Entry const& entry : plan.train.schedule.entries) {
             bool in_accumulate = false;
             for (int const buffer : entry.writes())
@@ -100,11 +100,11 @@ TEST_CASE("a gradient in host memory is not read once more for its norm") {
             if (entry.verb != Verb::norm && !in_accumulate) continue;
             CHECK(entry.micro_batch == accumulation - 1);
             for (Item const& item : entry.items) {
-              ++normed[static_cast<std::size_t>(item.of.unit)];
-              CHECK(item.part == plan.normed(item.of));
+              ++norm_count[static_cast<std::size_t>(item.of.unit)];
+              CHECK(item.part == plan.norm_part(item.of));
             }
           }
-          CHECK(normed == std::vector<int>(plan.units.size(), 1));
+          CHECK(norm_count == std::vector<int>(plan.units.size(), 1));
         }
 }
 

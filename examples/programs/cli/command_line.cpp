@@ -54,19 +54,19 @@ Names flags_in(std::string const& path) {
            ": cannot be read; name a file of flags, and write ./@... for a path that begins with @");
   Names words;
   std::string line;
-  constexpr std::size_t most_bytes = 1 << 20;
+  constexpr std::size_t max_bytes = 1 << 20;
   std::size_t bytes = 0;
   // std::getline is not used because its lines have no maximum length, and a device may never send a line
   // end.
   auto const next_line = [&] {
     line.clear();
     char c = 0;
-    while (bytes <= most_bytes && file.get(c) && c != '\n') {
+    while (bytes <= max_bytes && file.get(c) && c != '\n') {
       line += c;
       ++bytes;
     }
     if (file.bad()) refuse("@" + name + ": cannot be read; name a file of flags that can be read");
-    if (bytes > most_bytes) refuse("@" + name + ": is longer than 1 MiB; name a file of flags");
+    if (bytes > max_bytes) refuse("@" + name + ": is longer than 1 MiB; name a file of flags");
     return bool(file) || !line.empty();
   };
   for (int number = 1; next_line(); ++number) {
@@ -125,7 +125,7 @@ void CommandLine::choice(std::string const& names, Names const& choices, std::st
 void CommandLine::real(std::string const& names, double& value, std::string const& help, Range range) {
   custom(names, "X", shortest(value), help,
          [&value, range](std::string const& flag, std::string const& given) {
-           value = real_number(flag, given, range);
+           value = parse_real(flag, given, range);
          });
 }
 
@@ -192,10 +192,10 @@ void CommandLine::settings_file(std::string const& names, std::string const& typ
 }
 
 bool CommandLine::parse(int argc, char const* const* argv) {
-  bool help = false, version_asked = false;
+  bool help = false, show_version = false;
   group("This program");
   toggle("-h,--help", help, "show this text");
-  toggle("--version", version_asked, "show the version");
+  toggle("--version", show_version, "show the version");
   Names words_of_line;
   bool listed = false;
   for (int at = 1; at < argc; ++at) {
@@ -206,22 +206,22 @@ bool CommandLine::parse(int argc, char const* const* argv) {
     }
     listed = true;
     flag_files_.push_back(word.substr(1));
-    take(flags_in(word.substr(1)),
-         word.substr(word.find_last_of('/') == word.npos ? 1 : word.find_last_of('/') + 1));
+    parse_words(flags_in(word.substr(1)),
+                word.substr(word.find_last_of('/') == word.npos ? 1 : word.find_last_of('/') + 1));
   }
   Names const of_files = spelled_;
-  take(words_of_line, {});
+  parse_words(words_of_line, {});
   if (listed) spelled_ = of_files;
   if (!given("--help") && !given("--version")) read_files();
   for (Entry const& entry : entries_)
     if (entry.option->count() > 0) entry.option->run_callback();
   if (help) std::cout << help_text();
-  if (version_asked) {
+  if (show_version) {
     std::cout << program_ << " (tessera " << version;
     if (*git_hash != '\0') std::cout << ", git " << git_hash;
     std::cout << ")\n";
   }
-  return !help && !version_asked;
+  return !help && !show_version;
 }
 
 std::string CommandLine::help_text() const {
@@ -248,19 +248,19 @@ std::string CommandLine::origin(std::string const& name) const {
   return !entry->where.empty() ? entry->where : !entry->listed.empty() ? entry->listed : "flag";
 }
 
-std::string CommandLine::settings_text(std::map<std::string, std::string> const& settled) const {
+std::string CommandLine::settings_text(std::map<std::string, std::string> const& derived) const {
   std::vector<std::pair<std::string, std::string>> lines;
   std::size_t widest = 0;
   for (Entry const& entry : entries_) {
     bool const is_given = entry.option->count() > 0;
-    if ((entry.takes_none && !is_given) || entry.option->get_group() == from_a_file) continue;
+    if ((entry.is_switch && !is_given) || entry.option->get_group() == from_a_file) continue;
     std::string line = entry.name;
-    auto const turned_out = settled.find(entry.name);
-    std::string const& unsaid = turned_out == settled.end() ? entry.shown_default : turned_out->second;
-    if (!is_given) line += unsaid.empty() ? "" : " " + in_shell(unsaid);
-    if (is_given && !entry.takes_none)
+    auto const actual = derived.find(entry.name);
+    std::string const& implied = actual == derived.end() ? entry.shown_default : actual->second;
+    if (!is_given) line += implied.empty() ? "" : " " + in_shell(implied);
+    if (is_given && !entry.is_switch)
       for (std::string const& value : entry.option->results()) line += " " + in_shell(value);
-    if (!is_given && unsaid.empty()) line = "# " + line;
+    if (!is_given && implied.empty()) line = "# " + line;
     widest = std::max(widest, std::min<std::size_t>(line.size(), 60));
     lines.emplace_back(std::move(line), origin(entry.name));
   }
@@ -300,7 +300,7 @@ CommandLine::Entry* CommandLine::find(std::string const& name) {
   return const_cast<Entry*>(std::as_const(*this).find(name));
 }
 
-void CommandLine::take(Names const& words, std::string const& origin) {
+void CommandLine::parse_words(Names const& words, std::string const& origin) {
   for (std::size_t at = 0; at < words.size();) {
     std::string const word = words[at++];
     if (!is_flag(word) && bare_ != nullptr && !word.empty()) {
@@ -324,7 +324,7 @@ void CommandLine::take(Names const& words, std::string const& origin) {
     }
     Names values;
     if (equals != std::string::npos) values.push_back(word.substr(equals + 1));
-    if (entry->takes_none) {
+    if (entry->is_switch) {
       if (!values.empty())
         refuse(entry->name + " takes no value, but " + in_quotes(values[0]) + " was given");
     } else {
@@ -345,7 +345,7 @@ void CommandLine::take(Names const& words, std::string const& origin) {
 }
 
 void CommandLine::give(Entry& entry, Names values) {
-  if (entry.takes_none) values = {"true"};
+  if (entry.is_switch) values = {"true"};
   entry.option->clear();
   entry.option->add_result(std::move(values));
 }

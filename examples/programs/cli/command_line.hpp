@@ -56,16 +56,16 @@ class CommandLine {
   void text(std::string const& names, std::string const& type, std::string& value, std::string const& help);
   /// Adds a flag whose value is one of some names.
   void choice(std::string const& names, Names const& choices, std::string& value, std::string const& help);
-  /// Adds a flag with an integer value from `least` to `most`.
+  /// Adds a flag with an integer value from `min` to `max`.
   template <class Integer>
-  void whole(std::string const& names, Integer& value, std::string const& help, std::int64_t least = 1,
-             std::int64_t most = std::numeric_limits<Integer>::max() >
-                                         std::numeric_limits<std::int64_t>::max()
-                                     ? std::numeric_limits<std::int64_t>::max()
-                                     : static_cast<std::int64_t>(std::numeric_limits<Integer>::max())) {
+  void integer(std::string const& names, Integer& value, std::string const& help, std::int64_t min = 1,
+               std::int64_t max = std::numeric_limits<Integer>::max() >
+                                          std::numeric_limits<std::int64_t>::max()
+                                      ? std::numeric_limits<std::int64_t>::max()
+                                      : static_cast<std::int64_t>(std::numeric_limits<Integer>::max())) {
     custom(names, "N", std::to_string(value), help,
-           [&value, least, most](std::string const& flag, std::string const& given) {
-             value = static_cast<Integer>(whole_number(flag, given, least, most));
+           [&value, min, max](std::string const& flag, std::string const& given) {
+             value = static_cast<Integer>(parse_integer(flag, given, min, max));
            });
   }
   /// Adds a flag with a real value.
@@ -91,15 +91,15 @@ class CommandLine {
               std::function<void(std::string const&, Names const&)> accept);
   /// Adds a flag with a list of integers.
   template <class Integer>
-  void whole_list(std::string const& names, std::vector<Integer>& value, std::string const& help,
-                  std::int64_t least = 1, std::int64_t most = std::numeric_limits<Integer>::max()) {
+  void integer_list(std::string const& names, std::vector<Integer>& value, std::string const& help,
+                    std::int64_t min = 1, std::int64_t max = std::numeric_limits<Integer>::max()) {
     Names shown;
     for (auto const number : value) shown.push_back(std::to_string(number));
     list(names, "N,...", joined(shown, ","), help,
-         [&value, least, most](std::string const& flag, Names const& items) {
+         [&value, min, max](std::string const& flag, Names const& items) {
            value.clear();
            for (auto const& item : items)
-             value.push_back(static_cast<Integer>(whole_number(flag, item, least, most)));
+             value.push_back(static_cast<Integer>(parse_integer(flag, item, min, max)));
            value = distinct(value);
          });
   }
@@ -137,8 +137,8 @@ class CommandLine {
   /// Returns where the value of a flag comes from: "flag", "default", or the file and its key.
   std::string origin(std::string const& name) const;
   /// Returns every flag with its value and origin, one per line, in a form that @FILE can read back. Omits
-  /// the flags of the group `from_a_file`. `settled` holds the derived values of flags that were not given.
-  std::string settings_text(std::map<std::string, std::string> const& settled) const;
+  /// the flags of the group `from_a_file`. `derived` holds the derived values of flags that were not given.
+  std::string settings_text(std::map<std::string, std::string> const& derived) const;
   std::string const& program() const { return program_; }
 
  private:
@@ -146,7 +146,7 @@ class CommandLine {
     CLI::Option* option;
     std::string name;
     bool several;
-    bool takes_none;
+    bool is_switch;
     std::string shown_default;
     std::string where;   // source in a file of settings; empty if none gives it
     std::string listed;  // file of flags that gives it; empty if none does
@@ -162,7 +162,7 @@ class CommandLine {
   /// it takes a flag as the value of the flag before it, reads "-steps" as several flags and "-.5" as a flag,
   /// joins the values of a repeated list, does not report errors in order, and does not tell which of its
   /// names a flag was given by.
-  void take(Names const& words, std::string const& origin);
+  void parse_words(Names const& words, std::string const& origin);
   /// Sets the values of a flag and drops earlier ones.
   static void give(Entry& entry, Names values);
   /// Applies the settings of files, and then those of `otherwise`, to flags that have no value yet.

@@ -27,13 +27,13 @@ namespace {
 using Type = OptionValue::Type;
 
 std::string choice_of(Option const& option, OptionValue value) {
-  std::int64_t const index = value.type() == Type::truth ? !value.truth() : value.whole();
+  std::int64_t const index = value.type() == Type::boolean ? !value.boolean() : value.integer();
   return choices_of(option).at(static_cast<std::size_t>(index));
 }
 
 /// Parses a power of two. Throws Error(usage), which names the flag and the nearest powers on both sides.
 double power_of_two(std::string const& flag, std::string const& given, Range const& range) {
-  double const number = real_number(flag, given, range);
+  double const number = parse_real(flag, given, range);
   int exponent = 0;
   if (std::frexp(number, &exponent) != 0.5)
     refuse(flag + " is " + given + ", which is not a power of two; give " + exact(std::ldexp(0.5, exponent)) +
@@ -60,7 +60,7 @@ void add_flag(CommandLine& line, Option const& option, std::string const& names,
                          Names const all = choices_of(option);
                          std::string const chosen = choice(flag, given, all);
                          auto const index = std::find(all.begin(), all.end(), chosen) - all.begin();
-                         value.set_whole(value.type() == Type::truth ? index == 0 : index);
+                         value.set_integer(value.type() == Type::boolean ? index == 0 : index);
                        });
   switch (value.type()) {
     case Type::real:
@@ -70,24 +70,24 @@ void add_flag(CommandLine& line, Option const& option, std::string const& names,
                              value.real() = power_of_two(flag, given, range);
                            });
       return line.real(names, value.real(), help, range);
-    case Type::whole:
+    case Type::integer:
     case Type::count:
       return line.custom(
           names, option.rule == OptionRule::bytes ? "BYTES" : "N",
-          option.rule == OptionRule::bytes ? "" : std::to_string(value.whole()), help,
+          option.rule == OptionRule::bytes ? "" : std::to_string(value.integer()), help,
           [&option, value](std::string const& flag, std::string const& given) {
-            value.set_whole(option.rule == OptionRule::bytes
-                                ? bytes_number(flag, given)
-                                : whole_number(flag, given, static_cast<std::int64_t>(option.least),
-                                               static_cast<std::int64_t>(option.most)));
+            value.set_integer(option.rule == OptionRule::bytes
+                                  ? bytes_number(flag, given)
+                                  : parse_integer(flag, given, static_cast<std::int64_t>(option.min),
+                                                  static_cast<std::int64_t>(option.max)));
           });
     case Type::seed:
       return line.custom(names, "N", std::to_string(value.seed()), help,
                          [value](std::string const& flag, std::string const& given) {
                            value.seed() = seed_number(flag, given);
                          });
-    case Type::truth:
-      return line.toggle(names, value.truth(), help);
+    case Type::boolean:
+      return line.toggle(names, value.boolean(), help);
     case Type::shape:
       break;  // has choices
   }
@@ -100,14 +100,14 @@ Json json_of(Option const& option, OptionValue value) {
       return value.real();
     case Type::seed:
       return value.seed();
-    case Type::truth:
-      return value.truth();
-    case Type::whole:
+    case Type::boolean:
+      return value.boolean();
+    case Type::integer:
     case Type::count:
     case Type::shape:
       break;
   }
-  return value.whole();
+  return value.integer();
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ Names choices_of(Option const& option) {
 }
 
 Range range_of(Option const& option) {
-  return {.least = option.least, .most = option.most, .open_above = option.rule == OptionRule::below};
+  return {.min = option.min, .max = option.max, .open_above = option.rule == OptionRule::below};
 }
 
 }  // namespace cli

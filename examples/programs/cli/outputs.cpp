@@ -69,14 +69,15 @@ bool NamedPath::holds(NamedPath const& file) const {
   return false;
 }
 
-bool NamedPath::holds(NamedPath const& file, bool (*takes)(std::string const& name)) const {
+bool NamedPath::holds(NamedPath const& file, bool (*owns_name)(std::string const& name)) const {
   if (!is_folder()) return false;
-  if (file.place_.parent_path() == place_ && takes(file.place_.filename())) return true;
+  if (file.place_.parent_path() == place_ && owns_name(file.place_.filename())) return true;
   std::error_code code;
   std::filesystem::directory_iterator entry(place_, code);
   for (; !code && file.exists_ && entry != std::filesystem::directory_iterator(); entry.increment(code)) {
     std::error_code ignored;
-    if (takes(entry->path().filename()) && std::filesystem::equivalent(entry->path(), file.place_, ignored))
+    if (owns_name(entry->path().filename()) &&
+        std::filesystem::equivalent(entry->path(), file.place_, ignored))
       return true;
   }
   return false;

@@ -43,8 +43,8 @@ class NamedPath {
   /// Returns whether the file is in this folder, or is linked to a file in it.
   bool holds(NamedPath const& file) const;
   /// Returns whether the file is directly in this folder, or is linked to a file directly in it, and that
-  /// file's name satisfies `takes`.
-  bool holds(NamedPath const& file, bool (*takes)(std::string const& name)) const;
+  /// file's name satisfies `owns_name`.
+  bool holds(NamedPath const& file, bool (*owns_name)(std::string const& name)) const;
 
  private:
   std::string flag_;

@@ -116,8 +116,8 @@ extern "C" inline void tessera_program_late(int) {
 
 /// Handles signals while an object lives. The first SIGINT, SIGTERM or SIGHUP is only recorded; another one
 /// at least half a second later ends the process. Under nohup, SIGHUP stays ignored. With `patience`, the
-/// process also exits that many seconds after the first signal, with the message `late`, unless `heed` is
-/// called before. Use it in programs that have a time limit or nothing to save.
+/// process also exits that many seconds after the first signal, with the message `late`, unless
+/// `cancel_countdown` is called before. Use it in programs that have a time limit or nothing to save.
 class Interrupt {
  public:
   explicit Interrupt(unsigned patience = 0,
@@ -139,14 +139,14 @@ class Interrupt {
   Interrupt(Interrupt const&) = delete;
   Interrupt& operator=(Interrupt const&) = delete;
   ~Interrupt() {
-    heed();
+    cancel_countdown();
     if (old_alarm_ != SIG_ERR) ::signal(SIGALRM, old_alarm_);
     for (std::size_t at = 0; at < std::size(signals); ++at) ::sigaction(signals[at], &old_[at], nullptr);
   }
 
   static bool caught() { return number() != 0; }
   /// Stops the countdown of `patience`. Call it after the step has ended, so that saving is not cut off.
-  static void heed() {
+  static void cancel_countdown() {
     detail::signal_patience.store(0);
     ::alarm(0);
   }

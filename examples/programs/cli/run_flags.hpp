@@ -70,7 +70,7 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
   line.custom("--separator", "TOKEN", "",
               "the token that ends a document of a token file; default: 50256, or 128000 in 32-bit files",
               [&](std::string const& flag, std::string const& value) {
-                flags.separator = whole_number(flag, value, 0, (std::int64_t{1} << 31) - 1);
+                flags.separator = parse_integer(flag, value, 0, (std::int64_t{1} << 31) - 1);
               });
   line.text("--tokenizer", "DIR", flags.tokenizer,
             "data is text, to be encoded with this folder's tokenizer.json, vocab.json or tokenizer.model");
@@ -79,7 +79,7 @@ inline void add_data_flags(CommandLine& line, DataFlags& flags) {
               "files (128256 "
               "if 32-bit), or 256 for text",
               [&](std::string const& flag, std::string const& value) {
-                flags.vocabulary = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                flags.vocabulary = parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 }
 
@@ -148,10 +148,10 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
                     refuse(flag + ": " + in_quotes(value) + " gives " + key + " twice; give it once");
                   if (!more) seen.push_back(key);
                   if (key == "rank")
-                    given.rank = static_cast<int>(whole_number(flag + " rank", number, 1, 1 << 20));
+                    given.rank = static_cast<int>(parse_integer(flag + " rank", number, 1, 1 << 20));
                   if (key == "alpha")
                     given.alpha =
-                        real_number(flag + " alpha", number, {.least = 0.0, .most = 1e9, .open_below = true});
+                        parse_real(flag + " alpha", number, {.min = 0.0, .max = 1e9, .open_below = true});
                   if (key == "rslora")
                     given.rank_stabilized = choice(flag + " rslora", number, {"true", "false"}) == "true";
                   if (key == "targets") given.targets += (given.targets.empty() ? "" : ",") + number;

@@ -170,14 +170,14 @@ class Progress {
           duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left));
     if (!note.empty()) parts.emplace_back(note);
     // Leaves out the last parts if the bar is wider than the terminal.
-    auto const room_of = [&] {
+    auto const cells_left = [&] {
       return terminal_.width - 4 - static_cast<int>(columns_of(label_ + joined(parts, " | ")));
     };
-    while (parts.size() > 1 && room_of() < 4) parts.pop_back();
+    while (parts.size() > 1 && cells_left() < 4) parts.pop_back();
     std::string line = label_ + " [";
-    int const room = std::clamp(room_of() - 1, 4, 40);
-    int const full = total_ > 0 ? static_cast<int>(room * done / total_) : room;
-    for (int cell = 0; cell < room; ++cell) line += cell < full ? '=' : cell == full ? '>' : ' ';
+    int const bar_cells = std::clamp(cells_left() - 1, 4, 40);
+    int const full = total_ > 0 ? static_cast<int>(bar_cells * done / total_) : bar_cells;
+    for (int cell = 0; cell < bar_cells; ++cell) line += cell < full ? '=' : cell == full ? '>' : ' ';
     line = broken(line + "] " + joined(parts, " | "), static_cast<std::size_t>(terminal_.width - 1)).front();
     out_ << '\r' << line << "\033[K" << std::flush;
     shown_ = true;

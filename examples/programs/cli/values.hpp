@@ -60,53 +60,53 @@ inline std::string nearest(std::string_view value, Names const& candidates) {
   });
 }
 
-/// Parses an integer in [least, most].
-inline std::int64_t whole_number(std::string const& flag, std::string_view text, std::int64_t least,
-                                 std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
-  bool const bounded = most != std::numeric_limits<std::int64_t>::max();
-  std::string const range =
-      bounded ? "a whole number from " + std::to_string(least) + " to " + std::to_string(most)
-              : "a whole number, " + std::to_string(least) + " or more";
+/// Parses an integer in [min, max].
+inline std::int64_t parse_integer(std::string const& flag, std::string_view text, std::int64_t min,
+                                  std::int64_t max = std::numeric_limits<std::int64_t>::max()) {
+  bool const bounded = max != std::numeric_limits<std::int64_t>::max();
+  std::string const range = bounded
+                                ? "a whole number from " + std::to_string(min) + " to " + std::to_string(max)
+                                : "a whole number, " + std::to_string(min) + " or more";
   std::int64_t value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code == std::errc::result_out_of_range)
     refuse(flag + ": " + in_quotes(text) + " is too large a number; give " + range);
   if (code != std::errc() || end != text.data() + text.size())
     refuse(flag + ": " + in_quotes(text) + " is not a whole number; give " + range);
-  if (value < least || value > most) refuse(flag + " is " + std::to_string(value) + "; give " + range);
+  if (value < min || value > max) refuse(flag + " is " + std::to_string(value) + "; give " + range);
   return value;
 }
 
 /// The range of legal values of a flag with a real number.
 struct Range {
-  double least = -std::numeric_limits<double>::infinity();
-  double most = std::numeric_limits<double>::infinity();
-  bool open_below = false;  ///< least itself is not legal
-  bool open_above = false;  ///< most itself is not legal
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool open_below = false;  ///< min itself is not legal
+  bool open_above = false;  ///< max itself is not legal
 
   bool holds(double value) const {
-    return (open_below ? value > least : value >= least) && (open_above ? value < most : value <= most);
+    return (open_below ? value > min : value >= min) && (open_above ? value < max : value <= max);
   }
   std::string text() const {
     char line[96];
     std::string words = "a number";
-    if (std::isfinite(least)) {
-      std::snprintf(line, sizeof line, open_below ? " above %g" : " from %g", least);
+    if (std::isfinite(min)) {
+      std::snprintf(line, sizeof line, open_below ? " above %g" : " from %g", min);
       words += line;
     }
-    if (std::isfinite(most)) {
-      std::snprintf(line, sizeof line, open_above ? " below %g" : " up to %g", most);
+    if (std::isfinite(max)) {
+      std::snprintf(line, sizeof line, open_above ? " below %g" : " up to %g", max);
       words += line;
     }
     return words;
   }
 };
 
-inline Range at_least(double least) { return {.least = least}; }
-inline Range above(double least) { return {.least = least, .open_below = true}; }
+inline Range at_least(double min) { return {.min = min}; }
+inline Range above(double min) { return {.min = min, .open_below = true}; }
 
 /// Parses a finite number in a range. Refuses "nan", "inf" and numbers too large for a double.
-inline double real_number(std::string const& flag, std::string_view text, Range const& range = {}) {
+inline double parse_real(std::string const& flag, std::string_view text, Range const& range = {}) {
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code == std::errc::result_out_of_range)
@@ -122,7 +122,7 @@ inline double real_number(std::string const& flag, std::string_view text, Range 
 /// TB, TiB (or T). KB to TB are powers of `thousand`. It is 1000, or 1024 for device memory, because GPU
 /// makers call a GiB a GB.
 inline std::int64_t bytes_number(std::string const& flag, std::string_view text, double thousand = 1000.0) {
-  std::string const way_out = "; give bytes such as 8589934592, 8GiB or 80GB";
+  std::string const advice = "; give bytes such as 8589934592, 8GiB or 80GB";
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
@@ -136,10 +136,10 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text,
       scale = std::pow(1024.0, power + 1.0);
     if (unit == letter + "b") scale = std::pow(thousand, power + 1.0);
   }
-  if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is not a size" + way_out);
+  if (code != std::errc() || scale == 0) refuse(flag + ": " + in_quotes(text) + " is not a size" + advice);
   double const bytes = value * scale;
   if (!(bytes >= 1.0 && bytes < 9.0e18))
-    refuse(flag + " is " + in_quotes(text) + ", which is not a possible size" + way_out);
+    refuse(flag + " is " + in_quotes(text) + ", which is not a possible size" + advice);
   return static_cast<std::int64_t>(bytes);
 }
 
@@ -161,10 +161,10 @@ inline Names split_list(std::string const& flag, Names const& values) {
 /// Removes repeated items and keeps the first of each.
 template <class T>
 std::vector<T> distinct(std::vector<T> const& items) {
-  std::vector<T> kept;
+  std::vector<T> unique;
   for (auto const& item : items)
-    if (std::find(kept.begin(), kept.end(), item) == kept.end()) kept.push_back(item);
-  return kept;
+    if (std::find(unique.begin(), unique.end(), item) == unique.end()) unique.push_back(item);
+  return unique;
 }
 
 /// Returns the choice that a value names, ignoring case. Refuses an unknown value, with the nearest choice

@@ -67,19 +67,19 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.toggle("--pairs", settings.pairs,
               "45 of these: every sharding with every precision, and every sharding with every offload");
   line.group("Length");
-  line.whole("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
-  line.whole("--warmup,--warmup-steps", settings.warmup, "untimed steps before them", 0, 1 << 30);
+  line.integer("--steps,--num-steps", settings.steps, "timed optimizer steps of a row", 1, 1 << 30);
+  line.integer("--warmup,--warmup-steps", settings.warmup, "untimed steps before them", 0, 1 << 30);
   line.custom("--epochs", "N", "",
               "passes over the samples, instead of --steps; --warmup counts steps of the first one",
               [&](std::string const& flag, std::string const& value) {
-                settings.epochs = cli::whole_number(flag, value, 1, 1 << 30);
+                settings.epochs = cli::parse_integer(flag, value, 1, 1 << 30);
               });
   line.custom("--samples", "N", "",
               "use only the first N samples of the data; without --steps and --epochs: for one epoch",
               [&](std::string const& flag, std::string const& value) {
-                settings.samples = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                settings.samples = cli::parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
-  line.whole("--repeat", settings.repeat, "runs of each row, for medians and deviations", 1, 1000);
+  line.integer("--repeat", settings.repeat, "runs of each row, for medians and deviations", 1, 1000);
   line.real("--min-time", settings.min_time, "continue until this many seconds are timed",
             cli::at_least(0.0));
   cli::add_data_flags(line, settings.data);
@@ -393,17 +393,17 @@ int run(int argc, char const* const* argv) {
         }
   if (settings.file.print) {
     // A value of "" marks a flag that would be refused if it were given.
-    auto settled = cli::settled_flags(settings.matrix, points);
-    if (!cli::reads_fields(settings.data)) settled["--field"] = "";
-    if (settings.epochs > 0) settled["--steps"] = "";
-    if (!settings.json.empty() || !settings.csv.empty()) settled["--output-dir"] = "";
+    auto derived = cli::derived_flags(settings.matrix, points);
+    if (!cli::reads_fields(settings.data)) derived["--field"] = "";
+    if (settings.epochs > 0) derived["--steps"] = "";
+    if (!settings.json.empty() || !settings.csv.empty()) derived["--output-dir"] = "";
     // The rows are only a selection. A command with lists of stages, precisions and offloads would run all
     // combinations.
     if (settings.minute || settings.matrix.selection)
-      for (char const* flag : {"--stages", "--precisions", "--offloads"}) settled[flag] = "";
+      for (char const* flag : {"--stages", "--precisions", "--offloads"}) derived[flag] = "";
     if (settings.minute)
-      for (auto const& flag : row_flags()) settled[flag] = "";
-    std::cout << line.settings_text(settled);
+      for (auto const& flag : row_flags()) derived[flag] = "";
+    std::cout << line.settings_text(derived);
     cli::print_notes(std::cout, settings.file, differences);
     return 0;
   }
@@ -420,7 +420,7 @@ int run(int argc, char const* const* argv) {
   cli::warn_of_gpus(facts, std::ranges::max(settings.matrix.ranks));
   if (settings.init.empty())
     for (auto const& model : settings.matrix.models) cli::warn_of_hub_name("--models", model);
-  std::vector<Point> const wanted = points;
+  std::vector<Point> const requested = points;
   std::optional<std::chrono::steady_clock::time_point> deadline;
   if (settings.minute) {
     log << "measuring " << points.front().experiment << " to find out how many recipes fit into a minute"
@@ -472,7 +472,7 @@ int run(int argc, char const* const* argv) {
   log << "\n" << table_text(measured, rows, terminal);
   log << cli::published_text(document.rows, settings.published, machine_text(document.environment, facts),
                              terminal);
-  if (settings.minute) log << left_out_text(settings, wanted, measured.size(), all_rows, terminal);
+  if (settings.minute) log << left_out_text(settings, requested, measured.size(), all_rows, terminal);
   for (auto const& text : outputs.finish(document, measured)) log << text << "\n";
   cli::warn_of_plans(settings.plans.get());
   log << "total " << cli::duration_text(*document.wall_s) << std::endl;

@@ -250,7 +250,7 @@ class Training {
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
     totals.profile = cli::profile_of(cli::time_steps(
         trainer, comm,
-        {.batch = [&](std::int64_t step) { return loader.load(step); }, .kept = 3, .enough_s = 1.0}));
+        {.batch = [&](std::int64_t step) { return loader.load(step); }, .max_steps = 3, .enough_s = 1.0}));
   }
 
   /// Hashes the weights after `steps` steps. All ranks must call it.
@@ -282,7 +282,7 @@ class Training {
     done_.log.push_back({step + 1, report.interval, rate, std::nullopt, report.loss, report.grad_norm,
                          report.learning_rate, report.scale, report.skipped});
     done_.tokens += report.tokens;
-    done_.unmasked += report.unmasked;
+    done_.valid_tokens += report.valid_tokens;
     if (step < steps_)  // later steps exist only for --min-time
       done_.final_loss_with_padding =
           cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);

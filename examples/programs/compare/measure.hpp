@@ -27,10 +27,10 @@ namespace compare {
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, starting with the first
   TimedSteps timed;
-  std::int64_t untimed = 0;                  ///< steps before the timed ones
-  std::int64_t hashed_after = 0;             ///< step of the hashed weights; later steps are --min-time's
-  std::vector<results::EpochLogRow> epochs;  ///< if the training length is given in epochs
-  std::int64_t tokens = 0, unmasked = 0;     ///< tokens of all steps, and those that count in the loss
+  std::int64_t untimed = 0;                   ///< steps before the timed ones
+  std::int64_t hashed_after = 0;              ///< step of the hashed weights; later steps are --min-time's
+  std::vector<results::EpochLogRow> epochs;   ///< if the training length is given in epochs
+  std::int64_t tokens = 0, valid_tokens = 0;  ///< tokens of all steps, and those that count in the loss
   double final_loss_with_padding = 0.0;
   double first_step_s = 0.0;         ///< from the start of the row to the end of the first step
   double total_s = 0.0;              ///< from the start of the row to its hash

@@ -92,14 +92,14 @@ double choose_minute(std::vector<Point>& points, Settings& settings, Measured co
   return length.seconds;
 }
 
-std::string left_out_text(Settings const& settings, std::vector<Point> const& wanted, std::size_t ran,
+std::string left_out_text(Settings const& settings, std::vector<Point> const& requested, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal) {
   cli::Names parts;
-  for (std::size_t at = ran; at < wanted.size(); ++at) parts.push_back(wanted[at].experiment);
+  for (std::size_t at = ran; at < requested.size(); ++at) parts.push_back(requested[at].experiment);
   if (Settings const usual; settings.steps < usual.steps)
     parts.push_back(std::to_string(usual.steps - settings.steps) + " of " + std::to_string(usual.steps) +
                     " timed steps of each row");
-  parts.push_back(std::to_string(all - wanted.size()) + " of all " + std::to_string(all) + " recipes");
+  parts.push_back(std::to_string(all - requested.size()) + " of all " + std::to_string(all) + " recipes");
   return cli::wrapped("left out of this minute: " + cli::joined(parts), terminal.width) + "\n";
 }
 

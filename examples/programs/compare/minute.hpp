@@ -67,7 +67,7 @@ double choose_minute(std::vector<Point>& points, Settings& settings, Measured co
 
 /// Returns a message that names the rows and steps that did not fit into the minute, and the number of other
 /// recipes.
-std::string left_out_text(Settings const& settings, std::vector<Point> const& wanted, std::size_t ran,
+std::string left_out_text(Settings const& settings, std::vector<Point> const& requested, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
 /// Returns shell commands that a user may try after a one-minute run. `report` is the path of the run's HTML
 /// page, or empty. `given` holds the flags of the run.

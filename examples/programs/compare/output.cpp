@@ -213,7 +213,7 @@ void Outputs::hold(fs::path const& path) {
   if (file) files::lock_for_run(file.get(), path);
 }
 
-bool Outputs::kept(fs::path const& path) const {
+bool Outputs::keep_existing(fs::path const& path) const {
   std::error_code code;
   return cli::Interrupt::caught() && !found_ && fs::exists(path, code);
 }
@@ -225,7 +225,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
     for (std::size_t run = 1; run <= row.repeats.size(); ++run) {
       fs::path const folder = run_folder(row.point, run);
       make_folder(folder);
-      if (kept(folder / "step_log.csv")) continue;
+      if (keep_existing(folder / "step_log.csv")) continue;
       results::write_step_log(folder / "step_log.csv", row.repeats[run - 1].log);
       std::error_code code;
       if (settings_.epochs > 0)
@@ -285,7 +285,7 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
       std::cout << text << std::flush;
       return;
     }
-    if (kept(path)) {
+    if (keep_existing(path)) {
       lines.push_back("left " + files::path_text(path) + " as it was: interrupted before a row was finished");
       return;
     }
@@ -296,7 +296,7 @@ std::vector<std::string> Outputs::finish(results::Document const& document,
   if (!json_.empty()) write(json_, text_of(json_of(settings_, document)));
   if (!csv_.empty()) write(csv_, csv_text(settings_, document));
   if (!document_.empty()) write(document_, text_of(results::to_json(document)));
-  if (!is_named() && !kept(report_))
+  if (!is_named() && !keep_existing(report_))
     if (std::string line = write_report(document); !line.empty()) lines.push_back(std::move(line));
   if (!is_named())
     lines.push_back("wrote " + std::to_string(logs_) + " step logs: " + files::path_text(runs_folder()) +

@@ -50,7 +50,7 @@ class Outputs {
   void hold(std::filesystem::path const& path);
   /// Returns whether to keep the existing file of an earlier comparison: a signal ended this one before it
   /// measured a complete row.
-  bool kept(std::filesystem::path const& path) const;
+  bool keep_existing(std::filesystem::path const& path) const;
 
   Settings const& settings_;
   std::string time_;                             // time in the file names; empty if they have none

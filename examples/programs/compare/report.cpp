@@ -203,7 +203,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
     row.final_loss = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
   }
   row.padding_pct = first.tokens > 0
-                        ? std::optional(100.0 * static_cast<double>(first.tokens - first.unmasked) /
+                        ? std::optional(100.0 * static_cast<double>(first.tokens - first.valid_tokens) /
                                         static_cast<double>(first.tokens))
                         : std::nullopt;
   if (!losses.empty()) row.final_loss_with_padding = first.final_loss_with_padding;
@@ -341,7 +341,7 @@ std::int64_t timed_skips(Measured const& row) {
   return skips;
 }
 
-bool skips_much(Measured const& row) {
+bool skips_many_steps(Measured const& row) {
   double steps = 0.0;
   for (Repeat const& repeat : row.repeats) steps += static_cast<double>(repeat.timed.seconds.size());
   return static_cast<double>(timed_skips(row)) > cli::steady_share * steps;
@@ -389,7 +389,7 @@ bool is_disturbed(Measured const& row) {
   return others && by_host && cli::is_disturbed(own_load(row), *others);
 }
 
-bool is_ranked(Measured const& row) { return row.ok() && !skips_much(row) && !is_disturbed(row); }
+bool is_ranked(Measured const& row) { return row.ok() && !skips_many_steps(row) && !is_disturbed(row); }
 
 void note_twins(std::vector<Measured>& measured) {
   Measured& last = measured.back();

@@ -50,9 +50,9 @@ std::optional<double> step_deviation(Measured const& row);
 /// Returns whether steps or repeats vary by more than `steady_share`; nullopt if only one step was timed.
 std::optional<bool> is_unsteady(Measured const& row);
 /// timed_skips returns the number of timed steps, over all repeats, that skipped the update (fp16 overflow).
-/// skips_much returns whether there were too many of them for the rate to represent training.
+/// skips_many_steps returns whether there were too many of them for the rate to represent training.
 std::int64_t timed_skips(Measured const& row);
-bool skips_much(Measured const& row);
+bool skips_many_steps(Measured const& row);
 /// Returns the rate in tokens per second over the timed steps that updated the weights. Predictions are
 /// compared with this rate. Returns nullopt if no step updated.
 std::optional<double> rate_of_updates(Measured const& row);

@@ -98,7 +98,7 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
 
 /// Returns whether the speedup of a row may be noise: it is within its uncertainty, or the uncertainty is
 /// unknown.
-bool is_untold_speedup(Measured const& of, Measurements const& row) {
+bool is_inconclusive_speedup(Measured const& of, Measurements const& row) {
   if (!row.speedup || row.speedup_against == of.point.experiment) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
@@ -108,20 +108,20 @@ bool is_untold_speedup(Measured const& of, Measurements const& row) {
 std::string cell(Measured const& of, Measurements const& row, Column const& column) {
   auto const value = column.number(row);
   if (!value) return "-";
-  if (column.name == "speedup" && is_untold_speedup(of, row)) return "~1.0";
+  if (column.name == "speedup" && is_inconclusive_speedup(of, row)) return "~1.0";
   bool const rate = column.terminal.best == Best::fastest;
-  return (rate && (row.unsteady == true || skips_much(of) || row.disturbed == true) ? "~" : "") +
+  return (rate && (row.unsteady == true || skips_many_steps(of) || row.disturbed == true) ? "~" : "") +
          cli::fixed(*value * column.unit.factor, column.terminal.decimals);
 }
 
 std::string footnote(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
-  std::size_t unsteady = 0, skipping = 0, disturbed = 0, untold = 0;
+  std::size_t unsteady = 0, skipping = 0, disturbed = 0, inconclusive = 0;
   for (std::size_t at = 0; at < rows.size(); ++at) {
     if (!measured[at].ok()) continue;
-    skipping += skips_much(measured[at]) ? 1 : 0;
+    skipping += skips_many_steps(measured[at]) ? 1 : 0;
     unsteady += rows[at].unsteady == true ? 1 : 0;
     disturbed += rows[at].disturbed == true ? 1 : 0;
-    untold += is_untold_speedup(measured[at], rows[at]) ? 1 : 0;
+    inconclusive += is_inconclusive_speedup(measured[at], rows[at]) ? 1 : 0;
   }
   cli::Names parts;
   if (unsteady > 0)
@@ -133,7 +133,7 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
   if (disturbed > 0)
     parts.push_back(std::to_string(disturbed) + (disturbed == 1 ? " row" : " rows") +
                     " shared the processor with other programs");
-  if (untold > 0)
+  if (inconclusive > 0)
     parts.push_back("a speedup of ~1.0 is within what its row and the base vary by" +
                     std::string(disturbed > 0 ? ", or its row was disturbed" : ""));
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
@@ -154,7 +154,7 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
     return best == Best::least && a && b && *a < *b;
   };
   std::vector<bool> marked;
-  bool told = false;
+  bool comparable = false;
   for (std::size_t const at : table) {
     bool beaten = false;
     for (std::size_t const other : table)
@@ -164,9 +164,9 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
   for (std::size_t line = 0; line < table.size(); ++line) {
     for (std::size_t other = 0; other < table.size() && !marked[line]; ++other)
       marked[line] = marked[other] && are_one_program(measured[table[line]], measured[table[other]]);
-    told = told || (counts(table[line]) && !marked[line]);
+    comparable = comparable || (counts(table[line]) && !marked[line]);
   }
-  return told ? marked : std::vector<bool>(table.size(), false);
+  return comparable ? marked : std::vector<bool>(table.size(), false);
 }
 
 /// Returns a key that is equal for rows whose weights must be equal to the bit: same model, precision and
@@ -198,7 +198,7 @@ std::string names_of(std::vector<Measured const*> const& rows) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
-std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measured) {
+std::vector<Measured const*> ok_rows_of(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows;
   for (Measured const& row : measured)
     if (row.ok()) rows.push_back(&row);
@@ -207,7 +207,7 @@ std::vector<Measured const*> rows_that_are_ok(std::vector<Measured> const& measu
 
 /// Returns a sentence that names the rows that other programs disturbed.
 std::string disturbed_text(std::vector<Measured> const& measured) {
-  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  std::vector<Measured const*> rows = ok_rows_of(measured);
   std::size_t const all = rows.size();
   std::erase_if(rows, [](Measured const* row) { return !is_disturbed(*row); });
   if (rows.empty()) return {};
@@ -223,7 +223,7 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
 /// Returns a sentence that names the fastest row, with rows of the same program, if its lead exceeds the
 /// uncertainty.
 std::string fastest_text(std::vector<Measured> const& measured) {
-  std::vector<Measured const*> const ok = rows_that_are_ok(measured);
+  std::vector<Measured const*> const ok = ok_rows_of(measured);
   if (ok.size() < 2) return {};
   auto const is_twin_of_first = [&](Measured const* row) { return are_one_program(*ok.front(), *row); };
   if (std::all_of(ok.begin() + 1, ok.end(), is_twin_of_first))
@@ -256,7 +256,7 @@ std::string fastest_text(std::vector<Measured> const& measured) {
 }
 
 std::string smallest_text(std::vector<Measured> const& measured) {
-  std::vector<Measured const*> rows = rows_that_are_ok(measured);
+  std::vector<Measured const*> rows = ok_rows_of(measured);
   if (rows.size() < 2) return {};
   auto const bytes = [](Measured const* row) { return row->repeats.front().peak_device; };
   std::int64_t least = bytes(rows.front());
@@ -270,7 +270,7 @@ std::string smallest_text(std::vector<Measured> const& measured) {
 std::string skipped_text(std::vector<Measured> const& measured) {
   std::string out;
   for (Measured const& row : measured) {
-    if (!row.ok() || !skips_much(row)) continue;
+    if (!row.ok() || !skips_many_steps(row)) continue;
     std::size_t timed = 0;
     for (Repeat const& repeat : row.repeats) timed += repeat.timed.seconds.size();
     out += "skipped: " + row.point.experiment + " skipped the update in " + std::to_string(timed_skips(row)) +

@@ -30,8 +30,8 @@ std::string text_of(std::string const& path) {
     throw Error(ErrorKind::config,
                 files::path_text(path) + " is a folder; name the JSON file of a DeepSpeed configuration");
   std::ifstream file(path, std::ios::binary);
-  constexpr std::size_t most_bytes = 1 << 20;
-  std::string text(most_bytes + 1, '\0');
+  constexpr std::size_t max_bytes = 1 << 20;
+  std::string text(max_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (file.bad() || (text.empty() && !file.eof()))
@@ -68,12 +68,13 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
 /// Throws if the comparison was run with a flag that its results, written by an older program, do not
 /// contain, since the repeated run would use another value. A flag that is also on the command line does not
 /// count. The message names the first missing flag.
-void check_kept(CommandLine const& line, results::Document const& document, std::string const& path) {
-  auto const check = [&](results::Row const& kept, RunKey const& key) {
+void check_recorded(CommandLine const& line, results::Document const& document, std::string const& path) {
+  auto const check = [&](results::Row const& stored, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
     std::size_t const at = words.find(" " + flag), end = at + 1 + flag.size();
-    bool const said = at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
-    if (said && !kept.contains(key.key) && line.on_line(key.flag) == nullptr)
+    bool const mentioned =
+        at != words.npos && (end == words.size() || words[end] == ' ' || words[end] == '=');
+    if (mentioned && !stored.contains(key.key) && line.on_line(key.flag) == nullptr)
       throw Error(ErrorKind::config, path +
                                          ": was written by an older program, which did not record the flag " +
                                          flag + " of its command; give " + key.flag +
@@ -111,7 +112,7 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         results::Document const document = results::read_results(path);
         std::vector<FileSetting> settings =
             row_settings(document, files::path_text(path), best ? "" : row->back());
-        check_kept(line, document, files::path_text(path));
+        check_recorded(line, document, files::path_text(path));
         // A length on the command line replaces the row's length, even if the row's length is in another unit
         // (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
@@ -215,9 +216,9 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
   // In rows of schema version 1, the column attention held the requested kernel, which is now in
   // attention_policy.
-  if (auto const asked = chosen->find("attention");
-      asked != chosen->end() && !chosen->contains("attention_policy"))
-    set("--attention", *asked);
+  if (auto const requested = chosen->find("attention");
+      requested != chosen->end() && !chosen->contains("attention_policy"))
+    set("--attention", *requested);
   // Uses the step at which the row's weights were hashed. Steps that --min-time added come later.
   for (char const* key : {"hashed_steps", "steps"})
     if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {

@@ -81,8 +81,8 @@ class HjsonReader {
   }
 
   Json value(int depth) {
-    constexpr int most_depth = 16;
-    if (depth > most_depth)
+    constexpr int max_depth = 16;
+    if (depth > max_depth)
       throw Error(
           ErrorKind::config,
           name_ + ": is nested too deeply for a configuration; give the JSON file of a configuration");
@@ -217,8 +217,8 @@ class HjsonReader {
 /// Parses the text of a configuration into a JSON object. Throws Error(config) for a syntax error, a
 /// duplicate key, or a text that is too long or too deeply nested.
 inline Json parse_config(std::string_view text, std::string const& name) {
-  constexpr std::size_t most_bytes = 1 << 20;
-  if (text.size() > most_bytes)
+  constexpr std::size_t max_bytes = 1 << 20;
+  if (text.size() > max_bytes)
     throw Error(
         ErrorKind::config,
         name + ": is larger than 1 MiB, so it is not a configuration; name the JSON file of a configuration");

@@ -28,7 +28,7 @@ namespace {
 
 /// Converts two older forms that DeepSpeed still accepts: a boolean as the value of zero_optimization, and
 /// keys of stage 3 without the prefix "stage3_".
-Json in_todays_form(Json json) {
+Json in_current_format(Json json) {
   auto const found = json.find("zero_optimization");
   if (found == json.end()) return json;
   if (found->is_boolean()) *found = {{"stage", found->get<bool>() ? 1 : 0}};
@@ -47,20 +47,20 @@ Json in_todays_form(Json json) {
 
 /// Converts a value as DeepSpeed does with pydantic in some sections. If a boolean is expected, "yes" and 1
 /// become true. If a number is expected, "2" becomes 2.
-Json converted(Json const& value, std::string_view path, bool truth) {
+Json converted(Json const& value, std::string_view path, bool expect_bool) {
   constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
                                            "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
   auto const within = [&](std::string_view section) {
     return path.size() > section.size() && path.starts_with(section) && path[section.size()] == '.';
   };
   if (!std::any_of(std::begin(sections), std::end(sections), within)) return value;
-  if (!truth && value.is_string()) {
+  if (!expect_bool && value.is_string()) {
     double number = 0;
     std::string const text = value.get<std::string>();
     auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
     return code == std::errc() && end == text.data() + text.size() ? Json(number) : value;
   }
-  if (!truth || value.is_boolean()) return value;
+  if (!expect_bool || value.is_boolean()) return value;
   Names const yes = {"1", "on", "t", "true", "y", "yes"}, no = {"0", "off", "f", "false", "n", "no"};
   std::string const word = value.is_string()                 ? lower(value.get<std::string>())
                            : value == 1                      ? "1"
@@ -81,7 +81,7 @@ bool is_comment(std::string_view name) {
 class Reader {
  public:
   Reader(Json json, std::string const& name, OnLine const& on_line)
-      : json_(in_todays_form(std::move(json))), name_(name), on_line_(on_line) {}
+      : json_(in_current_format(std::move(json))), name_(name), on_line_(on_line) {}
 
   DeepSpeedRun read() {
     visit(json_, "");
@@ -95,11 +95,11 @@ class Reader {
     if (refusals_.empty()) return std::move(run_);
     std::string text = name_ + ": ";
     if (refusals_.size() > 1) text += std::to_string(refusals_.size()) + " keys cannot be used: ";
-    for (std::size_t at = 0; at < std::min(most_refusals, refusals_.size()); ++at)
+    for (std::size_t at = 0; at < std::min(max_refusals, refusals_.size()); ++at)
       text += (at > 0 ? "; " : "") + (refusals_.size() > 1 ? "(" + std::to_string(at + 1) + ") " : "") +
               refusals_[at];
-    if (refusals_.size() > most_refusals)
-      text += "; and " + std::to_string(refusals_.size() - most_refusals) + " more";
+    if (refusals_.size() > max_refusals)
+      text += "; and " + std::to_string(refusals_.size() - max_refusals) + " more";
     throw Error(ErrorKind::config, text);
   }
 
@@ -141,20 +141,20 @@ class Reader {
   void unknown(std::string const& path, std::string const& above) {
     // A file with this many errors is probably no configuration, so the slow search for similar keys is
     // skipped.
-    if (refusals_.size() >= most_refusals || path.size() > 200)
+    if (refusals_.size() >= max_refusals || path.size() > 200)
       return refuse_key(path, "is not a key of DeepSpeed");
-    Names beside, all;
+    Names others, all;
     for (DeepSpeedKey const& key : deepspeed_keys()) {
       if (key.path.find('*') != key.path.npos) continue;
       all.emplace_back(key.path);
       std::size_t const dot = key.path.rfind('.');
       if ((dot == key.path.npos ? std::string_view() : key.path.substr(0, dot)) == above)
-        beside.emplace_back(key.path);
+        others.emplace_back(key.path);
     }
     std::string const meant = nearest(path, all);
-    bool const close = edit_distance(path, meant) <= 3 || beside.empty();
+    bool const close = edit_distance(path, meant) <= 3 || others.empty();
     refuse_key(path, "is not a key of DeepSpeed, the nearest is " +
-                         (close ? meant : nearest(path, beside) + "; leave it out if you mean another one"));
+                         (close ? meant : nearest(path, others) + "; leave it out if you mean another one"));
   }
 
   static std::string shown(Json const& value) {
@@ -167,10 +167,10 @@ class Reader {
   static bool is_like_auto(Json const& value) {
     return value.is_string() && edit_distance(lower(value.get<std::string>()), "auto") <= 1;
   }
-  void refuse_value(std::string_view path, std::string const& way_out) {
+  void refuse_value(std::string_view path, std::string const& advice) {
     bool const like_auto = is_like_auto(*at(path));
     refuse_key(std::string(path), "is " + shown(*at(path)) +
-                                      (like_auto ? ", the nearest is \"auto\", in lowercase" : "") + way_out);
+                                      (like_auto ? ", the nearest is \"auto\", in lowercase" : "") + advice);
   }
   void without_effect(std::string const& path, std::string why) {
     why.erase(std::remove(why.begin(), why.end(), '`'), why.end());
@@ -198,7 +198,7 @@ class Reader {
   bool is_auto(std::string_view path) const { return at(path) != nullptr && *at(path) == "auto"; }
   bool has(std::string_view path) const { return at(path) != nullptr && !is_auto(path); }
 
-  bool truth(std::string_view path, bool standard = false) {
+  bool boolean(std::string_view path, bool standard = false) {
     if (!has(path)) return standard;
     if (Json const value = converted(*at(path), path, true); value.is_boolean()) return value.get<bool>();
     refuse_value(path, "; give true or false");
@@ -219,15 +219,15 @@ class Reader {
     return standard;
   }
   /// Returns an integer. Accepts one that is written as a float, such as 5e8.
-  std::int64_t whole(std::string_view path, std::int64_t standard, std::int64_t least, std::int64_t most) {
+  std::int64_t integer(std::string_view path, std::int64_t standard, std::int64_t min, std::int64_t max) {
     if (!has(path)) return standard;
-    Range const range{static_cast<double>(least), static_cast<double>(most)};
+    Range const range{static_cast<double>(min), static_cast<double>(max)};
     if (auto const value = finite(path); value && range.holds(*value) && *value == std::floor(*value))
       return *value >= 0x1p63 ? INT64_MAX : static_cast<std::int64_t>(*value);
     refuse_value(path, "; give a whole number" +
-                           (most >= std::int64_t{1} << 40
-                                ? ", " + std::to_string(least) + " or more"
-                                : " from " + std::to_string(least) + " to " + std::to_string(most)));
+                           (max >= std::int64_t{1} << 40
+                                ? ", " + std::to_string(min) + " or more"
+                                : " from " + std::to_string(min) + " to " + std::to_string(max)));
     return standard;
   }
   std::string word(std::string_view path, std::string const& standard, Names const& choices) {
@@ -250,7 +250,7 @@ class Reader {
   }
   /// Like `number`, for a loss scale, which must be a power of two.
   double power_of_two(std::string_view path, double standard) {
-    double const value = number(path, standard, {.least = 0x1p-60, .most = 0x1p100});
+    double const value = number(path, standard, {.min = 0x1p-60, .max = 0x1p100});
     int exponent = 0;
     if (std::frexp(value, &exponent) == 0.5) return value;
     refuse_key(std::string(path),
@@ -271,7 +271,7 @@ class Reader {
     return name_.substr(name_.rfind('/') + 1) + ": " + path;
   }
   void set(std::string const& flag, double value, std::string const& path) { set(flag, exact(value), path); }
-  void set_whole(std::string const& flag, std::int64_t value, std::string const& path) {
+  void set_integer(std::string const& flag, std::int64_t value, std::string const& path) {
     set(flag, std::to_string(value), path);
   }
 
@@ -290,19 +290,19 @@ class Reader {
       else if (option.in(options).type() == OptionValue::Type::real)
         set(flag_of(option), number(path, standard.get<double>(), range_of(option)), path);
       else
-        set_whole(flag_of(option),
-                  whole(path, standard.get<std::int64_t>(), static_cast<std::int64_t>(option.least),
-                        static_cast<std::int64_t>(option.most)),
-                  path);
+        set_integer(flag_of(option),
+                    integer(path, standard.get<std::int64_t>(), static_cast<std::int64_t>(option.min),
+                            static_cast<std::int64_t>(option.max)),
+                    path);
     }
   }
 
   void batch() {
     constexpr char all[] = "train_batch_size", micro[] = "train_micro_batch_size_per_gpu",
                    steps[] = "gradient_accumulation_steps";
-    constexpr std::int64_t most = (std::int64_t{1} << 31) - 1;
-    std::int64_t const global = whole(all, 0, 1, most), each = whole(micro, 0, 1, 1 << 30),
-                       accumulation = whole(steps, 1, 1, 16384);
+    constexpr std::int64_t max_global = (std::int64_t{1} << 31) - 1;
+    std::int64_t const global = integer(all, 0, 1, max_global), each = integer(micro, 0, 1, 1 << 30),
+                       accumulation = integer(steps, 1, 1, 16384);
     bool const global_on_line = on_line_("--global-batch") != nullptr,
                batch_on_line = on_line_("--batch") != nullptr,
                accumulation_on_line = on_line_("--accumulation") != nullptr;
@@ -315,10 +315,10 @@ class Reader {
     bool const some_on_line = global_on_line || batch_on_line || accumulation_on_line;
     bool const drops_accumulation = some_on_line && knows_global && knows_batch && !accumulation_on_line;
     bool const drops_global = accumulation_on_line && knows_batch && has(all) && !global_on_line;
-    if (has(all) && !drops_global) set_whole("--global-batch", global, all);
-    if (has(micro)) set_whole("--batch", each, micro);
+    if (has(all) && !drops_global) set_integer("--global-batch", global, all);
+    if (has(micro)) set_integer("--batch", each, micro);
     if (has(steps) ? !drops_accumulation : has(all) && !knows_batch && at(steps) == nullptr)
-      set_whole("--accumulation", accumulation, steps);
+      set_integer("--accumulation", accumulation, steps);
     check_equation(global, each, accumulation, some_on_line);
   }
 
@@ -331,7 +331,7 @@ class Reader {
       return;
     std::int64_t world = 0;
     try {
-      world = whole_number("--ranks", ranks->front(), 1, 1 << 20);
+      world = parse_integer("--ranks", ranks->front(), 1, 1 << 20);
     } catch (Error const&) {
       return;  // a list, or a value that the flag itself refuses
     }
@@ -347,8 +347,8 @@ class Reader {
     std::string const params = "optimizer.params.";
     bool const given = at("optimizer") != nullptr;
     std::string const type = word("optimizer.type", "adamw", {"adam", "adamw"});
-    bool const decoupled = truth(params + "adam_w_mode", true) || type == "adamw";
-    double const standard_decay = truth(params + "torch_adam") && decoupled ? 0.01 : 0.0;
+    bool const decoupled = boolean(params + "adam_w_mode", true) || type == "adamw";
+    double const standard_decay = boolean(params + "torch_adam") && decoupled ? 0.01 : 0.0;
     rate_ = number(params + "lr", 1e-3);
     double const decay = number(params + "weight_decay", standard_decay);
     double beta1 = 0.9, beta2 = 0.999;
@@ -397,7 +397,7 @@ class Reader {
     if (own) rate_ = number(highest, 1e-3);
     set_rate(rate_, own ? highest : lr);
     if (Names const* const rate = on_line_("--learning-rate"); rate != nullptr && cosine)
-      rate_ = real_number("--learning-rate", rate->back(), at_least(0.0));  // first rate is a share of it
+      rate_ = parse_real("--learning-rate", rate->back(), at_least(0.0));  // first rate is a share of it
     set("--schedule", type, "scheduler.type");
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
@@ -406,7 +406,7 @@ class Reader {
     if (cosine) set("--final-fraction", number(params + "cos_min_ratio", 1e-4), params + "cos_min_ratio");
     std::string const total = params + "total_num_steps";
     if (type == "warmuplr") return;
-    if (has(total)) set_whole("--schedule-steps", whole(total, 1, 1, std::int64_t{1} << 40), total);
+    if (has(total)) set_integer("--schedule-steps", integer(total, 1, 1, std::int64_t{1} << 40), total);
     if (at(total) == nullptr && on_line_("--schedule-steps") == nullptr)
       refuse_key(total,
                  "is missing, and " + at("scheduler.type")->get<std::string>() +
@@ -416,14 +416,14 @@ class Reader {
   void precision() {
     bool const old = at("bf16") == nullptr && at("bfloat16") != nullptr;
     std::string const bf16_key = old ? "bfloat16.enabled" : "bf16.enabled";
-    bool const half = truth("fp16.enabled"), brain = truth(bf16_key);
-    if (half && brain) refuse_key("fp16.enabled", "and " + bf16_key + " are both true; choose one");
+    bool const is_fp16 = boolean("fp16.enabled"), is_bf16 = boolean(bf16_key);
+    if (is_fp16 && is_bf16) refuse_key("fp16.enabled", "and " + bf16_key + " are both true; choose one");
     bool const open = is_auto("fp16.enabled") || is_auto(bf16_key);
-    precision_ = half ? "fp16" : brain ? "bf16" : "fp32";
+    precision_ = is_fp16 ? "fp16" : is_bf16 ? "bf16" : "fp32";
     bool overruled = false;
     for (char const* flag : {"--bf16", "--fp16", "--precision"}) overruled |= on_line_(flag) != nullptr;
-    if (!overruled && (half || brain || !open))
-      set("--precision", precision_, brain ? bf16_key : "fp16.enabled");
+    if (!overruled && (is_fp16 || is_bf16 || !open))
+      set("--precision", precision_, is_bf16 ? bf16_key : "fp16.enabled");
     std::string const wire = word("communication_data_type", "",
                                   {"fp32", "fp16", "bf16", "bfp16", "float32", "float16", "bfloat16"});
     std::string const sent = wire.find('b') == 0 ? "bf16" : wire.find("16") != wire.npos ? "fp16" : "fp32";
@@ -435,19 +435,19 @@ class Reader {
     Names const* const precision = on_line_("--precision");
     bool const flag_half =
         on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});
-    scale(overruled ? flag_half && (half || is_auto("fp16.enabled")) : half);
+    scale(overruled ? flag_half && (is_fp16 || is_auto("fp16.enabled")) : is_fp16);
   }
 
-  void scale(bool half) {
+  void scale(bool is_fp16) {
     // DeepSpeed does not check the range of keys that are not used. They must only be numbers.
-    bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = half && !is_static;
-    std::int64_t const power = whole("fp16.initial_scale_power", 16, 0, 100);
-    std::int64_t const window = whole("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);
-    std::int64_t const hysteresis = whole("fp16.hysteresis", 2, 1, std::int64_t{1} << 30);
-    bool const consecutive = truth("fp16.consecutive_hysteresis");
+    bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = is_fp16 && !is_static;
+    std::int64_t const power = integer("fp16.initial_scale_power", 16, 0, 100);
+    std::int64_t const window = integer("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);
+    std::int64_t const hysteresis = integer("fp16.hysteresis", 2, 1, std::int64_t{1} << 30);
+    bool const consecutive = boolean("fp16.consecutive_hysteresis");
     double const minimum =
         dynamic ? power_of_two("fp16.min_loss_scale", 1.0) : number("fp16.min_loss_scale", 1.0);
-    if (!half) return;
+    if (!is_fp16) return;
     if (is_static) {
       double const fixed = power_of_two("fp16.loss_scale", 1.0);
       set("--loss-scale", "static", "fp16.loss_scale");
@@ -463,24 +463,24 @@ class Reader {
     if (minimum > std::ldexp(1.0, static_cast<int>(power)))
       refuse_key("fp16.min_loss_scale", "is above 2 to the power of fp16.initial_scale_power; lower it");
     set("--min-loss-scale", minimum, "fp16.min_loss_scale");
-    if (whole("zero_optimization.stage", 0, 0, 3) == 0) {
+    if (integer("zero_optimization.stage", 0, 0, 3) == 0) {
       if (has("fp16.hysteresis"))
         note("fp16.hysteresis",
              "no effect in stage 0, as in DeepSpeed, whose optimizer without ZeRO ignores it");
       return;
     }
-    set_whole("--hysteresis", hysteresis, "fp16.hysteresis");
+    set_integer("--hysteresis", hysteresis, "fp16.hysteresis");
     if (consecutive)
       run_.settings.push_back({"--consecutive-hysteresis", {}, said_by("fp16.consecutive_hysteresis")});
   }
 
   void zero() {
     std::string const zero = "zero_optimization.";
-    std::int64_t const stage = whole(zero + "stage", 0, 0, 3);
-    set_whole("--stage", stage, zero + "stage");
+    std::int64_t const stage = integer(zero + "stage", 0, 0, 3);
+    set_integer("--stage", stage, zero + "stage");
     Names const devices = {"none", "cpu", "nvme"};
-    bool const old_optimizer = truth(zero + "cpu_offload"),
-               old_parameters = truth(zero + "cpu_offload_param");
+    bool const old_optimizer = boolean(zero + "cpu_offload"),
+               old_parameters = boolean(zero + "cpu_offload_param");
     std::string optimizer_key = zero + "offload_optimizer.device",
                 parameters_key = zero + "offload_param.device";
     std::string optimizer = word(optimizer_key, "none", devices),
@@ -512,12 +512,12 @@ class Reader {
     set("--offload", offload, parameters == "none" ? optimizer_key : parameters_key);
     nvme_path(zero, optimizer == "nvme", parameters == "nvme");
     if (has(zero + "overlap_comm"))
-      set("--prefetch", truth(zero + "overlap_comm") ? "1" : "0", zero + "overlap_comm");
-    if (std::int64_t const shard = whole(zero + "mics_shard_size", -1, -1, 1 << 20); shard > 0)
+      set("--prefetch", boolean(zero + "overlap_comm") ? "1" : "0", zero + "overlap_comm");
+    if (std::int64_t const shard = integer(zero + "mics_shard_size", -1, -1, 1 << 20); shard > 0)
       mics(zero + "mics_shard_size", shard);
-    constexpr std::int64_t most = INT64_MAX;
-    std::int64_t const persistence = whole(zero + "stage3_param_persistence_threshold", 100000, 0, most);
-    run_.persistent_elements = whole(zero + "stage3_model_persistence_threshold", most, 0, most);
+    constexpr std::int64_t max = INT64_MAX;
+    std::int64_t const persistence = integer(zero + "stage3_param_persistence_threshold", 100000, 0, max);
+    run_.persistent_elements = integer(zero + "stage3_model_persistence_threshold", max, 0, max);
     if (stage == 3 && !is_auto(zero + "stage3_param_persistence_threshold")) run_.persistence = persistence;
   }
 
@@ -535,7 +535,7 @@ class Reader {
   void mics(std::string const& path, std::int64_t shard) {
     Names const* const ranks = on_line_("--ranks");
     std::int64_t world = 1;
-    if (ranks != nullptr) world = whole_number("--ranks", ranks->front(), 1, 1 << 20);
+    if (ranks != nullptr) world = parse_integer("--ranks", ranks->front(), 1, 1 << 20);
     if (world % shard != 0)
       return refuse_key(
           path, "is " + std::to_string(shard) + ", which does not divide --ranks " + std::to_string(world));
@@ -544,15 +544,16 @@ class Reader {
 
   void rest() {
     if (has("steps_per_print"))
-      set_whole("--print-every", whole("steps_per_print", 10, 1, std::int64_t{1} << 40), "steps_per_print");
-    run_.prints_settings = truth("dump_state");
-    if (truth("flops_profiler.enabled"))
+      set_integer("--print-every", integer("steps_per_print", 10, 1, std::int64_t{1} << 40),
+                  "steps_per_print");
+    run_.prints_settings = boolean("dump_state");
+    if (boolean("flops_profiler.enabled"))
       note("flops_profiler.enabled", "compare counts the matrix products of a step: mfu_pct");
-    if (truth("comms_logger.enabled"))
+    if (boolean("comms_logger.enabled"))
       note("comms_logger.enabled", "compare measures communication, and plan --schedule lists it");
     if (has("activation_checkpointing.number_checkpoints")) {
       std::string const path = "activation_checkpointing.number_checkpoints";
-      (void)whole(path, 1, 1, 1 << 30);
+      (void)integer(path, 1, 1, 1 << 30);
       set("--recompute", "block", path);
       note(path, "every block has one checkpoint, for every value");
     } else if (at("activation_checkpointing") != nullptr) {
@@ -565,18 +566,18 @@ class Reader {
     };
     std::string const board = folder("tensorboard"), csv = folder("csv_monitor"),
                       project = text("wandb.project", "deepspeed");
-    if (truth("tensorboard.enabled")) set("--tensorboard", board, "tensorboard.enabled");
-    if (truth("wandb.enabled")) {
-      if (!truth("tensorboard.enabled")) set("--tensorboard", "wandb/" + project, "wandb.enabled");
+    if (boolean("tensorboard.enabled")) set("--tensorboard", board, "tensorboard.enabled");
+    if (boolean("wandb.enabled")) {
+      if (!boolean("tensorboard.enabled")) set("--tensorboard", "wandb/" + project, "wandb.enabled");
       note("wandb.enabled", "event files are written, but not sent; wandb sync sends their folder");
     }
-    if (truth("csv_monitor.enabled")) {
+    if (boolean("csv_monitor.enabled")) {
       set("--log", csv + ".jsonl", "csv_monitor.enabled");
       note("csv_monitor.enabled", "the log has one JSON object per step, not CSV");
     }
   }
 
-  static constexpr std::size_t most_refusals = 20;  // maximum number printed
+  static constexpr std::size_t max_refusals = 20;  // maximum number printed
 
   Json const json_;
   std::string const& name_;

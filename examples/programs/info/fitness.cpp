@@ -43,7 +43,7 @@ char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>
 
 /// The largest planned percentage of a memory's limit for each grade. The bounds are those of a published
 /// rule that chooses the ZeRO stage by how full the GPU is.
-constexpr double most_excellent = 60.0, most_good = 80.0, most_fair = 95.0;
+constexpr double max_excellent = 60.0, max_good = 80.0, max_fair = 95.0;
 /// The grade of a row, with one reason for each check. The worst check decides.
 struct Verdict {
   Class fitness = Class::excellent;
@@ -59,18 +59,18 @@ struct Verdict {
 
 std::string percent(double value) { return cli::fixed(value, value < 10.0 ? 1 : 0) + "%"; }
 
-double percent_of(std::int64_t part, std::int64_t whole) {
-  return whole <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+double percent_of(std::int64_t part, std::int64_t total) {
+  return total <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(total);
 }
 
 /// Grades the planned share of a memory's limit. Returns the percentage, or nullopt without a limit.
 std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
   if (limit == MemoryLimit::none) return std::nullopt;
   double const share = percent_of(bytes, limit);
-  Class const at_best = share <= most_excellent ? Class::excellent
-                        : share <= most_good    ? Class::good
-                        : share <= most_fair    ? Class::fair
-                                                : Class::poor;
+  Class const at_best = share <= max_excellent ? Class::excellent
+                        : share <= max_good    ? Class::good
+                        : share <= max_fair    ? Class::fair
+                                               : Class::poor;
   verdict.count(at_best, std::string(place) + " " + percent(share) + " full, " + bytes_text(bytes) + " of " +
                              bytes_text(limit));
   return share;

@@ -183,16 +183,16 @@ class Collected {
 /// of a step: the median over the later half of the steps, without skipped ones. Returns nullopt if all were
 /// skipped.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
-  constexpr double enough_s = 0.3, most_s = 1.0;
-  constexpr int least_steps = 8;  // the first steps allocate memory and wake threads
+  constexpr double enough_s = 0.3, max_s = 1.0;
+  constexpr int min_steps = 8;  // the first steps allocate memory and wake threads
   auto const start = Clock::now();
   std::vector<double> steps;
   TrainingLoop(trainer, comm,
                {.batch = [&](std::int64_t) { return batch; },
                 .stop =
                     [&](std::int64_t step) {
-                      double const taken = std::chrono::duration<double>(Clock::now() - start).count();
-                      return comm.is_root() && step > 0 && taken >= (step < least_steps ? most_s : enough_s);
+                      double const elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+                      return comm.is_root() && step > 0 && elapsed >= (step < min_steps ? max_s : enough_s);
                     },
                 .report =
                     [&](StepReport const& report) {
@@ -216,7 +216,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
   std::optional<double> undisturbed;
   if (clocks_vary && !uses_files(recipe.placement)) undisturbed = warm_up(comm, *trainer, batch);
   cli::RankTimes const times = cli::time_steps(
-      *trainer, comm, {.batch = [&](std::int64_t) { return batch; }, .kept = 4, .enough_s = 0.2});
+      *trainer, comm, {.batch = [&](std::int64_t) { return batch; }, .max_steps = 4, .enough_s = 0.2});
   if (!comm.is_root()) return;
   auto const record = [&](Recorder& recorder, StepObserver const& observer) {
     trainer->record(recorder, observer);
@@ -261,9 +261,9 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
-/// Repeats all runs in rounds until the time is over. Writes to `said` what could not be measured in that
-/// time.
-cli::MachineTimes measured(Measuring const& what, std::string& said) {
+/// Repeats all runs in rounds until the time is over. Writes to `skipped_text` what could not be measured in
+/// that time.
+cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   auto const start = Clock::now();
   Collected collected;
   std::size_t done = 0;
@@ -284,11 +284,12 @@ cli::MachineTimes measured(Measuring const& what, std::string& said) {
   collected.give(times);
   if (times.timings().empty())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
-  said = done < all
-             ? std::to_string(all - done) + " of " + std::to_string(all) + " trainings were left out after " +
-                   cli::fixed(what.seconds, 0) + " s; raise --measure-time to time them"
-             : "every training was timed " +
-                   cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
+  skipped_text = done < all
+                     ? std::to_string(all - done) + " of " + std::to_string(all) +
+                           " trainings were left out after " + cli::fixed(what.seconds, 0) +
+                           " s; raise --measure-time to time them"
+                     : "every training was timed " +
+                           cli::fixed(static_cast<double>(done) / static_cast<double>(all), 1) + " times";
   return times;
 }
 
@@ -327,15 +328,15 @@ int measure(int argc, char const* const* argv) {
               what.precisions.clear();
               for (auto const& item : items) what.precisions.push_back(cli::choice(flag, item, known));
             });
-  line.whole_list("--ranks,--gpus", what.ranks,
-                  "time with this many ranks; default: 1, compare's number, and on a CPU one rank per core",
-                  1, 64);
+  line.integer_list("--ranks,--gpus", what.ranks,
+                    "time with this many ranks; default: 1, compare's number, and on a CPU one rank per core",
+                    1, 64);
   line.text("--model", "NAME", model, "measure two layers of this model too, at its own sizes");
-  line.whole("--batch", what.batch, "sequences in a micro-batch of that model", 1, 1 << 20);
-  line.whole("--sequence", what.sequence, "tokens in a sequence of that model", 1, 1 << 20);
+  line.integer("--batch", what.batch, "sequences in a micro-batch of that model", 1, 1 << 20);
+  line.integer("--sequence", what.sequence, "tokens in a sequence of that model", 1, 1 << 20);
   line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
   line.real("--measure-time", what.seconds, "seconds after which no further training starts",
-            {.least = 0.0, .most = 86400.0});
+            {.min = 0.0, .max = 86400.0});
   if (!line.parse(argc, argv)) return 0;
   what.device = device_named(device);
   if (model.empty())
@@ -361,10 +362,10 @@ int measure(int argc, char const* const* argv) {
   }
   cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
   if (!what.nvme_path.empty()) what.nvme_path = folder.path();
-  std::string said;
-  cli::MachineTimes const times = measured(what, said);
+  std::string skipped_text;
+  cli::MachineTimes const times = measured(what, skipped_text);
   times.write(file, cli::environment(device_facts(what.device)));
-  std::cout << said << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
+  std::cout << skipped_text << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
             << times.machine() << "\nwrote " << files::path_text(file) << "\n";
   return 0;
 }

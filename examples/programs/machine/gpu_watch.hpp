@@ -32,7 +32,7 @@ struct GpuUse {
 class GpuSums {
  public:
   /// Shorter spans give no result, since the driver updates its values up to a second late.
-  static constexpr double least_seconds = 2.5;
+  static constexpr double min_seconds = 2.5;
 
   /// Adds one sample of every GPU, all taken at the time `now`, in seconds of any clock.
   void add(double now, std::vector<nvml::Sample> const& gpus) {
@@ -59,9 +59,9 @@ class GpuSums {
   }
   std::int64_t samples() const { return samples_; }
 
-  /// Returns the use so far; nullopt if the samples span less than `least_seconds`.
+  /// Returns the use so far; nullopt if the samples span less than `min_seconds`.
   std::optional<GpuUse> use() const {
-    if (!first_ || last_.seconds - first_->seconds < least_seconds) return std::nullopt;
+    if (!first_ || last_.seconds - first_->seconds < min_seconds) return std::nullopt;
     GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
     if (first_->energy_j && last_.energy_j && *last_.energy_j > *first_->energy_j)
       found.power_w = (*last_.energy_j - *first_->energy_j) / (last_.seconds - first_->seconds);

@@ -80,14 +80,14 @@ std::string eigen_version() {
 }
 
 Json cpu_flags() {
-  constexpr std::string_view wanted[] = {"sse2",        "sse4_2",      "avx",         "avx2",     "fma",
-                                         "f16c",        "avx512f",     "avx512bw",    "avx512vl", "avx512dq",
-                                         "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_bf16", "amx_tile"};
+  constexpr std::string_view cpu_features[] = {
+      "sse2",     "sse4_2",   "avx",         "avx2",        "fma",         "f16c",     "avx512f", "avx512bw",
+      "avx512vl", "avx512dq", "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_bf16", "amx_tile"};
   std::istringstream words(value_in("/proc/cpuinfo", "flags", ':'));
   std::vector<std::string> has;
   for (std::string word; words >> word;) has.push_back(word);
   Json flags = Json::array();
-  for (std::string_view const flag : wanted)
+  for (std::string_view const flag : cpu_features)
     if (std::find(has.begin(), has.end(), flag) != has.end()) flags.push_back(flag);
   return flags;
 }

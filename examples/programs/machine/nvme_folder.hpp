@@ -84,8 +84,8 @@ class NvmeFolder {
     files::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     bool const mine = file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
-    bool const taken = !mine && (errno == EWOULDBLOCK || !without_locks_too);
-    if (!file || taken || ::fstat(file.get(), &status) != 0 || status.st_uid != ::geteuid() ||
+    bool const in_use = !mine && (errno == EWOULDBLOCK || !without_locks_too);
+    if (!file || in_use || ::fstat(file.get(), &status) != 0 || status.st_uid != ::geteuid() ||
         status.st_nlink == 0)
       return files::Descriptor();
     return file;

@@ -237,8 +237,9 @@ class Library {
   void open(std::string const& file) {
     void* const handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed: unloading is unsafe
     if (handle == nullptr) {
-      char const* const said = ::dlerror();
-      reason_ = "cannot load NVML, the library of NVIDIA's driver: " + (said ? std::string(said) : file);
+      char const* const error_text = ::dlerror();
+      reason_ = "cannot load NVML, the library of NVIDIA's driver: " +
+                (error_text ? std::string(error_text) : file);
       return;
     }
     auto const load = [&]<class Function>(Function*& function, std::initializer_list<char const*> names) {
@@ -277,12 +278,12 @@ class Library {
       return;
     }
     if (int const status = call_.init(); status != detail::success) {
-      reason_ = said("nvmlInit_v2", status);
+      reason_ = failure_text("nvmlInit_v2", status);
       return;
     }
     unsigned count = 0;
     if (int const status = call_.count(&count); status != detail::success) {
-      reason_ = said("nvmlDeviceGetCount_v2", status);
+      reason_ = failure_text("nvmlDeviceGetCount_v2", status);
       if (call_.shutdown != nullptr) call_.shutdown();
       return;
     }
@@ -293,7 +294,7 @@ class Library {
     }
   }
 
-  std::string said(std::string const& function, int status) const {
+  std::string failure_text(std::string const& function, int status) const {
     char const* const text = call_.error_string == nullptr ? nullptr : call_.error_string(status);
     return "NVML's " + function + " returns " + std::to_string(status) +
            (text ? std::string(", ") + text : "");

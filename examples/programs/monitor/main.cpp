@@ -231,10 +231,10 @@ class Run {
     pollfd files[] = {{signals_.file(), POLLIN, 0}, {process_.get(), POLLIN, 0}};
     if (::ppoll(files, 2, &timeout, nullptr) <= 0) return;
     if (files[1].revents != 0) ended_ = true;
-    while (auto const signal = signals_.take()) heed(*signal);
+    while (auto const signal = signals_.take()) handle_signal(*signal);
   }
 
-  void heed(signalfd_siginfo const& signal) {
+  void handle_signal(signalfd_siginfo const& signal) {
     auto const number = static_cast<int>(signal.ssi_signo);
     if (number == SIGCHLD) {
       int status = 0;
@@ -311,10 +311,10 @@ class Run {
     if (json) json->write(json_head_);
     rows_->rewind();
     for (bool first = true; std::optional<std::string> const line = rows_->next(); first = false) {
-      Json kept = Json::parse(*line);
-      Json& row = kept[2];
-      auto const place =
-          figures.add(start_ns_ + kept[0].get<std::int64_t>(), start_ns_ + kept[1].get<std::int64_t>(), row);
+      Json entry = Json::parse(*line);
+      Json& row = entry[2];
+      auto const place = figures.add(start_ns_ + entry[0].get<std::int64_t>(),
+                                     start_ns_ + entry[1].get<std::int64_t>(), row);
       row.push_back(place.step ? Json(*place.step) : Json(nullptr));
       row.push_back(place.phase ? Json(*place.phase) : Json(nullptr));
       if (csv) csv->write(csv_line(row));
@@ -401,16 +401,16 @@ int run(int argc, char** argv) {
                         "--seconds S",
                         examples);
   line.group("Target");
-  line.whole("--pid", settings.pid, "a running process with its descendants, until it ends; 0: none", 0,
-             std::numeric_limits<pid_t>::max());
+  line.integer("--pid", settings.pid, "a running process with its descendants, until it ends; 0: none", 0,
+               std::numeric_limits<pid_t>::max());
   line.real("--seconds", settings.seconds, "duration, if no command is given; 0: until the process ends",
-            {.least = 0.0, .most = 1e9});
+            {.min = 0.0, .max = 1e9});
   line.group("Samples");
   line.real("--interval-ms", settings.interval_ms, "milliseconds from one sample to the next",
-            {.least = 1.0, .most = 1e6});
+            {.min = 1.0, .max = 1e6});
   line.real("--cpu-interval-ms", settings.cpu_interval_ms,
             "milliseconds from one reading of the cores to the next; the kernel counts in ticks of 10 ms",
-            {.least = 10.0, .most = 1e6});
+            {.min = 10.0, .max = 1e6});
   line.group("Outputs");
   line.path("--csv", "FILE", settings.csv, "one row per sample; - is standard output");
   line.path("--json", "FILE", settings.json,
@@ -418,8 +418,8 @@ int run(int argc, char** argv) {
   line.path("--marks", "FILE", settings.marks,
             "the file that the command writes with train --trace FILE: samples then have a step and a phase, "
             "and the summary has the cost of each phase");
-  line.whole("--marks-rank", settings.marks_rank, "the rank in FILE whose steps and phases these are", 0,
-             1 << 20);
+  line.integer("--marks-rank", settings.marks_rank, "the rank in FILE whose steps and phases these are", 0,
+               1 << 20);
   line.toggle("-q,--quiet", settings.quiet, "no live line and no summary on standard error");
   if (!line.parse(words, argv)) return 0;
 

@@ -19,14 +19,14 @@ namespace {
 
 /// Returns the bytes of a rank in device memory. On the CPU the device has no memory of its own, so host
 /// memory is included.
-std::int64_t taken(Planned const& row) {
+std::int64_t memory_of(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
 }
 
 /// Returns a score that says how well a row meets a preference; 0 if the row has no prediction.
 double worth(Planned const& row, Preference preferred) {
-  double const bytes = std::max(1.0, static_cast<double>(taken(row)));
+  double const bytes = std::max(1.0, static_cast<double>(memory_of(row)));
   double const rate = row.predicted.tokens_per_second().value_or(0.0);
   switch (preferred) {
     case Preference::speed:
@@ -55,7 +55,7 @@ std::string rate_text(cli::Prediction const& predicted) {
 /// Formats the memory that one rank needs.
 std::string taken_text(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
-  return bytes_text(taken(row)) + (shared ? " of memory a rank" : " a rank");
+  return bytes_text(memory_of(row)) + (shared ? " of memory a rank" : " a rank");
 }
 
 /// Formats a row with its rate and memory: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
@@ -71,7 +71,7 @@ void add_pattern(std::string& out, std::string const& rule, Planned const* named
   if (!named) return;
   if (named == &picked)
     out += "  follows the pattern '" + rule + "'\n";
-  else if (taken(*named) == taken(picked))
+  else if (memory_of(*named) == memory_of(picked))
     out += "  takes as much as the pattern '" + rule + "' would, " + named->point.experiment + "\n";
   else
     out += "  differs from the pattern '" + rule + "', which is " + figures_text(*named) + "\n";
@@ -81,8 +81,8 @@ void add_pattern(std::string& out, std::string const& rule, Planned const* named
 
 std::optional<double> efficiency(Planned const& row) {
   auto const rate = row.predicted.tokens_per_second();
-  if (!rate || taken(row) <= 0) return std::nullopt;
-  return *rate / (static_cast<double>(taken(row)) / (1 << 30));
+  if (!rate || memory_of(row) <= 0) return std::nullopt;
+  return *rate / (static_cast<double>(memory_of(row)) / (1 << 30));
 }
 
 Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Preference preferred) {
@@ -138,8 +138,8 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     stages.insert(recipe.stage);
     if (!lowest || given_up(row) < given_up(*lowest)) lowest = &row;
     if (recipe.stage == 3 && recipe.names.offload != "none" &&
-        (!offloaded || taken(row) < taken(*offloaded) ||
-         (&row == &picked && taken(row) == taken(*offloaded))))
+        (!offloaded || memory_of(row) < memory_of(*offloaded) ||
+         (&row == &picked && memory_of(row) == memory_of(*offloaded))))
       offloaded = &row;
   }
   if (preferred == Preference::speed && stages.size() > 1)
@@ -161,7 +161,7 @@ std::string advice_text(std::vector<Planned> const& rows, Planned const& picked,
     }
   }
   if (Planned const* least = pick(rows, of, Preference::memory); least && least != &picked)
-    if (std::int64_t const more = taken(picked) - taken(*least); more > 0)
+    if (std::int64_t const more = memory_of(picked) - memory_of(*least); more > 0)
       out += "  takes " + bytes_text(more) + " more a rank than " + figures_text(*least) + "\n";
   return out;
 }

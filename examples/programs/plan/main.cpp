@@ -105,13 +105,13 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.custom("--vocabulary", "N", "",
               "tokens of the vocabulary; default: a named model's own, or 256, as for text",
               [&](std::string const& flag, std::string const& value) {
-                settings.vocabulary = cli::whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                settings.vocabulary = cli::parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
   cli::add_freeze_flag(line, settings.freeze, settings.trainer);
   cli::add_lora_flag(line, settings.trainer.lora, settings.lora);
   add_limit_flags(line, settings.limits);
-  line.whole("--threads", settings.trainer.threads, "threads of a rank; 0: an equal share of the cores", 0,
-             1024);
+  line.integer("--threads", settings.trainer.threads, "threads of a rank; 0: an equal share of the cores", 0,
+               1024);
   line.toggle("--checkpoint-async", settings.checkpoint_async,
               "include the memory of train --checkpoint-async: a copy of the state in host memory");
   line.group("Advice");
@@ -121,9 +121,9 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const& flag, std::string const& value) {
                 settings.prefer = cli::choice(flag, value, preferences);
               });
-  line.whole("--samples", settings.samples, "print the steps and the time of a pass over N samples", 1,
-             (std::int64_t{1} << 31) - 1);
-  line.whole("--epochs", settings.epochs, "number of passes over the samples", 1, 1 << 30);
+  line.integer("--samples", settings.samples, "print the steps and the time of a pass over N samples", 1,
+               (std::int64_t{1} << 31) - 1);
+  line.integer("--epochs", settings.epochs, "number of passes over the samples", 1, 1 << 30);
   line.group("Output");
   line.path("--json", "FILE", settings.json, "write the plans here; - is stdout");
   line.toggle("--schedule", settings.schedule,
@@ -132,15 +132,15 @@ void declare(cli::CommandLine& line, Settings& settings) {
               "do not search for the largest batch and sequence, which takes most of the time");
   line.real("--search-time", settings.search_time,
             "seconds for each of a row's two searches; a search that runs out of time shows + or ?",
-            {.least = 0.0, .most = 86400.0, .open_below = true});
+            {.min = 0.0, .max = 86400.0, .open_below = true});
   cli::add_defaults_flag(line, settings.defaults);
   cli::add_config_flags(line, settings.file);
   line.group("Flags of compare, accepted here without effect on memory or time");
   Unused& unused = settings.unused;
-  line.whole("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
-  line.whole("--warmup,--warmup-steps", unused.number, "untimed steps before them", 0, 1 << 30);
+  line.integer("--steps,--num-steps", unused.number, "timed steps", 1, 1 << 30);
+  line.integer("--warmup,--warmup-steps", unused.number, "untimed steps before them", 0, 1 << 30);
   line.choice("--samples-are", {"tokens", "lines", "records"}, unused.text, "what a sample is");
-  line.whole("--repeat", unused.number, "runs of a row", 1, 1000);
+  line.integer("--repeat", unused.number, "runs of a row", 1, 1000);
   line.real("--min-time", unused.real, "seconds of timed steps", cli::at_least(0.0));
   line.real("--learning-rate,--lr", unused.real, "learning rate of the optimizer", cli::at_least(0.0));
   line.text("--output-dir", "FOLDER", unused.text, "folder of the files of compare");
@@ -276,7 +276,7 @@ std::string frozen_text(Planned const& row) {
 /// Suggests flags to try if a row does not fit at any batch and sequence.
 std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   Point const& point = row.point;
-  cli::Names ways;
+  cli::Names remedies;
   // Recomputation does not change the bytes on NVMe. More ranks do not help either, since they share one
   // disk.
   bool const disk = row.footprint.nvme > limit.nvme;
@@ -284,15 +284,15 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   PlacementTable const& state = point.recipe.placement;
   for (Placement const& place : {state.parameters, state.master, state.moments})
     shards_less |= place.tier == Tier::nvme && place.over == Sharding::replicated;
-  if (!disk && point.recipe.recompute != RecomputeKind::block) ways.push_back("--recompute block");
+  if (!disk && point.recipe.recompute != RecomputeKind::block) remedies.push_back("--recompute block");
   bool const more_ranks =
       !disk && row.footprint.host <= limit.host && point.world() < 64;  // more ranks take more host memory
   if (point.recipe.stage < 3 && point.world() > 1 && shards_less)
-    ways.push_back("--stages 3");
+    remedies.push_back("--stages 3");
   else if (more_ranks)
-    ways.push_back(point.recipe.stage < 3 ? "more --ranks with --stages 3" : "more --ranks");
-  if (disk) ways.push_back("--offloads that keep less on NVMe");
-  return ways.empty() ? "" : "; try " + cli::joined(ways, " or ");
+    remedies.push_back(point.recipe.stage < 3 ? "more --ranks with --stages 3" : "more --ranks");
+  if (disk) remedies.push_back("--offloads that keep less on NVMe");
+  return remedies.empty() ? "" : "; try " + cli::joined(remedies, " or ");
 }
 
 /// Returns lines that name the rows without a prediction, and a warning if more than a tenth of a prediction
@@ -434,7 +434,7 @@ int run(int argc, char const* const* argv) {
   bool const stdout_is_data = settings.json == "-";
   if (!settings.json.empty() && !stdout_is_data) check_writable(settings.json);
   if (settings.file.print) {
-    std::cout << line.settings_text(cli::settled_flags(settings.matrix, points));
+    std::cout << line.settings_text(cli::derived_flags(settings.matrix, points));
     cli::print_notes(std::cout, settings.file, {});
     return 0;
   }

@@ -27,7 +27,7 @@ std::string hexadecimal(std::uint64_t value) {
 }
 
 /// The longest sequence that the command line accepts.
-constexpr std::int64_t most_sequence = 1 << 20;
+constexpr std::int64_t max_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
@@ -88,7 +88,7 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   };
   double const share = row.footprint.share_of(limit);
   row.largest_batch = largest_batch(shape, share, Deadline(search_time), share_of);
-  std::int64_t const positions = point.own_positions ? point.model.sizes.positions : most_sequence;
+  std::int64_t const positions = point.own_positions ? point.model.sizes.positions : max_sequence;
   row.longest_sequence = longest_sequence(shape, share, positions, Deadline(search_time), share_as_run);
 }
 

@@ -97,15 +97,15 @@ double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
   for (TimedCost const* timed : timings)
     weights.push_back(1.0 / (near_fit + distance(parts, parts_of(timed->cost))));
   Parts const rates = rates_of(timings, weights);
-  double sum = 0, whole = 0;
+  double sum = 0, total = 0;
   for (TimedCost const* timed : timings) {
     double const off = near_correction + distance(parts, parts_of(timed->cost));
     double const fit = at_rates(rates, timed->cost);
     if (fit <= 0) continue;
     sum += std::log(timed->seconds / fit) / (off * off);
-    whole += 1.0 / (off * off);
+    total += 1.0 / (off * off);
   }
-  return at_rates(rates, cost) * (whole > 0 ? std::exp(sum / whole) : 1.0);
+  return at_rates(rates, cost) * (total > 0 ? std::exp(sum / total) : 1.0);
 }
 
 Json json_of(TimedCost const& timed) {
@@ -126,11 +126,11 @@ Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const
 }
 
 /// Reads a number within bounds.
-double number_in(Json const& json, char const* key, double least, double most) {
+double number_in(Json const& json, char const* key, double min, double max) {
   double const number = value_in(json, key, &Json::is_number, "a number").get<double>();
-  if (!(number >= least && number <= most))
+  if (!(number >= min && number <= max))
     throw Error(ErrorKind::data,
-                in_quotes(key) + " is not a number from " + shortest(least) + " to " + shortest(most));
+                in_quotes(key) + " is not a number from " + shortest(min) + " to " + shortest(max));
   return number;
 }
 
@@ -159,13 +159,13 @@ TimedCost timed_from(Json const& json) {
 template <class Input>
 MachineTimes times_from(Input&& input, std::string const& name) {
   auto const refuse = [&](std::string const& what) { refuse_times(name, what); };
-  constexpr int most_depth = 64;
+  constexpr int max_depth = 64;
   bool deep = false;
   Json const document = Json::parse(
       std::forward<Input>(input),
       [&](int depth, Json::parse_event_t, Json&) {
-        deep = deep || depth > most_depth;
-        return depth <= most_depth;
+        deep = deep || depth > max_depth;
+        return depth <= max_depth;
       },
       false);
   if (deep || !document.is_object() || document.value("format", Json()) != times_format)
@@ -173,12 +173,12 @@ MachineTimes times_from(Input&& input, std::string const& name) {
   if (Json const version = document.value("version", Json()); version != times_version)
     refuse("has version " + (version.is_number_integer() ? version.dump() : std::string("?")) +
            ", but this program reads " + std::to_string(times_version));
-  constexpr std::size_t most_timings = 20000;
+  constexpr std::size_t max_timings = 20000;
   Json const timings = document.value("timings", Json());
   Json const device = document.value("device", Json()), machine = document.value("machine", Json());
   Json const source = document.value("source", Json(""));
-  if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > most_timings)
-    refuse("has no device, no machine, or no list of up to " + std::to_string(most_timings) + " timings");
+  if (!device.is_string() || !machine.is_string() || !timings.is_array() || timings.size() > max_timings)
+    refuse("has no device, no machine, or no list of up to " + std::to_string(max_timings) + " timings");
   std::string const device_name = device.get<std::string>();
   auto const is_named = [&](DeviceInfo const& traits) { return traits.name == device_name; };
   if (std::none_of(device_table.begin(), device_table.end(), is_named))
@@ -296,14 +296,14 @@ std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<
       if (track_of(plan, schedule.entries[at]) == busiest) all[at] *= factor;
     return all;
   };
-  double least = 0.5, most = 1.0;
-  if (on_paper(plan, scaled(least)) > seconds || on_paper(plan, scaled(most)) < seconds) return took;
+  double low = 0.5, high = 1.0;
+  if (on_paper(plan, scaled(low)) > seconds || on_paper(plan, scaled(high)) < seconds) return took;
   constexpr int halvings = 40;
   for (int halving = 0; halving < halvings; ++halving) {
-    double const factor = 0.5 * (least + most);
-    (on_paper(plan, scaled(factor)) < seconds ? least : most) = factor;
+    double const factor = 0.5 * (low + high);
+    (on_paper(plan, scaled(factor)) < seconds ? low : high) = factor;
   }
-  return scaled(most);
+  return scaled(high);
 }
 
 std::optional<PredictedStep> MachineTimes::step(StepPlan const& plan, std::vector<Cost> const& entry_costs,

@@ -63,9 +63,9 @@ std::vector<std::size_t> completed_by(Schedule const& schedule) {
     leaders[at] = at;
     Verb const verb = entries[at].verb;
     if (verb != Verb::sum_losses && verb != Verb::add_tied && verb != Verb::clear_gaps) continue;
-    Verb const wanted = verb == Verb::sum_losses ? Verb::forward : Verb::backward_weight;
+    Verb const source_verb = verb == Verb::sum_losses ? Verb::forward : Verb::backward_weight;
     std::size_t& leader = leaders[at];
-    while (leader > 0 && (entries[leader].verb != wanted || entries[leader].unit != entries[at].unit))
+    while (leader > 0 && (entries[leader].verb != source_verb || entries[leader].unit != entries[at].unit))
       --leader;
   }
   return leaders;

@@ -90,7 +90,7 @@ class Run {
             p_.flags.validation_share)};
     bool stopped = false;
     text::encode_inputs(*p_.tokenizer, p_.inputs.files, options, [&](text::Encoded const& block) {
-      take(block);
+      consume(block);
       double const seconds = since(started_);
       bar_.show((p_.flags.data_bytes > 0 ? position_.bytes : position_.packed) / 1000000,
                 seconds > 0 ? static_cast<double>(tokens() - before) / seconds : 0.0, "MB");
@@ -159,7 +159,7 @@ class Run {
         " tokens");
   }
 
-  void take(text::Encoded const& block) {
+  void consume(text::Encoded const& block) {
     std::size_t begin = 0;
     std::span<std::uint32_t const> const ids = block.ids;
     for (std::size_t const end : block.ends) {
@@ -345,8 +345,9 @@ int check(cli::PrepareFlags const& flags) {
   if (std::int64_t const tokens = json["tokens"]; tokens != layout.tokens)
     fail(": its header gives " + cli::grouped(layout.tokens) + " tokens, but its .json " +
          cli::grouped(tokens) + again);
-  std::string const found = cli::hash_of_file(path, layout.offset), said = json["hash"];
-  if (found != said) fail(": its tokens have the hash " + found + ", but its .json gives " + said + again);
+  std::string const found = cli::hash_of_file(path, layout.offset), recorded = json["hash"];
+  if (found != recorded)
+    fail(": its tokens have the hash " + found + ", but its .json gives " + recorded + again);
   if (std::uint32_t const largest = largest_token(file, layout); vocabulary.get<std::uint64_t>() <= largest)
     fail(".json: has a tokenizer.vocabulary of " + cli::grouped(vocabulary.get<std::int64_t>()) +
          ", but the largest token is " + cli::grouped(largest) + again);

@@ -40,16 +40,16 @@ void declare(CommandLine& line, PrepareFlags& flags) {
               "auto: uint16 if the vocabulary allows it; both with llm.c's header");
   line.real("--validation-share", flags.validation_share,
             "fraction of the documents that go to a separate file",
-            {.least = 0.0, .most = 1.0, .open_above = true});
+            {.min = 0.0, .max = 1.0, .open_above = true});
   line.path("--validation-output", "V.bin", flags.validation_output,
             "the separate file; default: F.validation.bin");
   line.toggle("--resume", flags.resume, "continue where an earlier run of the same command ended");
-  line.whole("--save-every", flags.save_every, "seconds between points from which --resume can continue", 0,
-             86400);
+  line.integer("--save-every", flags.save_every, "seconds between points from which --resume can continue", 0,
+               86400);
   line.path("--check", "F.bin", flags.check, "check a token file against its .json, and do nothing else");
 
   line.group("Machine");
-  line.whole("--threads", flags.threads, "threads that encode; 0: all cores", 0, 1024);
+  line.integer("--threads", flags.threads, "threads that encode; 0: all cores", 0, 1024);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
 }
 
@@ -97,12 +97,12 @@ Preparation resolve(CommandLine const& line, PrepareFlags flags) {
   made.ids = flags.ids == "uint32" || vocabulary > 65536 ? TokenFormat::u32 : TokenFormat::u16;
   made.state = std::filesystem::path(flags.output) += ".state";
 
-  std::vector<NamedPath> beside;
+  std::vector<NamedPath> output_files;
   for (auto const& [flag, path] :
        {std::pair("--output", flags.output), std::pair("--validation-output", flags.validation_output)})
     for (char const* suffix : {"", ".json", ".partial", ".state"})
-      if (!path.empty()) beside.emplace_back(flag, std::filesystem::path(path) += suffix);
-  ProgramFiles(line).check(beside);
+      if (!path.empty()) output_files.emplace_back(flag, std::filesystem::path(path) += suffix);
+  ProgramFiles(line).check(output_files);
   check_writable(flags.output);
   if (!flags.validation_output.empty()) check_writable(flags.validation_output);
 

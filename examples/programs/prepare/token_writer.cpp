@@ -80,7 +80,7 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
 }
 
 void TokenWriter::write(std::span<std::uint32_t const> ids) {
-  if (static_cast<std::int64_t>(ids.size()) > most_tokens - tokens_)
+  if (static_cast<std::int64_t>(ids.size()) > max_tokens - tokens_)
     throw Error(ErrorKind::data, files::path_text(path_) +
                                      ": more than 2,147,483,647 tokens, the most that the header of a token "
                                      "file can give; prepare the inputs in several files");

@@ -20,7 +20,7 @@ namespace cli {
 
 class TokenWriter {
  public:
-  static constexpr std::int64_t most_tokens = (std::int64_t{1} << 31) - 1;  // limit of the header
+  static constexpr std::int64_t max_tokens = (std::int64_t{1} << 31) - 1;  // limit of the header
 
   /// Starts a file. If `tokens` is above 0, continues the incomplete file of an earlier run after this many
   /// tokens, whose hash must be `hash`. Throws Error.

@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-std::string whole(double value) { return std::to_string(std::llround(value)); }
+std::string integer_text(double value) { return std::to_string(std::llround(value)); }
 
 std::set<double> values_of(RowList const& rows, Number number) {
   std::set<double> values;
@@ -46,8 +46,8 @@ void add_heat_map(RowList const& rows, std::string const& name, std::string cons
                               std::next(sequences.begin(), static_cast<std::ptrdiff_t>(columns)));
   std::vector<double> const y(batches.begin(),
                               std::next(batches.begin(), static_cast<std::ptrdiff_t>(lines)));
-  for (double const value : x) map.columns.push_back(whole(value));
-  for (double const value : y) map.rows.push_back(whole(value));
+  for (double const value : x) map.columns.push_back(integer_text(value));
+  for (double const value : y) map.rows.push_back(integer_text(value));
   map.cells.resize(y.size(), std::vector<HeatCell>(x.size()));
   for (Row const* row : rows) {
     auto const column = std::find(x.begin(), x.end(), *(*row)[Number::sequence]);
@@ -88,7 +88,7 @@ void add_loss_figure(Inputs const& inputs, Figures& figures) {
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   std::size_t const all = groups.size();
-  if (groups.size() > series_at_most) groups.resize(series_at_most);
+  if (groups.size() > max_series) groups.resize(max_series);
   RowList shown;
   std::size_t longest = 0;
   for (RowList const& group : groups) {
@@ -100,7 +100,7 @@ void add_loss_figure(Inputs const& inputs, Figures& figures) {
   for (RowList const& group : groups) {
     std::vector<double> steps(group.front()->losses.size());
     for (std::size_t at = 0; at < steps.size(); ++at) steps[at] = static_cast<double>(at + 1);
-    Series series = condensed(steps, group.front()->losses, buckets_at_most);
+    Series series = condensed(steps, group.front()->losses, max_buckets);
     std::string const label = common_label(group, varying, inputs);
     series.label = label.empty() ? (*group.front())[Word::experiment] : label;
     if (group.size() > 1) series.label += " (" + std::to_string(group.size()) + " rows)";
@@ -113,7 +113,7 @@ void add_loss_figure(Inputs const& inputs, Figures& figures) {
   if (chart.series.size() > 1)
     note += " They end between " + cli::shortest(least->points.back().y) + " and " +
             cli::shortest(most->points.back().y) + ".";
-  if (longest > buckets_at_most)
+  if (longest > max_buckets)
     note += " Each point is a mean of neighbouring steps, with their lowest and highest.";
   figures.drawn.push_back(
       {"loss",
@@ -149,7 +149,7 @@ void add_scaling_figure(Inputs const& inputs, Figures& figures) {
     return a != b ? a > b : largest_shape(one) > largest_shape(other);
   });
   std::size_t const all = groups.size();
-  if (groups.size() > series_at_most - 1) groups.resize(series_at_most - 1);
+  if (groups.size() > max_series - 1) groups.resize(max_series - 1);
   RowList shown;
   for (RowList const& group : groups) shown.insert(shown.end(), group.begin(), group.end());
   std::vector<std::size_t> varying = varying_dimensions(shown, inputs);
@@ -221,11 +221,11 @@ void add_latency_figures(Inputs const& inputs, Figures& figures) {
   std::vector<double> lines;
   for (double const value : values_of(group, other)) lines.push_back(value);
   std::size_t const all = lines.size();
-  if (lines.size() > series_at_most) lines.erase(lines.begin(), lines.end() - series_at_most);
+  if (lines.size() > max_series) lines.erase(lines.begin(), lines.end() - max_series);
   LineChart chart{title, over_batch ? "batch of a rank" : "sequence", "ms a step", {}, true, true, true};
   for (double const value : lines) {
     Series series;
-    series.label = (over_batch ? "sequence " : "batch ") + whole(value);
+    series.label = (over_batch ? "sequence " : "batch ") + integer_text(value);
     std::map<double, LinePoint> points;
     for (Row const* row : group)
       if (*(*row)[other] == value) points.emplace(*(*row)[x], latency_point(*row, x));
@@ -278,11 +278,11 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
     bool const sources = std::any_of(group.begin(), group.end(),
                                      [&](Row const* row) { return row->source != group.front()->source; });
     ScatterChart chart{title, "peak memory of a rank, MB", "tokens/s", {}, {}, {}};
-    double most_x = 0.0, most_y = 0.0;
+    double max_x = 0.0, max_y = 0.0;
     bool others = false;
     for (Row const* row : group) {
-      most_x = std::max(most_x, *(*row)[Number::peak_gpu_mem_mb]);
-      most_y = std::max(most_y, *(*row)[Number::median_tokens_per_sec]);
+      max_x = std::max(max_x, *(*row)[Number::peak_gpu_mem_mb]);
+      max_y = std::max(max_y, *(*row)[Number::median_tokens_per_sec]);
     }
     struct Drawn {
       std::size_t point;
@@ -292,7 +292,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
     for (Row const* row : group) {
       std::string const name = sources ? inputs.sources[row->source].label : (*row)[Word::sharding];
       auto found = std::find(chart.series.begin(), chart.series.end(), name);
-      if (found == chart.series.end() && chart.series.size() == series_at_most) {
+      if (found == chart.series.end() && chart.series.size() == max_series) {
         found = chart.series.end() - 1;
         others = true;
       }
@@ -300,8 +300,8 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
       auto const series = static_cast<std::size_t>(found - chart.series.begin());
       double const x = *(*row)[Number::peak_gpu_mem_mb], y = *(*row)[Number::median_tokens_per_sec];
       std::string const place = std::to_string(series) + (row->is_unsteady() ? "~" : " ") +
-                                whole(120.0 * x / std::max(most_x, 1e-30)) + " " +
-                                whole(80.0 * y / std::max(most_y, 1e-30));
+                                integer_text(120.0 * x / std::max(max_x, 1e-30)) + " " +
+                                integer_text(80.0 * y / std::max(max_y, 1e-30));
       auto const [entry, is_new] = places.emplace(place, Drawn{chart.points.size(), 0});
       ++entry->second.rows;
       if (is_new)

@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-constexpr std::size_t bars_of_a_panel = 12, bars_at_most = 36, panels_at_most = 6, parts_at_most = 6;
+constexpr std::size_t bars_of_a_panel = 12, max_bars = 36, max_panels = 6, max_parts = 6;
 
 std::string count_text(std::size_t count, char const* what) {
   return cli::grouped(static_cast<std::int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
@@ -84,8 +84,8 @@ std::vector<std::string> categories_of(std::vector<Row> const& plans) {
                    [](auto const& one, auto const& other) { return one.second > other.second; });
   std::vector<std::string> names;
   for (auto const& [name, size] : sizes) names.push_back(name);
-  if (names.size() > parts_at_most) {
-    names.resize(parts_at_most - 1);
+  if (names.size() > max_parts) {
+    names.resize(max_parts - 1);
     names.emplace_back("other");
   }
   return names;
@@ -225,8 +225,7 @@ std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::str
   std::size_t shown = 0;
   bool cut = false;
   for (RowList& group : groups) {
-    if (panels.size() == panels_at_most || shown + std::min(group.size(), bars_of_a_panel) > bars_at_most)
-      break;
+    if (panels.size() == max_panels || shown + std::min(group.size(), bars_of_a_panel) > max_bars) break;
     Panel panel{common_label(group, varying, inputs), std::move(group)};
     if (panel.rows.size() > bars_of_a_panel) {
       std::stable_sort(panel.rows.begin(), panel.rows.end(), [](Row const* one, Row const* other) {

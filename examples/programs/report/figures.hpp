@@ -56,7 +56,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures);
 void add_recording_figures(Inputs const& inputs, Figures& figures);
 
 /// Limits of a line chart: the number of its lines, and the number of points of a line.
-inline constexpr std::size_t series_at_most = 6, buckets_at_most = 240;
+inline constexpr std::size_t max_series = 6, max_buckets = 240;
 /// Returns a sentence for captions, such as " Shown are 6 of 18 curves."; "" if all are shown.
 std::string of_text(std::size_t shown, std::size_t all, char const* what);
 

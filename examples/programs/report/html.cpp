@@ -84,14 +84,14 @@ std::string in_colours(std::string style, bool dark) {
   return style;
 }
 
-std::string section(Table const& table, bool folded) {
+std::string section(Table const& table, bool collapsed) {
   if (table.empty()) return {};
   std::string out = "<section id='" + table.name + "'><h2>" + escaped(table.title) + "</h2>";
   if (!table.note.empty()) out += "<p>" + polished(table.note) + "</p>";
-  if (folded)
+  if (collapsed)
     out += "<details><summary>" + cli::grouped(static_cast<std::int64_t>(table.cells.size())) +
            " lines</summary>";
-  return out + table_html(table) + (folded ? "</details>" : "") + "</section>\n";
+  return out + table_html(table) + (collapsed ? "</details>" : "") + "</section>\n";
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ std::string html_page(Report const& report) {
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command) {
   Inputs inputs;
-  take_json(files::path_text(file), json, inputs);
+  add_json(files::path_text(file), json, inputs);
   name_sources(inputs.sources);
   Figures const figures = figures_of(inputs);
   return html_page({default_title, command, inputs, figures});

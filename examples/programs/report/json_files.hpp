@@ -60,7 +60,7 @@ class Reader {
     if (value->is_number_integer()) return std::to_string(value->get<std::int64_t>());
     fail(cli::in_quotes(key) + " is not text");
   }
-  std::optional<bool> truth(std::string const& key) const {
+  std::optional<bool> boolean(std::string const& key) const {
     Json const* const value = find(key);
     if (!value) return std::nullopt;
     if (!value->is_boolean()) fail(cli::in_quotes(key) + " is neither true nor false");

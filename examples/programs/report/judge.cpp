@@ -98,7 +98,7 @@ bool is_faster(Row const& one, Row const& other) {
                              (std::max(*of_one, one.twins_differ) + std::max(*of_other, other.twins_differ));
 }
 
-bool is_untold_speedup(Row const& row) {
+bool is_inconclusive_speedup(Row const& row) {
   auto const &speedup = row[Number::speedup], &uncertainty = row[Number::speedup_uncertainty];
   if (!speedup || row[Word::speedup_against] == row[Word::experiment]) return false;
   return !uncertainty || std::fabs(*speedup - 1.0) <= *uncertainty;
@@ -143,10 +143,10 @@ RowList frontier(RowList rows) {
     double const a = *(*one)[Number::peak_gpu_mem_mb], b = *(*other)[Number::peak_gpu_mem_mb];
     return a != b ? a < b : *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
   });
-  RowList kept;
+  RowList pareto;
   for (Row const* row : rows)
-    if (kept.empty() || is_faster(*row, *kept.back())) kept.push_back(row);
-  return kept;
+    if (pareto.empty() || is_faster(*row, *pareto.back())) pareto.push_back(row);
+  return pareto;
 }
 
 std::vector<std::string> verdict(Inputs const& inputs) {
@@ -172,9 +172,9 @@ std::vector<std::string> verdict(Inputs const& inputs) {
       parts.push_back(cli::grouped(static_cast<std::int64_t>(count)) + " " + status);
     lines.push_back("Rows: " + cli::joined(parts) + ".");
   }
-  std::size_t said = 0;
+  std::size_t line_count = 0;
   for (auto const& [model, rows] : models) {
-    if (said++ == 4) {
+    if (line_count++ == 4) {
       lines.push_back(std::to_string(models.size() - 4) + " more models are in the table.");
       break;
     }

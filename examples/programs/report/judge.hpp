@@ -20,7 +20,7 @@ std::optional<double> step_deviation(Row const& row);
 /// same rule.
 bool is_faster(Row const& one, Row const& other);
 /// Returns whether a row's speedup may be noise: it is within its uncertainty, or the uncertainty is unknown.
-bool is_untold_speedup(Row const& row);
+bool is_inconclusive_speedup(Row const& row);
 
 /// Returns the rows on the Pareto frontier of memory and speed, by rising memory. Each is faster than the one
 /// before by more than their deviations. Leaves out rows without a rate or a peak memory.

@@ -48,12 +48,13 @@ void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::str
   svg.text(right, plot_bottom + 34.0, x_title, "t", "end");
 }
 
-/// Returns heights near the wanted ones at which labels do not overlap.
-std::vector<double> apart(std::vector<double> const& wanted) {
-  std::vector<std::size_t> order(wanted.size());
+/// Returns heights near the given ones at which labels do not overlap.
+std::vector<double> spread_apart(std::vector<double> const& positions) {
+  std::vector<std::size_t> order(positions.size());
   for (std::size_t at = 0; at < order.size(); ++at) order[at] = at;
-  std::sort(order.begin(), order.end(), [&](auto one, auto other) { return wanted[one] < wanted[other]; });
-  std::vector<double> places = wanted;
+  std::sort(order.begin(), order.end(),
+            [&](auto one, auto other) { return positions[one] < positions[other]; });
+  std::vector<double> places = positions;
   constexpr double gap = 13.0;
   double above = plot_top - gap;
   for (std::size_t const at : order) above = places[at] = std::max(places[at], above + gap);
@@ -73,14 +74,14 @@ double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const&
   return y + 2.0;
 }
 
-/// Returns a position near a point for its letter, so that it does not overlap the letters in `taken`.
-Spot free_place(Spot point, double right, std::vector<Spot> const& taken) {
+/// Returns a position near a point for its letter, so that it does not overlap the letters in `occupied`.
+Spot free_place(Spot point, double right, std::vector<Spot> const& occupied) {
   for (double const far : {11.0, 20.0, 30.0, 41.0})
     for (Spot const to : {Spot{-0.7, -0.7}, {0.7, -0.7}, {0.7, 0.7}, {-0.7, 0.7}, {0.0, -1.0}, {0.0, 1.0}}) {
       Spot const place{point.x + far * to.x, point.y + far * to.y};
       bool const inside = place.x > plot_left + 5.0 && place.x < right && place.y > plot_top - 12.0 &&
                           place.y < plot_bottom - 6.0;
-      if (inside && std::none_of(taken.begin(), taken.end(), [&](Spot const& other) {
+      if (inside && std::none_of(occupied.begin(), occupied.end(), [&](Spot const& other) {
             return std::fabs(other.x - place.x) < 11.0 && std::fabs(other.y - place.y) < 13.0;
           }))
         return place;
@@ -157,10 +158,10 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
 double draw_names(Svg& svg, LineChart const& chart, bool direct, double right, Scale const& x,
                   Scale const& y) {
   double bottom = plot_bottom + 42.0;
-  std::vector<double> wanted;
+  std::vector<double> positions;
   for (Series const& series : chart.series)
-    wanted.push_back(series.points.empty() ? plot_bottom : y(series.points.back().y));
-  std::vector<double> const places = apart(wanted);
+    positions.push_back(series.points.empty() ? plot_bottom : y(series.points.back().y));
+  std::vector<double> const places = spread_apart(positions);
   for (std::size_t at = 0; at < chart.series.size(); ++at) {
     Series const& series = chart.series[at];
     std::string const style = series.ideal ? "t" : "c" + style_number(at);
@@ -228,11 +229,11 @@ std::string draw(ScatterChart const& chart) {
     svg.mark({x(point.x), y(point.y)}, point.series, point.unsteady, point.tip);
   double bottom = plot_bottom + 42.0;
   if (chart.series.size() > 1) bottom = draw_legend(svg, bottom + 8.0, chart.series, false) + 10.0;
-  std::vector<Spot> taken;
+  std::vector<Spot> occupied;
   for (std::size_t at = 0; at < chart.frontier.size(); ++at) {
     auto const& [value, label] = chart.frontier[at];
-    Spot const place = free_place({x(value.x), y(value.y)}, right, taken);
-    taken.push_back(place);
+    Spot const place = free_place({x(value.x), y(value.y)}, right, occupied);
+    occupied.push_back(place);
     svg.text(place.x, place.y + 4.0, letter_of(at), "h halo", "middle");
     bottom = draw_key(svg, bottom, at, 18.0, label);
   }

@@ -59,8 +59,8 @@ void declare(cli::CommandLine& line, Settings& settings) {
               [&](std::string const&, cli::Names const& values) {
                 settings.folders.assign(values.begin(), values.end());
               });
-  line.whole("--warmup", settings.warmup, "first steps of each step log that --summarize does not time", 0,
-             1 << 30);
+  line.integer("--warmup", settings.warmup, "first steps of each step log that --summarize does not time", 0,
+               1 << 30);
   line.group("Outputs");
   line.path("--html", "FILE", settings.html, "one page, for screens and paper; - is standard output");
   line.path("--svg", "DIR", settings.svg, "each figure as a file; the folder is made");
@@ -96,7 +96,7 @@ void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
   if (!settings.svg.empty()) check_writable_folder(settings.svg);
 }
 
-void say_what_was_read(Inputs const& inputs, std::ostream& out) {
+void print_inputs(Inputs const& inputs, std::ostream& out) {
   for (Source const& source : inputs.sources) {
     out << "read " << source.path << ": " << source.kind_text() << ", "
         << cli::grouped(static_cast<std::int64_t>(source.rows))
@@ -152,20 +152,22 @@ int run(int argc, char** argv) {
   for (fs::path const& given : settings.results) paths.push_back(file_of(given));
   // The CSV file next to a comparison's JSON file belongs to the comparison, so the report must not overwrite
   // it.
-  std::vector<fs::path> kept = paths;
+  std::vector<fs::path> input_files = paths;
   for (std::size_t at = 0; at < paths.size(); ++at)
-    if (paths[at] != settings.results[at]) kept.push_back(fs::path(paths[at]).replace_extension(".csv"));
+    if (paths[at] != settings.results[at])
+      input_files.push_back(fs::path(paths[at]).replace_extension(".csv"));
   std::vector<std::vector<fs::path>> logs;
   for (fs::path const& folder : settings.folders) {
     logs.push_back(step_logs_below(folder));
     for (fs::path const& log : logs.back()) {
       fs::path const comparison = comparison_of(log);
-      if (!comparison.empty() && std::find(kept.begin(), kept.end(), comparison) == kept.end())
-        kept.push_back(comparison);
+      if (!comparison.empty() &&
+          std::find(input_files.begin(), input_files.end(), comparison) == input_files.end())
+        input_files.push_back(comparison);
     }
-    kept.insert(kept.end(), logs.back().begin(), logs.back().end());
+    input_files.insert(input_files.end(), logs.back().begin(), logs.back().end());
   }
-  cli::ProgramFiles const program_files(line, {}, named(kept));
+  cli::ProgramFiles const program_files(line, {}, named(input_files));
   check_outputs(settings, program_files);
 
   Inputs inputs;
@@ -185,7 +187,7 @@ int run(int argc, char** argv) {
 
   bool const streams = settings.html == "-" || settings.markdown == "-" || settings.csv == "-";
   std::ostream& out = streams ? std::cerr : std::cout;
-  say_what_was_read(inputs, out);
+  print_inputs(inputs, out);
   bool const drawn = !settings.html.empty() || !settings.svg.empty() || !settings.markdown.empty();
   Figures const figures = drawn ? figures_of(inputs) : Figures();
   for (LeftOut const& one : figures.left_out) out << "left out " << one.title << ": " << one.reason << '\n';

@@ -106,7 +106,7 @@ std::string csv_cell(std::string const& text) {
 
 }  // namespace
 
-std::string markdown_page(Report const& report, std::filesystem::path const& beside,
+std::string markdown_page(Report const& report, std::filesystem::path const& page,
                           std::filesystem::path const& svg_folder) {
   Inputs const& inputs = report.inputs;
   std::string out = "# " + plain(report.title) + "\n\n";
@@ -118,7 +118,7 @@ std::string markdown_page(Report const& report, std::filesystem::path const& bes
       for (SvgFile const& panel : svg_files(figure)) {
         std::error_code code;
         std::filesystem::path const file = svg_folder / panel.name;
-        std::filesystem::path const from = beside.has_parent_path() ? beside.parent_path() : ".";
+        std::filesystem::path const from = page.has_parent_path() ? page.parent_path() : ".";
         std::filesystem::path seen = std::filesystem::relative(file, from, code);
         if (code || seen.empty()) seen = file;
         out += "![" + plain(figure.title) + "](" + in_link(seen.generic_string()) + ")\n\n";

@@ -25,12 +25,12 @@ struct Report {
 /// Returns one self-contained HTML page.
 std::string html_page(Report const& report);
 /// Returns the HTML page that `report FILE --html PAGE` would write for a result file. Throws Error(data) as
-/// `take_json` does.
+/// `add_json` does.
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command);
 /// Returns the report in Markdown. Figures become links to files in `svg_folder`, relative to the folder
-/// `beside`. If `svg_folder` is empty, there are no figures.
-std::string markdown_page(Report const& report, std::filesystem::path const& beside,
+/// `page`. If `svg_folder` is empty, there are no figures.
+std::string markdown_page(Report const& report, std::filesystem::path const& page,
                           std::filesystem::path const& svg_folder);
 /// Returns a CSV with all rows: measured, planned, and of other programs. Columns are named as in result
 /// files, plus the source file and the program. An unknown value is an empty cell.

@@ -103,8 +103,8 @@ void read_rows(std::string const& name, Json const& rows, Source& source, Inputs
     Row row = fields_of(reader, index);
     if (row[Word::experiment].empty()) reader.fail("lacks 'experiment'");
     if (row[Word::status].empty()) reader.fail("lacks 'status'");
-    row.unsteady = reader.truth("unsteady");
-    row.disturbed = reader.truth("disturbed");
+    row.unsteady = reader.boolean("unsteady");
+    row.disturbed = reader.boolean("disturbed");
     row.losses = reader.numbers("losses");
     if (row[Word::sharding].empty()) row[Word::sharding] = reader.text("stage");
     if (source.kind == Kind::plan) {
@@ -241,10 +241,10 @@ void read_file(std::filesystem::path const& file, Inputs& inputs) {
                                      ": holds a number that is too large; the file is "
                                      "damaged or of another kind");
   }
-  take_json(name, json, inputs);
+  add_json(name, json, inputs);
 }
 
-void take_json(std::string const& name, Json const& json, Inputs& inputs) {
+void add_json(std::string const& name, Json const& json, Inputs& inputs) {
   Source source;
   source.path = name;
   if (json.is_array()) {

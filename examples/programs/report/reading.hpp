@@ -26,7 +26,7 @@ void read_file(std::filesystem::path const& file, Inputs& inputs);
 
 /// Adds the contents of a JSON file. `name` is the file's path for messages. Treats NaN and infinity as
 /// absent values. Throws Error(data).
-void take_json(std::string const& name, results::Row const& json, Inputs& inputs);
+void add_json(std::string const& name, results::Row const& json, Inputs& inputs);
 
 /// Returns what is invalid in a row of another program and how to fix it; "" if the row is valid.
 std::string fault_of(Rival const& rival);

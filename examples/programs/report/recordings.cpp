@@ -43,29 +43,29 @@ Series together(std::vector<double> const& seconds,
       x.push_back(seconds[at]);
       y.push_back((*column)[at]);
     }
-  return condensed(x, y, std::min(buckets_at_most, seconds.size()));
+  return condensed(x, y, std::min(max_buckets, seconds.size()));
 }
 
 void add_part(Part const& part, Inputs const& inputs, Figures& figures) {
   bool const zero = part.unit != std::string("C"), several = inputs.recordings.size() > 1;
   LineChart chart{part.title, "seconds since the start", part.unit, {}, false, zero, false};
   std::size_t all = 0;
-  bool means = false, folded = false;
+  bool means = false, averaged = false;
   for (Recording const& recording : inputs.recordings) {
     std::string const& source = inputs.sources[recording.source].label;
     std::string const before = several ? source + " " : std::string();
     auto const columns = columns_of(part, recording);
     if (columns.empty()) continue;
-    if (columns.size() > (several ? 1 : series_at_most)) {
-      folded = true;
-      if (++all > series_at_most) continue;
+    if (columns.size() > (several ? 1 : max_series)) {
+      averaged = true;
+      if (++all > max_series) continue;
       chart.series.push_back(together(recording.seconds, columns));
       chart.series.back().label = before + std::to_string(columns.size()) + " GPUs";
       continue;
     }
     for (auto const& [gpu, values] : columns) {
-      if (++all > series_at_most) continue;
-      chart.series.push_back(condensed(recording.seconds, *values, buckets_at_most));
+      if (++all > max_series) continue;
+      chart.series.push_back(condensed(recording.seconds, *values, max_buckets));
       means = means || !chart.series.back().band.empty();
       chart.series.back().label = part.gpus ? before + "GPU " + std::to_string(gpu) : source;
     }
@@ -77,9 +77,9 @@ void add_part(Part const& part, Inputs const& inputs, Figures& figures) {
     return;
   }
   std::string note;
-  if (folded) note += "The mean of all GPUs, with the lowest and highest of them.";
+  if (averaged) note += "The mean of all GPUs, with the lowest and highest of them.";
   if (means) note += "Each point is a mean of neighbouring samples, with their lowest and highest.";
-  note += of_text(std::min(all, series_at_most), all, "lines, the first");
+  note += of_text(std::min(all, max_series), all, "lines, the first");
   figures.drawn.push_back({part.name, part.title, std::move(note), {draw(chart)}});
 }
 

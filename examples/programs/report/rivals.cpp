@@ -134,7 +134,7 @@ std::string fault_of(Rival const& rival) {
   for (Number const number :
        {Number::params, Number::batch, Number::sequence, Number::world, Number::accumulation})
     if (auto const& value = row[number];
-        value && (*value < 1.0 || *value > whole_at_most || *value != std::floor(*value)))
+        value && (*value < 1.0 || *value > max_exact_integer || *value != std::floor(*value)))
       return cli::in_quotes(column_of(number).name) + " is not a whole number from 1 to 2^53 - 1";
   if (*row[Number::median_tokens_per_sec] <= 0.0)
     return cli::in_quotes(column_of(Number::median_tokens_per_sec).name) +

@@ -36,9 +36,9 @@ std::string spaced(std::string name) {
   return name;
 }
 
-std::string whole(std::optional<double> const& value) {
+std::string integer_text(std::optional<double> const& value) {
   if (!value) return {};
-  return *value <= whole_at_most ? std::to_string(std::llround(*value)) : cli::exact(*value);
+  return *value <= max_exact_integer ? std::to_string(std::llround(*value)) : cli::exact(*value);
 }
 
 template <Word word>
@@ -47,11 +47,11 @@ std::string word_of(Row const& row, Inputs const&) {
 }
 template <Number number>
 std::string number_of(Row const& row, Inputs const&) {
-  return whole(row[number]);
+  return integer_text(row[number]);
 }
 template <Number number>
 std::string phrase_of(Row const& row, Inputs const&) {
-  std::string const value = whole(row[number]);
+  std::string const value = integer_text(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
 /// Returns the name and value of a setting, for example "recompute block"; "" if it has its default.
@@ -111,7 +111,7 @@ RowList ok_rows(std::vector<Row> const& rows) {
 std::vector<Dimension> const& dimensions() {
   auto const label = [](Row const& row, Inputs const& inputs) { return inputs.sources[row.source].label; };
   auto const ranks = [](Row const& row, Inputs const&) {
-    std::string const value = whole(row[Number::world]);
+    std::string const value = integer_text(row[Number::world]);
     return value.empty() ? value : value + (value == "1" ? " rank" : " ranks");
   };
   static std::vector<Dimension> const all = {

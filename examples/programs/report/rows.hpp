@@ -47,7 +47,7 @@ enum class Number { TESSERA_REPORT_NUMBERS(TESSERA_NAME) count };
 #undef TESSERA_NAME
 
 /// The largest double up to which every whole number is exact.
-inline constexpr double whole_at_most = 9007199254740991.0;
+inline constexpr double max_exact_integer = 9007199254740991.0;
 
 /// Returns the key of a text field in result files.
 std::string key_of(Word word);

@@ -16,11 +16,12 @@ namespace reporting {
 
 namespace {
 
-constexpr std::size_t side_bars_at_most = 12, side_groups_at_most = 12;
+constexpr std::size_t max_side_bars = 12, max_side_groups = 12;
 
 std::string whole_text(Row const& row, Number number, char const* none) {
   if (!row[number]) return none;
-  return *row[number] <= whole_at_most ? cli::grouped(std::llround(*row[number])) : cli::exact(*row[number]);
+  return *row[number] <= max_exact_integer ? cli::grouped(std::llround(*row[number]))
+                                           : cli::exact(*row[number]);
 }
 
 std::string slot_text(Row const& row, Word word) { return row[word].empty() ? "none" : row[word]; }
@@ -42,9 +43,9 @@ bool is_frozen(Row const& row) {
 
 /// Returns the machine of one of Tessera's rows, such as "NVIDIA H200"; "" if its file does not name it.
 std::string machine_of(Row const& row, Inputs const& inputs) {
-  char const* const wanted = row[Word::device] == "cuda" ? "device_models" : "cpu";
+  char const* const machine_key = row[Word::device] == "cuda" ? "device_models" : "cpu";
   for (auto const& [key, words] : inputs.sources[row.source].environment)
-    if (key == wanted) return words;
+    if (key == machine_key) return words;
   return {};
 }
 
@@ -152,23 +153,23 @@ std::string unsteady_note(SideChart const& chart) {
 /// Returns the fastest row for each name.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
-  RowList kept;
+  RowList fastest;
   for (RowList const& group : grouped_by(rows, name))
-    kept.push_back(*std::max_element(group.begin(), group.end(), [](Row const* one, Row const* other) {
+    fastest.push_back(*std::max_element(group.begin(), group.end(), [](Row const* one, Row const* other) {
       return *(*one)[Number::median_tokens_per_sec] < *(*other)[Number::median_tokens_per_sec];
     }));
-  return kept;
+  return fastest;
 }
 
 /// Keeps the first row of each stage, in the order of the files. Further rows of a stage differ in other
 /// settings too.
-RowList one_a_stage(RowList const& rows) {
-  RowList kept;
+RowList one_per_stage(RowList const& rows) {
+  RowList distinct;
   for (Row const* row : rows)
-    if (std::none_of(kept.begin(), kept.end(),
+    if (std::none_of(distinct.begin(), distinct.end(),
                      [&](Row const* other) { return (*other)[Word::sharding] == (*row)[Word::sharding]; }))
-      kept.push_back(row);
-  return kept;
+      distinct.push_back(row);
+  return distinct;
 }
 
 void add_stages(Inputs const& inputs, Figures& figures) {
@@ -182,7 +183,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
          return key_without(row, inputs, {"sharding"}) + row[Word::mesh] + "\n" + works.key(row) + "\n" +
                 whole_text(row, Number::trainable_params, "-");
        }))
-    if (RowList stages = one_a_stage(group); stages.size() > 1) groups.push_back(std::move(stages));
+    if (RowList stages = one_per_stage(group); stages.size() > 1) groups.push_back(std::move(stages));
   if (groups.empty()) {
     figures.left_out.push_back({title, "no two rows differ only in their stage"});
     return;
@@ -191,7 +192,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
   // If there are too many groups, keeps the ones with the most stages.
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
-  groups.resize(std::min(all, side_groups_at_most / 2));
+  groups.resize(std::min(all, max_side_groups / 2));
   SideChart chart{title, {"tokens/s", "peak MB of a rank"}, false, {}};
   Colours colours(inputs);
   RowList const shown = ok_rows(inputs.rows);
@@ -202,27 +203,28 @@ void add_stages(Inputs const& inputs, Figures& figures) {
   std::size_t bars = 0, all_bars = 0;
   for (RowList& group : groups) {
     all_bars += group.size();
-    group.resize(std::min(group.size(), side_bars_at_most));
+    group.resize(std::min(group.size(), max_side_bars));
     Row const& first = *group.front();
     if (std::string machine = machine_of(first, inputs); !machine.empty()) machines.insert(machine);
     // If several groups do the same work, their headings name everything that distinguishes them.
     SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, inputs) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;
-    RowList beside;
+    RowList rival_rows;
     for (Rival const& rival : inputs.rivals)
       if (!rival.row[Word::sharding].empty() && works.same(rival.row, first)) {
         owner[&rival.row] = &rival;
-        beside.push_back(&rival.row);
+        rival_rows.push_back(&rival.row);
       }
-    beside =
-        fastest_by(beside, [&](Row const& row) { return owner[&row]->program + "\n" + row[Word::sharding]; });
-    all_bars += beside.size();
-    beside.resize(std::min(beside.size(), side_bars_at_most));
+    rival_rows = fastest_by(
+        rival_rows, [&](Row const& row) { return owner[&row]->program + "\n" + row[Word::sharding]; });
+    all_bars += rival_rows.size();
+    rival_rows.resize(std::min(rival_rows.size(), max_side_bars));
     for (Row const* row : group)
-      side.bars.push_back(
-          {(beside.empty() ? "" : "Tessera ") + (*row)[Word::sharding], 0, {rate_bar(*row), peak_bar(*row)}});
-    for (Row const* row : beside)
+      side.bars.push_back({(rival_rows.empty() ? "" : "Tessera ") + (*row)[Word::sharding],
+                           0,
+                           {rate_bar(*row), peak_bar(*row)}});
+    for (Row const* row : rival_rows)
       side.bars.push_back({owner[row]->program + " " + (*row)[Word::sharding],
                            colours.of(owner[row]->program),
                            {rate_bar(*row), peak_bar(*row)}});
@@ -251,7 +253,7 @@ void add_rivals(Inputs const& inputs, Figures& figures) {
   std::set<std::string> machines;
   std::map<std::string, std::set<std::string>> machines_of;  // by work
   for (Row const* row : ours) machines_of[works.key(*row)].insert(machine_of(*row, inputs));
-  std::set<Rival const*> beside;
+  std::set<Rival const*> compared;
   std::size_t groups = 0, bars = 0, all_bars = 0;
   bool several = false;
   for (RowList const& group : grouped_by(ours, [&](Row const& row) {
@@ -263,11 +265,11 @@ void add_rivals(Inputs const& inputs, Figures& figures) {
     for (Rival const& rival : inputs.rivals)
       if (works.same(rival.row, first)) {
         owner[&rival.row] = &rival;
-        beside.insert(&rival);
+        compared.insert(&rival);
         theirs.push_back(&rival.row);
       }
     if (theirs.empty()) continue;
-    if (++groups > side_groups_at_most) continue;
+    if (++groups > max_side_groups) continue;
     Row const& own = *fastest_by(group, [](Row const&) { return std::string(); }).front();
     RowList others = fastest_by(theirs, [&](Row const& row) { return owner[&row]->program; });
     several = several || group.size() > 1 || theirs.size() > others.size();
@@ -275,7 +277,7 @@ void add_rivals(Inputs const& inputs, Figures& figures) {
       return *(*one)[Number::median_tokens_per_sec] > *(*other)[Number::median_tokens_per_sec];
     });
     all_bars += 1 + others.size();
-    others.resize(std::min(others.size(), side_bars_at_most));
+    others.resize(std::min(others.size(), max_side_bars));
     bars += 1 + others.size();
     std::string const machine = machine_of(first, inputs);
     if (!machine.empty()) machines.insert(machine);
@@ -310,7 +312,7 @@ void add_rivals(Inputs const& inputs, Figures& figures) {
       "Each group has its own scale, from 0; whiskers are one deviation, over steps, or over repeats if "
       "there are several.";
   if (several) note += " Of several rows of a program, the fastest is shown.";
-  if (std::size_t const without = inputs.rivals.size() - beside.size(); without > 0)
+  if (std::size_t const without = inputs.rivals.size() - compared.size(); without > 0)
     note += " " + std::to_string(without) +
             (without == 1 ? " row of another program has" : " rows of other programs have") +
             " no row of the same work here.";

@@ -104,24 +104,24 @@ Log read_log(fs::path const& file, std::size_t warmup) {
 
 /// An experiment as the result file of its comparison describes it.
 struct Described {
-  Row row;               ///< holds only its settings
-  std::string knows_as;  ///< its settings and the comparison's settings as text
+  Row row;                ///< holds only its settings
+  std::string known_key;  ///< its settings and the comparison's settings as text
 };
 
 /// Returns the settings of a comparison as text. Omits the settings that set the number of steps.
 std::string settings_in(Source const& source) {
   for (auto const& [key, words] : source.environment) {
     if (key != "settings") continue;
-    std::string kept;
+    std::string rest;
     for (std::size_t begin = 0; begin < words.size();) {
       std::size_t const end = std::min(words.find(", ", begin), words.size());
       std::string_view const item = std::string_view(words).substr(begin, end - begin);
       begin = end + 2;
       if (!item.starts_with("steps ") && !item.starts_with("warmup ") && !item.starts_with("repeat ") &&
           !item.starts_with("min_time_s "))
-        kept.append(item).append(";");
+        rest.append(item).append(";");
     }
-    return kept;
+    return rest;
   }
   return {};
 }
@@ -153,14 +153,14 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
                             Word::recompute, Word::reduction, Word::communication, Word::capture,
                             Word::attention, Word::loss_scale, Word::parallel, Word::adapters, Word::mesh}) {
       one.row[word] = of[word];
-      one.knows_as += of[word] + ";";
+      one.known_key += of[word] + ";";
     }
     for (Number const number : {Number::params, Number::trainable_params, Number::world, Number::batch,
                                 Number::sequence, Number::accumulation, Number::global_batch, Number::seed}) {
       one.row[number] = of[number];
-      one.knows_as += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
+      one.known_key += (of[number] ? cli::exact(*of[number]) : std::string()) + ";";
     }
-    one.knows_as += settings_in(inputs.sources.front());
+    one.known_key += settings_in(inputs.sources.front());
     found.emplace(of[Word::experiment], std::move(one));
   }
   return found;
@@ -174,7 +174,7 @@ struct Experiment {
   std::vector<Log> runs;
 };
 
-Row folded(Experiment const& experiment, std::size_t warmup) {
+Row summarized(Experiment const& experiment, std::size_t warmup) {
   std::vector<Log> const& runs = experiment.runs;
   Row row;
   if (experiment.known != nullptr) row = experiment.known->row;
@@ -320,7 +320,7 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
     auto const known = described[where].find(name);
     bool const is_known = known != described[where].end();
     Log run = read_log(log, warmup);
-    std::string const key = is_known ? known->second.knows_as : run.memory ? cli::exact(*run.memory) : "";
+    std::string const key = is_known ? known->second.known_key : run.memory ? cli::exact(*run.memory) : "";
     auto const [found, is_new] = experiments.try_emplace({name, key});
     if (is_new) {
       found->second = {name, where, is_known ? &known->second : nullptr, {}};
@@ -338,7 +338,7 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
   for (auto& [key, experiment] : experiments) {
     if (named[experiment.name] > 1)  // for example, others with this name have another model
       experiment.name += " in " + files::path_text(experiment.folder.filename());
-    Row row = folded(experiment, warmup);
+    Row row = summarized(experiment, warmup);
     row.source = inputs.sources.size();
     inputs.rows.push_back(std::move(row));
   }

@@ -35,17 +35,20 @@ Shown of(Number number, int decimals = -1) {
 }
 
 int decimals_for(std::vector<std::optional<double>> const& values) {
-  double least = INFINITY, most = 0.0;
-  bool whole = true;
+  double smallest = INFINITY, largest = 0.0;
+  bool integers = true;
   for (auto const& value : values) {
     if (!value || *value == 0.0) continue;
-    least = std::min(least, std::fabs(*value));
-    most = std::max(most, std::fabs(*value));
-    whole = whole && *value == std::round(*value);
+    smallest = std::min(smallest, std::fabs(*value));
+    largest = std::max(largest, std::fabs(*value));
+    integers = integers && *value == std::round(*value);
   }
-  if (whole || !std::isfinite(least)) return 0;
-  int const wanted = std::clamp(2 - static_cast<int>(std::floor(std::log10(least))), 0, 4);
-  return most >= 1e5 ? 0 : most >= 1e4 ? std::min(wanted, 1) : most >= 1e3 ? std::min(wanted, 2) : wanted;
+  if (integers || !std::isfinite(smallest)) return 0;
+  int const decimal_places = std::clamp(2 - static_cast<int>(std::floor(std::log10(smallest))), 0, 4);
+  return largest >= 1e5   ? 0
+         : largest >= 1e4 ? std::min(decimal_places, 1)
+         : largest >= 1e3 ? std::min(decimal_places, 2)
+                          : decimal_places;
 }
 
 /// Adds a numeric column to the table if some row has a value in it.
@@ -117,7 +120,7 @@ void mark_best(RowList const& rows, Table& table) {
 
 std::string speedup_text(Row const& row) {
   if (!row[Number::speedup]) return "-";
-  return is_untold_speedup(row) ? "~1.0" : number_text(row[Number::speedup], 2);
+  return is_inconclusive_speedup(row) ? "~1.0" : number_text(row[Number::speedup], 2);
 }
 
 }  // namespace

@@ -40,8 +40,8 @@ void summarize_training(Reader const& summary, Row& row) {
     row[number] = summary.number(std::string(column_of(number).name));
   row[Number::temp_end_c] = summary.number("temp_end_c", true);
   row[Word::weights_hash] = summary.text("weights_hash");
-  row.unsteady = summary.truth("unsteady");
-  if (summary.truth("interrupted").value_or(false)) row[Word::reason] = "interrupted";
+  row.unsteady = summary.boolean("unsteady");
+  if (summary.boolean("interrupted").value_or(false)) row[Word::reason] = "interrupted";
 }
 
 }  // namespace

@@ -29,11 +29,11 @@ namespace column {
 // The value types of columns.
 using text = std::string;
 using maybe_text = std::optional<std::string>;
-using whole = std::int64_t;
-using maybe_whole = std::optional<std::int64_t>;
+using integer = std::int64_t;
+using maybe_integer = std::optional<std::int64_t>;
 using seed = std::uint64_t;
 using number = std::optional<double>;
-using truth = std::optional<bool>;
+using maybe_bool = std::optional<bool>;
 using numbers = std::optional<std::vector<std::optional<double>>>;
 struct stage {};  ///< a whole number, or a name
 struct choice {   ///< one of the names that the column lists
@@ -87,7 +87,7 @@ struct Column {
 #define TESSERA_RESULT_COLUMNS(COLUMN) \
   COLUMN(described, text, experiment, .about = "") \
   COLUMN(described, text, model, .about = "") \
-  COLUMN(measured, maybe_whole, params, .about = "") \
+  COLUMN(measured, maybe_integer, params, .about = "") \
   COLUMN(described, stage, stage, .about = "the ZeRO stage, or the name of a sharding that is not a stage") \
   COLUMN(described, text, sharding, .about = "") \
   COLUMN(described, text, precision, .about = "") \
@@ -96,12 +96,12 @@ struct Column {
   COLUMN(described, text, reduction, .about = "") \
   COLUMN(described, text, capture, .about = "") \
   COLUMN(measured, maybe_text, attention, .about = "the attention that ran; null if nothing ran") \
-  COLUMN(described, whole, world, .about = "", .title = "ranks") \
-  COLUMN(described, whole, batch, .about = "") \
-  COLUMN(described, whole, sequence, .about = "") \
-  COLUMN(described, whole, accumulation, .about = "", .title = "accum.") \
-  COLUMN(described, whole, global_batch, .about = "") \
-  COLUMN(measured, whole, repeats, .about = "") \
+  COLUMN(described, integer, world, .about = "", .title = "ranks") \
+  COLUMN(described, integer, batch, .about = "") \
+  COLUMN(described, integer, sequence, .about = "") \
+  COLUMN(described, integer, accumulation, .about = "", .title = "accum.") \
+  COLUMN(described, integer, global_batch, .about = "") \
+  COLUMN(measured, integer, repeats, .about = "") \
   COLUMN(measured, choice, status, .about = "ok|oom|refused|failed") \
   COLUMN(measured, maybe_text, reason, .about = "null if the status is ok") \
   COLUMN(measured, number, median_tokens_per_sec, .about = "median over repeats; all ranks together", \
@@ -130,7 +130,7 @@ struct Column {
          .terminal = {"host\nMB/rank", 6, 2}) \
   COLUMN(measured, number, nvme_mb, .about = "", .title = "NVMe", .unit = unit::megabytes, \
          .terminal = {"NVMe\nMB/rank", 4, 2}) \
-  COLUMN(measured, maybe_whole, comm_bytes_per_step, .about = "bytes sent by the busiest rank", \
+  COLUMN(measured, maybe_integer, comm_bytes_per_step, .about = "bytes sent by the busiest rank", \
          .title = "sent a step", .unit = unit::megabytes_of_bytes, \
          .terminal = {"sent\nMB/step", 5, 2, Best::least}) \
   COLUMN(measured, number, comm_time_s, .about = "", .unit = unit::milliseconds, \
@@ -161,12 +161,12 @@ struct Column {
   COLUMN(measured, number, process_mem_mb, .about = "", .title = "process", .unit = unit::megabytes) \
   COLUMN(measured, number, comm_waiting_s, .about = "time spent waiting for other ranks, in a step") \
   COLUMN(measured, maybe_text, speedup_against, .about = "the experiment that `speedup` divides by") \
-  COLUMN(measured, maybe_whole, steps, .about = "") \
-  COLUMN(measured, maybe_whole, warmup, .about = "") \
-  COLUMN(measured, maybe_whole, skipped_steps, .about = "") \
-  COLUMN(measured, maybe_whole, timed_skipped_steps, .about = "skipped steps among the timed ones, in all repeats") \
+  COLUMN(measured, maybe_integer, steps, .about = "") \
+  COLUMN(measured, maybe_integer, warmup, .about = "") \
+  COLUMN(measured, maybe_integer, skipped_steps, .about = "") \
+  COLUMN(measured, maybe_integer, timed_skipped_steps, .about = "skipped steps among the timed ones, in all repeats") \
   COLUMN(measured, maybe_text, schedule_hash, .about = "hash of the schedule of a step") \
-  COLUMN(measured, maybe_whole, trainable_params, .about = "") \
+  COLUMN(measured, maybe_integer, trainable_params, .about = "") \
   COLUMN(measured, number, planned_nvme_mb, .about = "", .title = "planned NVMe", .unit = unit::megabytes) \
   COLUMN(measured, number, nvme_read_mb, .about = "read in a step by one rank", \
          .terminal = {"read\nMB/step", 4, 2, Best::none, "nvme_mb"}) \
@@ -176,8 +176,8 @@ struct Column {
   COLUMN(measured, choice, samples_are, .about = "tokens|lines|records") \
   COLUMN(measured, number, padding_pct, .about = "share of positions with a masked target") \
   COLUMN(measured, number, final_loss_with_padding, .about = "loss of the last step, with each masked target counted as 0") \
-  COLUMN(measured, maybe_whole, epochs, .about = "epochs of a row whose length is given in epochs") \
-  COLUMN(measured, maybe_whole, samples, .about = "samples of an epoch") \
+  COLUMN(measured, maybe_integer, epochs, .about = "epochs of a row whose length is given in epochs") \
+  COLUMN(measured, maybe_integer, samples, .about = "samples of an epoch") \
   COLUMN(measured, number, avg_epoch_time_s, .about = "", .terminal = {"s/epoch", 8, 2}) \
   COLUMN(measured, numbers, epoch_times_s, .about = "") \
   COLUMN(measured, numbers, epoch_samples_per_sec, .about = "") \
@@ -187,13 +187,13 @@ struct Column {
   COLUMN(measured, numbers, epoch_losses_with_padding, .about = "") \
   COLUMN(measured, number, step_to_step_std_s, .about = "standard deviation within a repeat") \
   COLUMN(measured, number, spread_pct, .about = "of the rate: over repeats; with one repeat, from step to step") \
-  COLUMN(measured, truth, unsteady, .about = "steps or repeats vary by more than 5%") \
+  COLUMN(measured, maybe_bool, unsteady, .about = "steps or repeats vary by more than 5%") \
   COLUMN(measured, number, speedup_uncertainty, .about = "") \
   COLUMN(measured, number, allocated_mb, .about = "device memory of arenas after the last step") \
   COLUMN(measured, maybe_text, mfu_against, .about = "the source of the peak rate that `mfu_pct` divides by: documented or measured") \
   COLUMN(measured, maybe_text, product_plans, .about = "library or measured: how algorithms of matrix products were chosen") \
-  COLUMN(measured, maybe_whole, measured_products, .about = "matrix products with a measured plan") \
-  COLUMN(measured, maybe_whole, hashed_steps, .about = "steps before `weights_hash` was taken") \
+  COLUMN(measured, maybe_integer, measured_products, .about = "matrix products with a measured plan") \
+  COLUMN(measured, maybe_integer, hashed_steps, .about = "steps before `weights_hash` was taken") \
   COLUMN(measured, number, predicted_step_time_s, .about = "predicted before the row ran, from times of the machine") \
   COLUMN(measured, number, predicted_tokens_per_sec, .about = "", .title = "predicted", \
          .unit = unit::tokens_per_second, \
@@ -203,7 +203,7 @@ struct Column {
          .title = "prediction off", .unit = unit::percent, .is_signed = true, \
          .terminal = {"off\n%", 6, 1, Best::none, "predicted_tokens_per_sec"}) \
   COLUMN(measured, number, other_cpu_util_pct, .about = "CPU use of other programs during the timed steps") \
-  COLUMN(measured, truth, disturbed, .about = "other programs used too much CPU for the rate to be ranked")
+  COLUMN(measured, maybe_bool, disturbed, .about = "other programs used too much CPU for the rate to be ranked")
 // clang-format on
 
 /// The measured values of a row.
@@ -270,13 +270,15 @@ Row to_json(std::optional<T> const& value) {
 
 inline Row type_schema(column::text const&, std::string_view) { return {{"type", "string"}}; }
 inline Row type_schema(column::maybe_text const&, std::string_view) { return {{"type", {"string", "null"}}}; }
-inline Row type_schema(column::whole const&, std::string_view) { return {{"type", "integer"}}; }
-inline Row type_schema(column::maybe_whole const&, std::string_view) {
+inline Row type_schema(column::integer const&, std::string_view) { return {{"type", "integer"}}; }
+inline Row type_schema(column::maybe_integer const&, std::string_view) {
   return {{"type", {"integer", "null"}}};
 }
 inline Row type_schema(column::seed const&, std::string_view) { return {{"type", "integer"}}; }
 inline Row type_schema(column::number const&, std::string_view) { return {{"type", {"number", "null"}}}; }
-inline Row type_schema(column::truth const&, std::string_view) { return {{"type", {"boolean", "null"}}}; }
+inline Row type_schema(column::maybe_bool const&, std::string_view) {
+  return {{"type", {"boolean", "null"}}};
+}
 inline Row type_schema(column::numbers const&, std::string_view) {
   return {{"type", {"array", "null"}}, {"items", {{"type", {"number", "null"}}}}};
 }

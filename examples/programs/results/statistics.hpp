@@ -15,8 +15,8 @@ namespace cli {
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
-  std::size_t const half_way = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half_way] : 0.5 * (values[half_way - 1] + values[half_way]);
+  std::size_t const half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
 inline double mean(std::vector<double> const& values) {

@@ -19,7 +19,7 @@ namespace text {
 
 WordCache::WordCache() : table_(entries) {
   keys_.reserve(key_bytes);
-  ids_.reserve(most_ids);
+  ids_.reserve(max_ids);
 }
 
 void WordCache::clear() {
@@ -205,7 +205,7 @@ void Bpe::encode(std::string_view word, WordCache& cache, Ids& out) const {
   merge();
   std::size_t const made = out.size() - before;
   if (cache.used_ >= WordCache::entries / 2 || cache.keys_.size() + word.size() > WordCache::key_bytes ||
-      cache.ids_.size() + made > WordCache::most_ids) {
+      cache.ids_.size() + made > WordCache::max_ids) {
     cache.clear();
     at = hash & (WordCache::entries - 1);
   }

@@ -41,7 +41,7 @@ class WordCache {
     std::uint32_t rank;  // rank of the merge with the next symbol
     std::int32_t previous, next;
   };
-  static constexpr std::size_t entries = 1 << 17, key_bytes = 4 << 20, most_ids = 2 << 20;
+  static constexpr std::size_t entries = 1 << 17, key_bytes = 4 << 20, max_ids = 2 << 20;
   static constexpr std::size_t longest_key = 64;
 
   void clear();

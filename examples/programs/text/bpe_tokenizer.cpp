@@ -201,7 +201,7 @@ std::string BpeTokenizer::token_text(TokenId id) const {
 class BpeEncoder final : public Encoder {
  public:
   explicit BpeEncoder(BpeTokenizer const& tokenizer)
-      : tokenizer_(tokenizer), rooms_(tokenizer.pre_tokenizers_.size()) {}
+      : tokenizer_(tokenizer), scratch_(tokenizer.pre_tokenizers_.size()) {}
 
   void encode(std::string_view text, bool begins, Ids& out) override {
     for_each_section(tokenizer_.raw_, text, out, [&](std::string_view section, std::size_t at) {
@@ -236,10 +236,10 @@ class BpeEncoder final : public Encoder {
   void words(std::string_view text, bool first, bool document, Ids& out) {
     owned_.clear();
     pieces_.assign(1, text);
-    for (std::size_t stage = 0; stage < rooms_.size(); ++stage) {
+    for (std::size_t stage = 0; stage < scratch_.size(); ++stage) {
       next_.clear();
       for (std::size_t i = 0; i < pieces_.size(); ++i)
-        apply(tokenizer_.pre_tokenizers_[stage], rooms_[stage], pieces_[i], first || i > 0,
+        apply(tokenizer_.pre_tokenizers_[stage], scratch_[stage], pieces_[i], first || i > 0,
               document && i == 0);
       pieces_.swap(next_);
     }
@@ -261,14 +261,15 @@ class BpeEncoder final : public Encoder {
     }
   }
 
-  void apply(PreTokenizer const& stage, MatchRoom& room, std::string_view piece, bool first, bool document) {
+  void apply(PreTokenizer const& stage, MatchScratch& scratch, std::string_view piece, bool first,
+             bool document) {
     if (auto const* const split = std::get_if<Split>(&stage)) {
-      split->expression.split(piece, split->delimiter, split->invert, room, next_);
+      split->expression.split(piece, split->delimiter, split->invert, scratch, next_);
     } else if (auto const* const level = std::get_if<ByteLevel>(&stage)) {
       if (level->prefix_space && first && !piece.starts_with(' '))
         piece = owned_.emplace_back(" ").append(piece);
       if (level->split)
-        gpt2().split(piece, Delimiter::isolated, false, room, next_);
+        gpt2().split(piece, Delimiter::isolated, false, scratch, next_);
       else
         next_.push_back(piece);
     } else if (auto const* const digits = std::get_if<Digits>(&stage)) {
@@ -289,10 +290,10 @@ class BpeEncoder final : public Encoder {
     } else {
       auto const& metaspace = std::get<Metaspace>(stage);
       std::string& text = owned_.emplace_back(replaced(piece, " ", metaspace.replacement));
-      bool const wanted = metaspace.scheme == Metaspace::Scheme::always  ? first
-                          : metaspace.scheme == Metaspace::Scheme::first ? document
-                                                                         : false;
-      if (wanted && !text.starts_with(metaspace.replacement)) text.insert(0, metaspace.replacement);
+      bool const prepends = metaspace.scheme == Metaspace::Scheme::always  ? first
+                            : metaspace.scheme == Metaspace::Scheme::first ? document
+                                                                           : false;
+      if (prepends && !text.starts_with(metaspace.replacement)) text.insert(0, metaspace.replacement);
       std::string_view const all = text;
       if (!metaspace.split) return next_.push_back(all);
       stretches_.clear();
@@ -314,7 +315,7 @@ class BpeEncoder final : public Encoder {
   }
 
   BpeTokenizer const& tokenizer_;
-  std::vector<MatchRoom> rooms_;
+  std::vector<MatchScratch> scratch_;
   WordCache cache_;
   Pieces pieces_, next_;
   std::vector<Stretch> stretches_;

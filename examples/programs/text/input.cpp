@@ -47,7 +47,7 @@ class RawBytes {
     if (begin_ == end_) begin_ = end_ = 0, load();
     return {buffer_.data() + begin_, end_ - begin_};
   }
-  void take(std::size_t bytes) { begin_ += bytes; }
+  void consume(std::size_t bytes) { begin_ += bytes; }
   /// Returns the first bytes, up to `size`, without consuming them. Call it before any byte is consumed.
   std::string_view head(std::size_t size) {
     while (end_ < size && load()) {
@@ -88,7 +88,7 @@ class PlainStream final : public ByteStream {
   std::size_t read(char* out, std::size_t size) override {
     std::string_view const bytes = raw_.next().substr(0, size);
     if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
-    raw_.take(bytes.size());
+    raw_.consume(bytes.size());
     return bytes.size();
   }
   bool skip(std::int64_t bytes) override { return raw_.seek(bytes) || ByteStream::skip(bytes); }
@@ -120,7 +120,7 @@ class GzipStream final : public ByteStream {
       state_.next_out = reinterpret_cast<Bytef*>(out);
       state_.avail_out = static_cast<uInt>(most);
       int const code = ::inflate(&state_, Z_NO_FLUSH);
-      raw_.take(bytes.size() - state_.avail_in);
+      raw_.consume(bytes.size() - state_.avail_in);
       if (code == Z_MEM_ERROR) throw std::bad_alloc();
       if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
         raw_.refuse("the gzip file is damaged; fetch it again");
@@ -156,7 +156,7 @@ class ZstdStream final : public ByteStream {
       bool const was_inside = left_ != 0;
       if (bytes.empty() && !was_inside) return 0;
       std::size_t const code = ::ZSTD_decompressStream(state_, &to, &from);
-      raw_.take(from.pos);
+      raw_.consume(from.pos);
       if (::ZSTD_isError(code))
         raw_.refuse(std::string("the zstd file is damaged or cannot be unpacked (") +
                     ::ZSTD_getErrorName(code) + "); fetch it again");
@@ -183,10 +183,10 @@ class PeekedStream final : public ByteStream {
   std::string_view head() const { return head_; }
 
   std::size_t read(char* out, std::size_t size) override {
-    std::string_view const bytes = std::string_view(head_).substr(taken_, size);
+    std::string_view const bytes = std::string_view(head_).substr(head_read_, size);
     if (bytes.empty()) return stream_->read(out, size);
     std::memcpy(out, bytes.data(), bytes.size());
-    taken_ += bytes.size();
+    head_read_ += bytes.size();
     return bytes.size();
   }
   std::int64_t consumed() const override { return stream_->consumed(); }
@@ -194,7 +194,7 @@ class PeekedStream final : public ByteStream {
  private:
   std::unique_ptr<ByteStream> stream_;
   std::string head_;
-  std::size_t taken_ = 0;
+  std::size_t head_read_ = 0;
 };
 
 enum class Ending { jsonl, json, other };

@@ -24,7 +24,7 @@ namespace text {
 
 namespace {
 
-constexpr std::size_t most_uncut = 64 << 20, most_line = 256 << 20;
+constexpr std::size_t max_uncut = 64 << 20, max_line = 256 << 20;
 
 std::string shown(InputFile const& file) {
   return file.path == "-" ? "standard input" : files::path_text(file.path);
@@ -45,7 +45,7 @@ class BlockReader {
       : tokenizer_(tokenizer),
         files_(files),
         limit_(options.data_bytes),
-        stretch_(options.stretch),
+        section_(options.stretch),
         at_(options.start) {
     for (std::size_t i = 0; i < at_.file && i < files.size(); ++i) packed_before_ += files[i].size;
   }
@@ -60,7 +60,7 @@ class BlockReader {
       block.file = &file;
       block.line = at_.line;
       block.begins = at_.offset == 0;
-      bool const last = file.records ? take_lines(block) : take_text(block);
+      bool const last = file.records ? move_lines(block) : move_text(block);
       std::string_view const bytes = block.bytes;
       at_.offset += static_cast<std::int64_t>(bytes.size());
       at_.bytes += static_cast<std::int64_t>(bytes.size());
@@ -95,28 +95,28 @@ class BlockReader {
     return fill(*stream_, carry_, std::min(size, left)) && size < left;
   }
 
-  void take(Block& block, std::size_t bytes) {
+  void move_front(Block& block, std::size_t bytes) {
     block.bytes.assign(carry_, 0, bytes);
     carry_.erase(0, bytes);
   }
 
   /// Moves a section of text into the block, up to a position where it may be cut. Returns true for the
   /// file's last block.
-  bool take_text(Block& block) {
-    for (std::size_t size = stretch_;; size *= 2) {
+  bool move_text(Block& block) {
+    for (std::size_t size = section_;; size *= 2) {
       if (!fill_carry(size)) {
         limit_reached_ = limit_ > 0 && static_cast<std::int64_t>(carry_.size()) >= limit_ - at_.bytes;
         if (limit_reached_) drop_part_of_character();
-        take(block, carry_.size());
+        move_front(block, carry_.size());
         return true;
       }
-      if (std::size_t const at = tokenizer_.cut(carry_, stretch_ / 2); at > 0) {
-        take(block, at);
+      if (std::size_t const at = tokenizer_.cut(carry_, section_ / 2); at > 0) {
+        move_front(block, at);
         return false;
       }
-      if (size >= most_uncut)
+      if (size >= max_uncut)
         throw Error(ErrorKind::data, shown(files_[at_.file]) + ": " +
-                                         files::with_commas(std::int64_t{most_uncut}) + " bytes from byte " +
+                                         files::with_commas(std::int64_t{max_uncut}) + " bytes from byte " +
                                          files::with_commas(at_.offset) +
                                          " on cannot be split, because this tokenizer allows no cut there; "
                                          "split the file, or convert it to records (JSONL)");
@@ -125,7 +125,7 @@ class BlockReader {
 
   /// Moves whole lines into the block. The last line of a file may lack a line end. Returns true for the
   /// file's last block.
-  bool take_lines(Block& block) {
+  bool move_lines(Block& block) {
     bool more = true;
     for (std::size_t size = longest_stretch; more; size *= 2) {
       more = fill(*stream_, carry_, size);
@@ -134,16 +134,16 @@ class BlockReader {
       limit_reached_ = limit_ > 0 && carry_.size() >= left;
       if (limit_reached_) {  // the record that contains the last byte is the last one
         end = carry_.find('\n', left - 1);
-        if (end != carry_.npos) return take(block, end + 1), true;
+        if (end != carry_.npos) return move_front(block, end + 1), true;
       } else if (more && end != carry_.npos) {
-        return take(block, end + 1), false;
+        return move_front(block, end + 1), false;
       }
-      if (more && size >= most_line)
+      if (more && size >= max_line)
         throw Error(ErrorKind::data, shown(files_[at_.file]) + ": line " + std::to_string(at_.line + 1) +
-                                         " is longer than " + files::with_commas(std::int64_t{most_line}) +
+                                         " is longer than " + files::with_commas(std::int64_t{max_line}) +
                                          " bytes; is this JSONL?");
     }
-    return take(block, carry_.size()), true;
+    return move_front(block, carry_.size()), true;
   }
 
   /// Removes the incomplete character at the end of `carry_` if --data-bytes cuts a character.
@@ -161,7 +161,7 @@ class BlockReader {
   Tokenizer const& tokenizer_;
   std::vector<InputFile> const& files_;
   std::int64_t limit_;
-  std::size_t stretch_;
+  std::size_t section_;
   bool limit_reached_ = false;
   Position at_;
   std::int64_t packed_before_ = 0;
@@ -227,7 +227,7 @@ class Exchange {
   /// Adds a block to the queue; waits while the queue is full. Returns false if the run was stopped.
   bool offer(Block&& block) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stop_ || offered_ - taken_ < window_; });
+    changed_.wait(lock, [&] { return stop_ || offered_ - delivered_ < window_; });
     if (stop_) return false;
     blocks_.emplace_back(offered_++, std::move(block));
     changed_.notify_all();
@@ -260,14 +260,15 @@ class Exchange {
   }
   /// Waits for the next result in input order and returns it; nullopt after the last one. If encoding it
   /// failed, throws that error.
-  std::optional<Encoded> take() {
+  std::optional<Encoded> next_encoded() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {
-      return results_.contains(taken_) || failures_.contains(taken_) || (finished_ && taken_ == offered_);
+      return results_.contains(delivered_) || failures_.contains(delivered_) ||
+             (finished_ && delivered_ == offered_);
     });
-    if (failures_.contains(taken_)) std::rethrow_exception(failures_[taken_]);
-    if (!results_.contains(taken_)) return std::nullopt;
-    auto node = results_.extract(taken_++);
+    if (failures_.contains(delivered_)) std::rethrow_exception(failures_[delivered_]);
+    if (!results_.contains(delivered_)) return std::nullopt;
+    auto node = results_.extract(delivered_++);
     changed_.notify_all();
     return std::move(node.mapped());
   }
@@ -278,7 +279,7 @@ class Exchange {
   }
 
  private:
-  std::size_t window_, offered_ = 0, taken_ = 0;
+  std::size_t window_, offered_ = 0, delivered_ = 0;
   bool finished_ = false, stop_ = false;
   std::deque<std::pair<std::size_t, Block>> blocks_;
   std::map<std::size_t, Encoded> results_;
@@ -296,7 +297,7 @@ std::size_t stretch_for(std::int64_t bytes, double share) {
 }
 
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
-                   PipelineOptions const& options, std::function<bool(Encoded const&)> const& take) {
+                   PipelineOptions const& options, std::function<bool(Encoded const&)> const& consume) {
   if (options.threads < 1) throw Error(ErrorKind::usage, "a pipeline needs 1 thread or more");
   Exchange exchange(static_cast<std::size_t>(options.threads) * 2 + 2);
   std::vector<std::thread> threads;
@@ -329,8 +330,8 @@ void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& fil
           exchange.fail(next->first, std::current_exception());
         }
     });
-  while (auto const encoded = exchange.take())
-    if (!take(*encoded)) break;
+  while (auto const encoded = exchange.next_encoded())
+    if (!consume(*encoded)) break;
 }
 
 }  // namespace text

@@ -53,10 +53,10 @@ struct Encoded {
   Position after;                 ///< position after this block
 };
 
-/// Encodes all inputs on several threads. Calls `take` with the blocks in order, on the calling thread; if
-/// `take` returns false, stops. If blocks fail, throws the error of the first one in input order.
+/// Encodes all inputs on several threads. Calls `consume` with the blocks in order, on the calling thread; if
+/// `consume` returns false, stops. If blocks fail, throws the error of the first one in input order.
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
-                   PipelineOptions const& options, std::function<bool(Encoded const&)> const& take);
+                   PipelineOptions const& options, std::function<bool(Encoded const&)> const& consume);
 
 }  // namespace text
 }  // namespace programs

@@ -115,7 +115,7 @@ class SentencePieceEncoder final : public Encoder {
   }
 
  private:
-  static constexpr std::size_t longest_word = 64, most_words = 1 << 16;
+  static constexpr std::size_t longest_word = 64, max_words = 1 << 16;
 
   /// `prefix`: whether the text gets a space at its start, which the library adds.
   void words(std::string_view text, bool prefix, Ids& out) {
@@ -136,7 +136,7 @@ class SentencePieceEncoder final : public Encoder {
     if (text.size() > longest_word) return encoded(model_->processor, text, out);
     auto found = words_.find(text);
     if (found == words_.end()) {
-      if (words_.size() >= most_words) words_.clear();
+      if (words_.size() >= max_words) words_.clear();
       found = words_.emplace(std::string(text), Ids()).first;
       encoded(model_->processor, text, found->second);
     }

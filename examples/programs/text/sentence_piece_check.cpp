@@ -35,11 +35,11 @@ class Fields {
       case 0:
         return number(ignored);
       case 1:
-        return take(8);
+        return skip(8);
       case 2:
-        return number(size) && take(size);
+        return number(size) && skip(size);
       case 5:
-        return take(4);
+        return skip(4);
       default:
         return broken = true, false;
     }
@@ -59,7 +59,7 @@ class Fields {
     }
     return broken = true, false;
   }
-  bool take(std::uint64_t size) {
+  bool skip(std::uint64_t size) {
     if (size > rest_.size()) return broken = true, false;
     bytes = rest_.substr(0, size);
     rest_.remove_prefix(size);
@@ -71,7 +71,7 @@ class Fields {
 
 /// Returns whether a normalizer's rules never refer beyond their own bytes. The rules are a darts-clone
 /// double array and the texts that it refers to.
-bool is_whole(std::string_view rules) {
+bool is_complete(std::string_view rules) {
   std::uint32_t size = 0;
   if (rules.empty()) return true;
   if (rules.size() < sizeof size) return false;
@@ -118,7 +118,8 @@ void check_sentence_piece_model(std::string_view bytes, std::string const& name)
       ++piece;
     } else if (model.field == normalizer_field || model.field == denormalizer_field) {
       while (parts.next())
-        if (parts.field == 2 && !is_whole(parts.bytes)) refuse("the rules of its normalizer are incomplete");
+        if (parts.field == 2 && !is_complete(parts.bytes))
+          refuse("the rules of its normalizer are incomplete");
     }
     if (parts.broken) model.broken = true;
     if (model.broken) break;

@@ -183,18 +183,18 @@ Expression::Expression(std::string const& name, std::string_view pattern) : name
   (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without JIT it is slower but equivalent
 }
 
-void Expression::split(std::string_view text, Delimiter delimiter, bool invert, MatchRoom& room,
+void Expression::split(std::string_view text, Delimiter delimiter, bool invert, MatchScratch& scratch,
                        Pieces& out) const {
   auto* const code = static_cast<pcre2_code*>(code_.get());
-  if (!room.data_) {
-    room.data_ = std::shared_ptr<void>(pcre2_match_data_create_from_pattern(code, nullptr), [](void* data) {
-      pcre2_match_data_free(static_cast<pcre2_match_data*>(data));
-    });
-    if (!room.data_) throw std::bad_alloc();
+  if (!scratch.data_) {
+    scratch.data_ = std::shared_ptr<void>(
+        pcre2_match_data_create_from_pattern(code, nullptr),
+        [](void* data) { pcre2_match_data_free(static_cast<pcre2_match_data*>(data)); });
+    if (!scratch.data_) throw std::bad_alloc();
   }
-  auto* const data = static_cast<pcre2_match_data*>(room.data_.get());
+  auto* const data = static_cast<pcre2_match_data*>(scratch.data_.get());
   auto const* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  auto& stretches = room.stretches_;
+  auto& stretches = scratch.stretches_;
   stretches.clear();
   bool const plain = delimiter == Delimiter::isolated;  // by far the most common case, which needs no list
   auto const add = [&](std::size_t from, std::size_t to, bool matches) {

@@ -26,9 +26,9 @@ struct Stretch {
 void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, Pieces& out);
 
 /// Scratch memory for matching. Each thread needs one for each expression.
-class MatchRoom {
+class MatchScratch {
  public:
-  MatchRoom() = default;
+  MatchScratch() = default;
 
  private:
   friend class Expression;
@@ -46,7 +46,8 @@ class Expression {
 
   /// Splits valid UTF-8 text and appends the parts to `out`. With `invert`, the text between matches is the
   /// delimiter. Throws Error(data) if PCRE2 reaches its limits.
-  void split(std::string_view text, Delimiter delimiter, bool invert, MatchRoom& room, Pieces& out) const;
+  void split(std::string_view text, Delimiter delimiter, bool invert, MatchScratch& scratch,
+             Pieces& out) const;
 
  private:
   std::string name_;

@@ -51,13 +51,13 @@ struct Folder {
   Json config, map,
       added;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json; null if missing
 
-  std::string take(char const* name) {
+  std::string read_file(char const* name) {
     std::string bytes = bytes_in(place / name);
     read += (read.empty() ? "" : ", ") + std::string(name);
     all += name + std::to_string(bytes.size()) + ":" + bytes;
     return bytes;
   }
-  Json take_json(char const* name) { return is_file(place / name) ? parsed(name, take(name)) : nullptr; }
+  Json read_json(char const* name) { return is_file(place / name) ? parsed(name, read_file(name)) : nullptr; }
   /// Parses a file as Python does. Python also accepts NaN, Infinity and unpaired surrogates.
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
@@ -245,7 +245,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   TokenizerClass const name = class_of(folder);
   bool const given = folder.config.is_object() && folder.config.contains("add_prefix_space") &&
                      folder.config["add_prefix_space"].is_boolean();
-  bool const wanted = folder.flag("add_prefix_space", false);
+  bool const add_prefix = folder.flag("add_prefix_space", false);
   bool const implied = name.is_gpt2() || name.is_one_of({"GPTNeoXTokenizer", "RobertaTokenizer"},
                                                         {"gpt_neox", "roberta", "bart"});
   if (name.is_plain() || (!given && !implied)) return;
@@ -253,7 +253,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
   if (byte_level && name.is_llama()) return;  // transformers reads these files without the class
   if (byte_level && stages.size() == 1) {
-    std::get<ByteLevel>(stages.front()).prefix_space = wanted;
+    std::get<ByteLevel>(stages.front()).prefix_space = add_prefix;
     return;
   }
   bool adds = std::any_of(d.normalizers.begin(), d.normalizers.end(),
@@ -263,10 +263,10 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
       adds = adds || level->prefix_space;
     else if (auto const* const metaspace = std::get_if<Metaspace>(&stage))
       adds = adds || metaspace->scheme != Metaspace::Scheme::never;
-  if (given && wanted != adds)
+  if (given && add_prefix != adds)
     throw Error(ErrorKind::data,
                 files::path_text(folder.place / "tokenizer_config.json") + ": add_prefix_space is " +
-                    (wanted ? "true" : "false") + ", but tokenizer.json " +
+                    (add_prefix ? "true" : "false") + ", but tokenizer.json " +
                     (adds ? "puts a space in front of a text" : "puts no space in front of a text") +
                     "; make both agree");
 }
@@ -282,11 +282,12 @@ bool is_tiktoken(std::string_view bytes) {
          line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
-/// Returns the tokens after a document. They end with the token `asked`, else the folder's eos_token, else a
-/// common end-of-text token. With "none", no such token is added.
-Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& asked, Ids const& behind) {
-  if (asked == "none") return behind;
-  std::string name = asked.empty() ? folder.special("eos_token") : asked;
+/// Returns the tokens after a document. They end with the token `requested`, else the folder's eos_token,
+/// else a common end-of-text token. With "none", no such token is added.
+Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& requested,
+           Ids const& behind) {
+  if (requested == "none") return behind;
+  std::string name = requested.empty() ? folder.special("eos_token") : requested;
   std::optional<TokenId> id = name.empty() ? std::nullopt : tokenizer.find(name);
   if (!name.empty() && !id)
     throw Error(ErrorKind::data, files::path_text(folder.place) + ": has no token '" +
@@ -333,9 +334,9 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   std::string const where = files::path_text(place);
   auto const take_side_files = [&] {
     std::string const main = folder.read;
-    folder.config = folder.take_json("tokenizer_config.json");
-    folder.map = folder.take_json("special_tokens_map.json");
-    folder.added = folder.take_json("added_tokens.json");
+    folder.config = folder.read_json("tokenizer_config.json");
+    folder.map = folder.read_json("special_tokens_map.json");
+    folder.added = folder.read_json("added_tokens.json");
     folder.read = main;
     if (folder.flag("split_special_tokens", false))
       throw Error(ErrorKind::data,
@@ -344,14 +345,14 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                       "set it to false if no text contains a special token");
   };
   auto const finish = [&](auto tokenizer,
-                          std::string const& taken_before) -> std::shared_ptr<Tokenizer const> {
+                          std::string const& read_before) -> std::shared_ptr<Tokenizer const> {
     tokenizer->set_end_of_text(end_of(folder, *tokenizer, end_of_text, tokenizer->behind()));
-    tokenizer->set_source(folder.read + taken_before, hash_of(folder.all));
+    tokenizer->set_source(folder.read + read_before, hash_of(folder.all));
     return tokenizer;
   };
 
   if (only == "tokenizer.json" || (only.empty() && json)) {
-    BpeDescription d = parse_tokenizer_json(folder.take("tokenizer.json"), where + "/tokenizer.json");
+    BpeDescription d = parse_tokenizer_json(folder.read_file("tokenizer.json"), where + "/tokenizer.json");
     take_side_files();
     apply_prefix_space(folder, d);
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
@@ -364,7 +365,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   if (only == "vocab.json" || only == "merges.txt" || (only.empty() && pair)) {
     if (!pair)
       throw Error(ErrorKind::data, where + ": vocab.json and merges.txt are both needed, but one is missing");
-    std::string const vocab = folder.take("vocab.json"), merges = folder.take("merges.txt");
+    std::string const vocab = folder.read_file("vocab.json"), merges = folder.read_file("merges.txt");
     take_side_files();
     if (TokenizerClass const name = class_of(folder); !name.is_plain() && !name.is_gpt2())
       refuse_class(name,
@@ -396,7 +397,7 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
   }
   if (!only.empty() || model) {
     std::string const name = only.empty() ? "tokenizer.model" : only;
-    std::string const bytes = folder.take(name.c_str());
+    std::string const bytes = folder.read_file(name.c_str());
     take_side_files();
     if (is_tiktoken(bytes))
       throw Error(ErrorKind::data, where + "/" + name +

@@ -29,9 +29,9 @@ class Node {
   [[noreturn]] void refuse(std::string_view what) const {
     throw_error(ErrorKind::data, {file_, ": ", path_.empty() ? "the file" : path_, " ", what});
   }
-  [[noreturn]] void lacks(std::string_view asked, std::string_view there) const {
-    refuse("is " + files::printable(asked, 60) + ", which tessera does not support; it supports " +
-           std::string(there));
+  [[noreturn]] void lacks(std::string_view expected, std::string_view actual) const {
+    refuse("is " + files::printable(expected, 60) + ", which tessera does not support; it supports " +
+           std::string(actual));
   }
 
   bool is_null() const { return value_.is_null(); }

@@ -52,7 +52,7 @@ std::string boot_id() {
 }
 
 Marks read_marks(std::filesystem::path const& path, int rank, std::string const& boot) {
-  constexpr int most_depth = 16;
+  constexpr int max_depth = 16;
   auto const fail = [&](std::string const& what) {
     throw Error(ErrorKind::data, files::path_text(path) + ": " + what);
   };
@@ -66,7 +66,7 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
     fail("empty, so there are no marks; its writer may have been stopped");
   // Drops the trace slices of single entries while parsing. Only the slices of steps and phases are needed.
   Json::parser_callback_t const keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > most_depth) fail("nested more deeply than a trace; --marks needs a file from train --trace");
+    if (depth > max_depth) fail("nested more deeply than a trace; --marks needs a file from train --trace");
     if (event != Json::parse_event_t::object_end || depth != 2) return true;
     std::string const category = text_in(parsed, "cat");
     return category == "step" || category == "phase";

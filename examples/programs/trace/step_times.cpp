@@ -54,13 +54,13 @@ std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step
   all.insert(all.end(), gradients.begin(), gradients.end());
   std::sort(all.begin(), all.end(),
             [](TimeSpan const& one, TimeSpan const& other) { return one.begin < other.begin; });
-  std::vector<TimeSpan> apart;
+  std::vector<TimeSpan> merged;
   for (TimeSpan const& each : all)
-    if (!apart.empty() && each.begin <= apart.back().end)
-      apart.back().end = std::max(apart.back().end, each.end);
+    if (!merged.empty() && each.begin <= merged.back().end)
+      merged.back().end = std::max(merged.back().end, each.end);
     else
-      apart.push_back(each);
-  return apart;
+      merged.push_back(each);
+  return merged;
 }
 
 /// Returns the nanoseconds of `whole` that the sorted, disjoint spans `ran` do not cover.
@@ -170,10 +170,10 @@ void StepTimer::begin(std::int64_t number) {
   trainer_.time_entries(this);
 }
 
-void StepTimer::end(double reported_seconds, bool kept) {
+void StepTimer::end(double reported_seconds, bool keep) {
   trainer_.time_entries(nullptr);
   times_.steps.back().reported = reported_seconds;
-  if (!kept) times_.steps.pop_back();
+  if (!keep) times_.steps.pop_back();
 }
 
 void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
@@ -189,18 +189,18 @@ void StepTimer::ran(int entry, std::int64_t begin, std::int64_t end) noexcept {
 
 RankTimes time_steps(AnyTrainer& trainer, comm::Comm const& comm, TimedSteps const& steps) {
   StepTimer timer(trainer, comm.rank());
-  double taken = 0.0;
+  double elapsed = 0.0;
   TrainingLoop loop(trainer, comm,
-                    {.steps = 1 + steps.kept,
+                    {.steps = 1 + steps.max_steps,
                      .batch = steps.batch,
-                     .stop = [&](std::int64_t) { return comm.is_root() && taken >= steps.enough_s; },
-                     .lone = {.due = [](std::int64_t) { return true; },
-                              .begin = [&](std::int64_t step) { timer.begin(step); },
-                              .end =
-                                  [&](std::int64_t step, StepReport const& report) {
-                                    timer.end(report.interval, step > 0);
-                                    if (step > 0) taken += report.interval;
-                                  }}});
+                     .stop = [&](std::int64_t) { return comm.is_root() && elapsed >= steps.enough_s; },
+                     .isolated = {.due = [](std::int64_t) { return true; },
+                                  .begin = [&](std::int64_t step) { timer.begin(step); },
+                                  .end =
+                                      [&](std::int64_t step, StepReport const& report) {
+                                        timer.end(report.interval, step > 0);
+                                        if (step > 0) elapsed += report.interval;
+                                      }}});
   loop.run();
   if (loop.data_error()) throw Error(*loop.data_error());
   return timer.take();

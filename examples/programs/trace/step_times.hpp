@@ -72,8 +72,8 @@ class StepTimer final : public EntryTimer {
 
   /// Starts timing the next step, whose number is `number`. Call `end` once the step's report has been read.
   void begin(std::int64_t number);
-  /// Ends the step. With `kept` false, drops its times, as for a warm-up step.
-  void end(double reported_seconds, bool kept = true);
+  /// Ends the step. With `keep` false, drops its times, as for a warm-up step.
+  void end(double reported_seconds, bool keep = true);
   /// Returns the times of all kept steps and moves them out of the timer.
   RankTimes take() { return std::move(times_); }
 
@@ -89,8 +89,8 @@ class StepTimer final : public EntryTimer {
 /// Tells `time_steps` which batches to train on and when to stop.
 struct TimedSteps {
   std::function<Batch(std::int64_t step)> batch;
-  std::int64_t kept = 3;  ///< the most steps to time, after one warm-up step
-  double enough_s = 1.0;  ///< no further step is timed after this many seconds
+  std::int64_t max_steps = 3;  ///< the most steps to time, after one warm-up step
+  double enough_s = 1.0;       ///< no further step is timed after this many seconds
 };
 
 /// Trains these steps and returns the times of their entries on this rank. All ranks must call it.

@@ -43,7 +43,7 @@ std::string little_endian(Unsigned value) {
 /// Builds a protocol buffers message field by field.
 class Message {
  public:
-  Message& whole(std::uint64_t field, std::int64_t value) {
+  Message& integer(std::uint64_t field, std::int64_t value) {
     varint(field << 3);
     varint(static_cast<std::uint64_t>(value));
     return *this;
@@ -120,14 +120,14 @@ void EventFile::scalars(std::int64_t step, std::vector<std::pair<std::string, do
   Message summary;
   for (auto const& [tag, value] : values)
     if (std::isfinite(value)) summary.message(1, Message().text(1, tag).real(2, static_cast<float>(value)));
-  put(Message().real(1, seconds_now()).whole(2, step).message(5, summary).bytes());
+  put(Message().real(1, seconds_now()).integer(2, step).message(5, summary).bytes());
 }
 
 void EventFile::text(std::string const& tag, std::string const& markdown) {
   constexpr std::int64_t string_type = 7;
   Message const plugin = Message().message(1, Message().text(1, "text"));
-  Message const shape = Message().message(2, Message().whole(1, 1));
-  Message const tensor = Message().whole(1, string_type).message(2, shape).text(8, markdown);
+  Message const shape = Message().message(2, Message().integer(1, 1));
+  Message const tensor = Message().integer(1, string_type).message(2, shape).text(8, markdown);
   Message const value = Message().text(1, tag).message(9, plugin).message(8, tensor);
   put(Message().real(1, seconds_now()).message(5, Message().message(1, value)).bytes());
 }

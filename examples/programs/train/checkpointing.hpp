@@ -66,7 +66,7 @@ struct CheckpointSettings {
 inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
   if (!part) return nullptr;
   return {{"positions", part->positions},
-          {"unmasked", part->unmasked},
+          {"unmasked", part->valid_tokens},
           {"seconds", part->seconds},
           {"loss", part->loss}};
 }
@@ -76,16 +76,16 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
   line.path("--checkpoint", "FOLDER", flags.folder,
             "save all state of the run here, in one folder per checkpoint: after the last step, and when a "
             "signal ends the run");
-  line.whole("--checkpoint-every", flags.every, "steps between further checkpoints; 0: none", 0,
-             std::int64_t{1} << 40);
+  line.integer("--checkpoint-every", flags.every, "steps between further checkpoints; 0: none", 0,
+               std::int64_t{1} << 40);
   line.toggle("--checkpoint-async", flags.async,
               "write checkpoints while the next steps run, from a copy of the state in host memory");
-  line.whole("--keep", flags.keep, "number of newest checkpoints to keep; 0: all", 0, 1 << 30);
+  line.integer("--keep", flags.keep, "number of newest checkpoints to keep; 0: all", 0, 1 << 30);
   line.toggle("--resume", flags.resume,
               "resume from the newest checkpoint in --checkpoint; if there is none, start from step 1");
-  line.whole("--grace-period", flags.grace,
-             "seconds after SIGTERM, SIGINT or SIGHUP in which the run saves and ends; 0: no limit", 0,
-             1u << 20);
+  line.integer("--grace-period", flags.grace,
+               "seconds after SIGTERM, SIGINT or SIGHUP in which the run saves and ends; 0: no limit", 0,
+               1u << 20);
 }
 
 /// Finds the checkpoint to resume from. Throws Error(usage) if flags contradict each other or the contents of
@@ -200,8 +200,8 @@ inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& pat
 }
 
 /// Throws if the checkpoints would fill their disk before the last step.
-inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::int64_t parameters,
-                                       std::int64_t trained, std::int64_t steps) {
+inline void check_free_space_for_checkpoints(CheckpointSettings const& settings, std::int64_t parameters,
+                                             std::int64_t trained, std::int64_t steps) {
   if (settings.folder.empty()) return;
   std::int64_t count = 1;
   if (settings.every > 0) count += std::max<std::int64_t>(0, steps - settings.first_step()) / settings.every;
@@ -211,9 +211,9 @@ inline void check_room_for_checkpoints(CheckpointSettings const& settings, std::
   while (!std::filesystem::is_directory(nearest, code) && nearest.has_relative_path())
     nearest = nearest.parent_path();
   double const bytes = static_cast<double>(count) * static_cast<double>(4 * parameters + 8 * trained);
-  check_room({{.path = nearest / "checkpoints",
-               .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
-               .named = settings.folder}});
+  check_free_space({{.path = nearest / "checkpoints",
+                     .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
+                     .named = settings.folder}});
 }
 
 }  // namespace cli

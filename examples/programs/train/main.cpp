@@ -46,15 +46,15 @@ int train(int argc, char const* const* argv) {
                                      ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())
                                      : cli::Names();
   if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet)) {
-    auto settled = cli::settled_flags(settings);
-    if (line.given("--bf16") || line.given("--fp16")) settled["--precision"] = "";  // these flags give it
-    std::cout << line.settings_text(settled);
+    auto derived = cli::derived_flags(settings);
+    if (line.given("--bf16") || line.given("--fp16")) derived["--precision"] = "";  // these flags give it
+    std::cout << line.settings_text(derived);
   }
   if (flags.file.print || !settings.quiet) cli::print_notes(std::cout, flags.file, differences);
   if (flags.file.print) return 0;
   cli::NvmeFolder const nvme_folder(settings.nvme_path, tessera::uses_files(settings.recipe.placement));
   settings.options.nvme_directory = nvme_folder.path();
-  cli::check_room_for(settings);
+  cli::check_free_space_for(settings);
   cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
   if (settings.init.empty() && !settings.checkpoints.from) cli::warn_of_hub_name("--model", settings.model);
   settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);

@@ -21,7 +21,7 @@ inline Json config_json(Settings const& settings) {
   Json config = Json::object();
   config["model"] = settings.model.name;
   for (ModelKey const& key : settings.model.family->keys)
-    config[key.name] = key.real ? Json(sizes.number(key.name)) : Json(sizes.whole(key.name));
+    config[key.name] = key.real ? Json(sizes.number(key.name)) : Json(sizes.integer(key.name));
   config["positions"] = sizes.positions;
   config["vocabulary"] = sizes.vocabulary;
   config["params"] = parameter_count(settings.units());
@@ -60,7 +60,7 @@ inline Json config_json(Settings const& settings) {
   config["checkpoint_every"] = settings.checkpoints.every;
   config["trace"] = or_null(settings.trace.file.string());
   config["profile"] = settings.trace.profile;
-  config["trace_steps"] = settings.trace.asked() ? Json(settings.trace.steps) : Json(nullptr);
+  config["trace_steps"] = settings.trace.requested() ? Json(settings.trace.steps) : Json(nullptr);
   config["product_plans"] = or_null(product_plans_text(settings.recipe.device, settings.plans != nullptr));
   add_option_values(config, OptionGroup::machine, options);
   return config;

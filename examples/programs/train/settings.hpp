@@ -83,14 +83,14 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
 
   add_adapter_flags(line, flags.adapters, flags.options.lora);
   line.group("Size of a step (global batch = batch x ranks x accumulation)");
-  line.whole("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
-  line.whole("--batch,--batch-size", flags.batch, "sequences in a micro-batch of one rank", 1, 1 << 30);
-  line.whole("--sequence,--seq-length", flags.sequence, "tokens in a sequence", 1, 1 << 30);
-  line.whole("--accumulation,--grad-accum", flags.accumulation, "micro-batches of one rank in a step", 1,
-             most_accumulation);
+  line.integer("--ranks,--gpus", flags.ranks, "workers, each with its own memory", 1, 64);
+  line.integer("--batch,--batch-size", flags.batch, "sequences in a micro-batch of one rank", 1, 1 << 30);
+  line.integer("--sequence,--seq-length", flags.sequence, "tokens in a sequence", 1, 1 << 30);
+  line.integer("--accumulation,--grad-accum", flags.accumulation, "micro-batches of one rank in a step", 1,
+               max_accumulation);
   line.custom("--global-batch", "N", "", "sequences in a step over all ranks; sets batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
-                flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                flags.global_batch = parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
   line.custom(
@@ -111,22 +111,22 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
 
   add_data_flags(line, flags.data);
   line.path("--validation", "PATH", flags.validation, "text or tokens whose loss is measured and logged");
-  line.whole("--validate-every", flags.validate_every,
-             "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
+  line.integer("--validate-every", flags.validate_every,
+               "steps between validations; 0: after the last step only", 0, std::int64_t{1} << 40);
 
   line.group("Length");
-  line.whole("--steps,--num-steps", flags.steps,
-             "optimizer steps; 0: no training, only --save and --validation", 0, std::int64_t{1} << 40);
+  line.integer("--steps,--num-steps", flags.steps,
+               "optimizer steps; 0: no training, only --save and --validation", 0, std::int64_t{1} << 40);
   line.custom(
       "--epochs", "N", "",
       "passes over the samples, instead of --steps; sequences that the last step of a pass lacks are masked",
       [&](std::string const& flag, std::string const& value) {
-        flags.epochs = whole_number(flag, value, 1, 1 << 30);
+        flags.epochs = parse_integer(flag, value, 1, 1 << 30);
       });
   line.custom("--samples", "N", "",
               "use only the first N samples of the data; without --steps and --epochs: for one epoch",
               [&](std::string const& flag, std::string const& value) {
-                flags.samples = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                flags.samples = parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 
   line.real("--min-time", flags.min_time,
@@ -144,9 +144,9 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
   line.group("Reports");
   line.path("--log", "FILE", flags.log, "one JSON object per line: the settings, then every step");
   line.path("--tensorboard", "FOLDER", flags.tensorboard, "write event files for TensorBoard here");
-  line.whole("--print-every", flags.print_every,
-             "steps between two printed lines; 0: the first ten steps, then about a hundred lines in all", 0,
-             std::int64_t{1} << 40);
+  line.integer("--print-every", flags.print_every,
+               "steps between two printed lines; 0: the first ten steps, then about a hundred lines in all",
+               0, std::int64_t{1} << 40);
   add_trace_flags(line, flags.trace);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
   add_config_flags(line, flags.file);
@@ -257,8 +257,8 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
 
 /// Throws if the outputs would fill their disk before the last step. Includes the training state on disk,
 /// which exists until the weights are saved.
-inline void check_room_for(Settings const& settings) {
-  constexpr std::int64_t line_bytes = 150, most_steps = std::int64_t{1} << 50;
+inline void check_free_space_for(Settings const& settings) {
+  constexpr std::int64_t line_bytes = 150, max_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
   TrainerOptions const& options = settings.options;
   if (uses_files(settings.recipe.placement)) {
@@ -277,8 +277,8 @@ inline void check_room_for(Settings const& settings) {
                      .bytes = 4 * settings.model.built.parameters(),
                      .named = settings.save});
   if (!settings.log.empty())
-    files.push_back({settings.log, line_bytes * std::min(settings.steps, most_steps), true});
-  check_room(files);
+    files.push_back({settings.log, line_bytes * std::min(settings.steps, max_steps), true});
+  check_free_space(files);
 }
 
 /// Throws if the folder cannot be written, or if this model cannot be saved as a folder.
@@ -315,11 +315,12 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
   constexpr double seconds_on_gpus = 3.0;
   TrainerOptions const& options = settings.options;
   bool const falls = needs_end(options.schedule);
-  bool const told = line.given("--steps") || settings.epochs > 0;
+  bool const length_given = line.given("--steps") || settings.epochs > 0;
   bool const leaves = !settings.save.empty() || !settings.adapters.save.empty() ||
                       !settings.checkpoints.folder.empty() || settings.validation;
   settings.min_time = flags.min_time;
-  if (!line.given("--min-time") && !info_of(settings.recipe.device).on_cores && !falls && !told && !leaves)
+  if (!line.given("--min-time") && !info_of(settings.recipe.device).on_cores && !falls && !length_given &&
+      !leaves)
     settings.min_time = seconds_on_gpus;
   if (settings.min_time == 0.0) return;
   if (settings.epochs > 0)
@@ -448,14 +449,14 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   check_trace(line, settings.trace, settings.steps - settings.checkpoints.first_step(),
               settings.min_time > 0.0, settings.quiet && settings.log.empty());
   if (settings.checkpoints.from) (void)end_of_log(settings.log, settings.checkpoints.from->step);
-  check_room_for_checkpoints(settings.checkpoints, parameter_count(settings.units()),
-                             trainable_count(settings.units()), settings.steps);
+  check_free_space_for_checkpoints(settings.checkpoints, parameter_count(settings.units()),
+                                   trainable_count(settings.units()), settings.steps);
   return settings;
 }
 
 /// Returns the derived values of flags that were not given, by flag. A flag has the value "" if giving it
 /// would be refused.
-inline std::map<std::string, std::string> settled_flags(Settings const& settings) {
+inline std::map<std::string, std::string> derived_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {
     std::string const names = slot_flag<Slot>().one;
@@ -467,7 +468,7 @@ inline std::map<std::string, std::string> settled_flags(Settings const& settings
   flags["--steps"] = settings.epochs > 0 ? "" : std::to_string(settings.steps);
   if (!reads_fields(settings.data)) flags["--field"] = "";
   if (settings.checkpoints.folder.empty()) flags["--checkpoint-every"] = flags["--keep"] = "";
-  if (!settings.trace.asked()) flags["--trace-steps"] = "";
+  if (!settings.trace.requested()) flags["--trace-steps"] = "";
   return flags;
 }
 

@@ -30,23 +30,24 @@ struct TraceSettings {
   bool profile = false;
   std::int64_t steps = 3;
 
-  bool asked() const { return profile || !file.empty(); }
+  bool requested() const { return profile || !file.empty(); }
   /// Returns whether a step, numbered from 1, is timed only as a warm-up.
-  bool warms_up(std::int64_t number) const { return asked() && number == warmup; }
+  bool warms_up(std::int64_t number) const { return requested() && number == warmup; }
 };
 
 inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
   line.path("--trace", "FILE", settings.file,
             "write the times of each entry of a few steps, for ui.perfetto.dev: Chrome's trace events, JSON");
   line.toggle("--profile", settings.profile, "print the time that these steps spent in each lane");
-  line.whole("--trace-steps", settings.steps, "the number of these steps, after two warm-up steps", 1, 1000);
+  line.integer("--trace-steps", settings.steps, "the number of these steps, after two warm-up steps", 1,
+               1000);
 }
 
-/// Throws if flags contradict each other. `taken` is the number of steps of the run. `adds`: --min-time may
-/// add steps to it. `silent`: nothing is printed or logged.
-inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t taken, bool adds,
-                        bool silent) {
-  if (!settings.asked()) {
+/// Throws if flags contradict each other. `run_steps` is the number of steps of the run. `adds`: --min-time
+/// may add steps to it. `silent`: nothing is printed or logged.
+inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t run_steps,
+                        bool adds, bool silent) {
+  if (!settings.requested()) {
     if (line.given("--trace-steps"))
       refuse(
           "--trace-steps sets the number of traced steps, but none are traced; give --trace FILE or "
@@ -58,12 +59,12 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
         "--profile prints a table, but --quiet prints none; give --log FILE, which also has the profile, or "
         "leave one out");
   std::int64_t const needed = TraceSettings::warmup + settings.steps;
-  if (taken < needed)
+  if (run_steps < needed)
     throw Error(ErrorKind::config, std::string(settings.file.empty() ? "--profile" : "--trace") + " takes " +
                                        std::to_string(needed) + " steps, " +
                                        std::to_string(TraceSettings::warmup) + " of them to warm up, but " +
-                                       (adds ? "--steps gives " : "this run takes ") + std::to_string(taken) +
-                                       "; raise --steps, or lower --trace-steps");
+                                       (adds ? "--steps gives " : "this run takes ") +
+                                       std::to_string(run_steps) + "; raise --steps, or lower --trace-steps");
 }
 
 /// Times the traced steps of a run on one rank. Steps are counted from 0.
@@ -73,7 +74,7 @@ class TracedSteps {
       : trainer_(trainer),
         rank_(rank),
         first_(first_step + TraceSettings::warmup),
-        end_(settings.asked() ? first_ + settings.steps : 0) {}
+        end_(settings.requested() ? first_ + settings.steps : 0) {}
 
   /// Returns whether this step is timed. The reports of all earlier steps must be read before a timed step
   /// starts, and its own report before the next step starts.
@@ -100,7 +101,7 @@ class TracedSteps {
 };
 
 /// Writes the trace file, if --trace names one. Prints a warning and returns false if that fails.
-inline bool write_asked(TraceSettings const& settings, std::vector<RankTimes> const& times) {
+inline bool write_requested(TraceSettings const& settings, std::vector<RankTimes> const& times) {
   if (settings.file.empty()) return true;
   try {
     write_trace(settings.file, times);

@@ -73,7 +73,7 @@ class Training {
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
     if (checkpoints()) {
-      checkpoints_.take();
+      checkpoints_.lock();
       if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
         throw Error(ErrorKind::failed,
                     files::path_text(settings_.checkpoints.folder) +
@@ -154,7 +154,7 @@ class Training {
     bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t validated = -1, saved = first;
-    AsyncCheckpoint beside;
+    AsyncCheckpoint async_checkpoint;
     auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
     // Returns whether all requested steps are done. With --min-time only rank 0 knows this.
     auto const complete = [&](std::int64_t done) {
@@ -167,14 +167,14 @@ class Training {
          .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
          .stop =
              [&](std::int64_t step) {
-               return beside.failed() || (root && step > 0 && wants_end()) ||
+               return async_checkpoint.failed() || (root && step > 0 && wants_end()) ||
                       (root && beyond && complete(step));
              },
          .report =
              [&](StepReport const& report) {
                if (!root) return;
                record(report);
-               if (!saving_.empty() && !beside.busy() && !beside.failed()) say_saved();
+               if (!saving_.empty() && !async_checkpoint.busy() && !async_checkpoint.failed()) say_saved();
              },
          .tasks = {{.due = [&](std::int64_t done) { return beyond && done == settings_.steps; }},
                    {.due =
@@ -191,28 +191,28 @@ class Training {
                     .run =
                         [&](std::int64_t done) {
                           checkpoint(*trainer, saved = done, root,
-                                     settings_.checkpoints.async ? &beside : nullptr);
+                                     settings_.checkpoints.async ? &async_checkpoint : nullptr);
                         }}},
-         .lone = {.due = [&](std::int64_t step) { return traced.times(step); },
-                  .begin =
-                      [&](std::int64_t step) {
-                        if (root) figures_.pause();
-                        traced.begin(step);
-                      },
-                  .end =
-                      [&](std::int64_t step, StepReport const& report) {
-                        if (traced.end(step, report.seconds)) hand_in(traced.take(), comm);
-                      }}});
+         .isolated = {.due = [&](std::int64_t step) { return traced.times(step); },
+                      .begin =
+                          [&](std::int64_t step) {
+                            if (root) figures_.pause();
+                            traced.begin(step);
+                          },
+                      .end =
+                          [&](std::int64_t step, StepReport const& report) {
+                            if (traced.end(step, report.seconds)) collect_times(traced.take(), comm);
+                          }}});
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
     // All ranks meet in this vote, so afterwards rank 0 sees errors that other ranks stored.
-    bool const whole = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
+    bool const complete_end = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
-    if (validation && whole && validated != step)
+    if (validation && complete_end && validated != step)
       without_save([&] { validate(*trainer, *validation, comm, step); });
-    if (traced.wants(step)) hand_in(traced.take(), comm);
-    if (settings_.checkpoints.grace == 0) Interrupt::heed();
-    beside.wait();
+    if (traced.wants(step)) collect_times(traced.take(), comm);
+    if (settings_.checkpoints.grace == 0) Interrupt::cancel_countdown();
+    async_checkpoint.wait();
     if (root && !saving_.empty()) say_saved();
     if (checkpoints() && step > saved) checkpoint(*trainer, step, root);
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
@@ -220,24 +220,24 @@ class Training {
 
   /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it after the last traced
   /// step, or earlier if the run stops before that step, so that a trace always exists.
-  void hand_in(RankTimes times, comm::Comm const& comm) {
+  void collect_times(RankTimes times, comm::Comm const& comm) {
     times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
     if (!comm.is_root()) return;
     figures_.pause();
-    TraceSettings const& asked = settings_.trace;
+    TraceSettings const& trace = settings_.trace;
     bar_.clear();
     bool const any = !times_.front().steps.empty();
-    if (any && !write_asked(asked, times_)) trace_lost_ = true;
-    say((asked.file.empty() ? "profiled " : "traced ") + steps_text(times_.front()) +
-        (any && !asked.file.empty() && !trace_lost_ ? " | " + files::path_text(asked.file) : ""));
-    if (any && asked.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
+    if (any && !write_requested(trace, times_)) trace_lost_ = true;
+    say((trace.file.empty() ? "profiled " : "traced ") + steps_text(times_.front()) +
+        (any && !trace.file.empty() && !trace_lost_ ? " | " + files::path_text(trace.file) : ""));
+    if (any && trace.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
-  /// Saves a checkpoint after a step, whose line is already in the log. With `beside`, a thread writes it
+  /// Saves a checkpoint after a step, whose line is already in the log. With `async`, a thread writes it
   /// while the next steps run.
-  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* beside = nullptr) {
-    if (beside) beside->wait();
+  void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* async = nullptr) {
+    if (async) async->wait();
     if (root && !saving_.empty()) say_saved();
     auto const start = Clock::now();
     if (root) to_log([](JsonlLog& log) { log.sync(); });
@@ -250,12 +250,12 @@ class Training {
         .config = settings_.checkpoints.config,  // paths need not be UTF-8
         .notes = notes.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
     std::filesystem::path const folder =
-        beside ? checkpoints_.save(trainer, *beside, options) : checkpoints_.save(trainer, options);
+        async ? checkpoints_.save(trainer, *async, options) : checkpoints_.save(trainer, options);
     if (!root) return;
     figures_.pause();
     saving_ = files::path_text(folder);
     saving_since_ = start;
-    if (!beside) say_saved();
+    if (!async) say_saved();
   }
 
   /// Calls f before anything is saved. If the loss diverges, adds to the error that --save wrote nothing.
@@ -473,22 +473,22 @@ class Training {
   void record(StepReport const& report) {
     done_ = report.step;
     double const rate = report.tokens_per_second();
-    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
-    if (taken == 1) {
+    std::int64_t const steps_run = done_ - settings_.checkpoints.first_step();
+    if (steps_run == 1) {
       first_loss_ = report.loss;
       figures_.first_step();
     }
     last_loss_ = report.loss;
     bool const only = settings_.steps - settings_.checkpoints.first_step() == 1 && settings_.min_time == 0.0;
-    if (taken == 1 && !only)  // the first one warms up caches
+    if (steps_run == 1 && !only)  // the first one warms up caches
       figures_.begin();
-    else if (settings_.trace.warms_up(taken))
+    else if (settings_.trace.warms_up(steps_run))
       figures_.pause();
     else
       figures_.rates.add(report);
     std::int64_t const positions = epoch_ ? epoch_->positions(done_) : report.tokens;
     auto const with_padding =
-        report.unmasked < positions ? std::optional(loss_with_padding(report, positions)) : std::nullopt;
+        report.valid_tokens < positions ? std::optional(loss_with_padding(report, positions)) : std::nullopt;
     to_log([&](JsonlLog& log) {
       log.write({report.step, report.loss, report.grad_norm, report.learning_rate, report.scale,
                  report.skipped, rate, report.seconds * 1e3, with_padding});
@@ -511,12 +511,12 @@ class Training {
       // Without a progress bar, prints the first ten steps, about a hundred lines for the rest, the last
       // step, and problems. With a bar, prints the first step and about twenty lines, or one line a minute.
       bool const bar = bar_.interactive();
-      std::int64_t const asked = settings_.print_every;
+      std::int64_t const given = settings_.print_every;
       std::int64_t const every =
-          asked > 0 ? asked : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
+          given > 0 ? given : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
       bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
-      bool const early = asked == 0 && done_ <= (bar ? 1 : 10);
-      bool const beyond = asked == 0 && done_ > settings_.steps;  // --min-time: a line per second
+      bool const early = given == 0 && done_ <= (bar ? 1 : 10);
+      bool const beyond = given == 0 && done_ > settings_.steps;  // --min-time: a line per second
       bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
       if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
           late) {
@@ -545,11 +545,11 @@ class Training {
     bool const all = trainable_count(settings_.units()) == parameter_count(settings_.units());
     auto const flops =
         all ? std::optional(settings_.model.built.flops_per_token(settings_.options.sequence)) : std::nullopt;
-    std::int64_t const taken = done_ - settings_.checkpoints.first_step();
+    std::int64_t const steps_run = done_ - settings_.checkpoints.first_step();
     to_log([&](JsonlLog& log) {
       Json summary = {{"steps_done", done_}, {"interrupted", interrupted()}};
-      summary["first_loss"] = taken > 0 ? Json(first_loss_) : Json(nullptr);
-      summary["final_loss"] = taken > 0 ? Json(last_loss_) : Json(nullptr);
+      summary["first_loss"] = steps_run > 0 ? Json(first_loss_) : Json(nullptr);
+      summary["final_loss"] = steps_run > 0 ? Json(last_loss_) : Json(nullptr);
       figures_.add_to(summary, flops);
       summary["measured_products"] = settings_.plans ? Json(settings_.plans->take_used()) : Json(nullptr);
       summary["weights_hash"] = weights_hash;
@@ -559,8 +559,8 @@ class Training {
       say("interrupted by " + Interrupt::name() + " after step " + std::to_string(done_) + " of " +
           std::to_string(settings_.steps) +
           (validation_cut_ ? ", during its validation: there is no validation loss" : ""));
-    if (taken > 0)
-      say("trained " + grouped(taken) + (taken == 1 ? " step" : " steps") + " | loss " +
+    if (steps_run > 0)
+      say("trained " + grouped(steps_run) + (steps_run == 1 ? " step" : " steps") + " | loss " +
           fixed(first_loss_, 4) + " -> " + fixed(last_loss_, 4) + " | " + figures_.text(flops));
     if (settings_.trace.profile && !times_.front().steps.empty())
       say(profile_text(profile_of(times_.front()), times_.size()));

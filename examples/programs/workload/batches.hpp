@@ -34,31 +34,31 @@ struct BatchRelation {
 };
 
 /// The maximum number of sequences in a step.
-inline constexpr std::int64_t most_sequences = std::numeric_limits<std::int32_t>::max();
+inline constexpr std::int64_t max_sequences = std::numeric_limits<std::int32_t>::max();
 
 /// Throws if a step would have more than 2^31 - 1 sequences, or more micro-batches than a schedule can hold.
 /// Otherwise returns `relation`.
 inline BatchRelation checked_relation(BatchRelation relation) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
-      __builtin_mul_overflow(product, relation.accumulation, &product) || product > most_sequences)
+      __builtin_mul_overflow(product, relation.accumulation, &product) || product > max_sequences)
     throw Error(ErrorKind::config, "--batch " + std::to_string(relation.batch) + " x --ranks " +
                                        std::to_string(relation.ranks) + " x --accumulation " +
                                        std::to_string(relation.accumulation) +
                                        " is more than 2147483647 sequences a step; lower one of them");
-  if (relation.accumulation > most_accumulation)
+  if (relation.accumulation > max_accumulation)
     throw Error(ErrorKind::config, relation.text() + " needs more than the " +
-                                       std::to_string(most_accumulation) +
+                                       std::to_string(max_accumulation) +
                                        " micro-batches that a step may have; give a larger --batch or more "
                                        "--ranks");
   return relation;
 }
 
-/// Returns text that names the possible global batches nearest to `wanted`: multiples of `unit`, up to
+/// Returns text that names the possible global batches nearest to `requested`: multiples of `unit`, up to
 /// `times` * `unit`. Example: "; the nearest are --global-batch 12 and 24".
-inline std::string nearest_global_batches(std::int64_t wanted, std::int64_t unit, std::int64_t times) {
-  std::int64_t const most = std::min(times, most_sequences / unit);
-  std::int64_t const below = std::min(wanted / unit, most), above = std::min(below + 1, most);
+inline std::string nearest_global_batches(std::int64_t requested, std::int64_t unit, std::int64_t times) {
+  std::int64_t const most = std::min(times, max_sequences / unit);
+  std::int64_t const below = std::min(requested / unit, most), above = std::min(below + 1, most);
   bool const both = below > 0 && above > below;
   return (both ? "; the nearest are --global-batch " + std::to_string(below * unit) + " and "
                : std::string("; the nearest is --global-batch ")) +
@@ -70,27 +70,28 @@ inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   std::int64_t unit = 1;
   for (std::int64_t const product : products) {
     unit = std::lcm(unit, product);  // both are below 2^31
-    if (unit > most_sequences) return 0;
+    if (unit > max_sequences) return 0;
   }
   return unit;
 }
 
 /// Suggests what to change if the global batch contradicts both --batch and --accumulation. Suggests only
 /// changes that solve the equation of every relation.
-inline std::string ways_out(std::int64_t wanted, std::vector<BatchRelation> const& relations) {
+inline std::string remedies_text(std::int64_t requested, std::vector<BatchRelation> const& relations) {
   bool same = true, without_accumulation = true, without_batch = true;
   for (BatchRelation const& relation : relations) {
     std::int64_t const micro = relation.batch * relation.ranks;
     same = same && relation.global() == relations.front().global();
-    without_accumulation = without_accumulation && wanted % micro == 0 && wanted / micro <= most_accumulation;
-    without_batch = without_batch && wanted % (relation.ranks * relation.accumulation) == 0;
+    without_accumulation =
+        without_accumulation && requested % micro == 0 && requested / micro <= max_accumulation;
+    without_batch = without_batch && requested % (relation.ranks * relation.accumulation) == 0;
   }
-  Names ways;
-  if (same) ways.push_back("give --global-batch " + std::to_string(relations.front().global()));
-  if (without_accumulation) ways.push_back("leave out --accumulation");
-  if (without_batch) ways.push_back("leave out --batch");
-  if (ways.empty()) ways.push_back("leave out --global-batch");
-  return joined(ways, ", or ");
+  Names remedies;
+  if (same) remedies.push_back("give --global-batch " + std::to_string(relations.front().global()));
+  if (without_accumulation) remedies.push_back("leave out --accumulation");
+  if (without_batch) remedies.push_back("leave out --batch");
+  if (remedies.empty()) remedies.push_back("leave out --global-batch");
+  return joined(remedies, ", or ");
 }
 
 /// Solves the equation. Without a global batch, `batch` and `accumulation` stay as given (accumulation
@@ -101,33 +102,33 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
                                     std::optional<std::int64_t> batch,
                                     std::optional<std::int64_t> accumulation, std::int64_t default_batch) {
   if (!global) return checked_relation({batch.value_or(default_batch), ranks, accumulation.value_or(1)});
-  std::int64_t const wanted = *global;
+  std::int64_t const requested = *global;
   auto const number = [](std::int64_t value) { return std::to_string(value); };
   auto const fail = [&](std::string const& equation, std::int64_t unit, std::int64_t times) {
-    throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " is impossible: " + equation +
-                                       nearest_global_batches(wanted, unit, times));
+    throw Error(ErrorKind::config, "--global-batch " + number(requested) + " is impossible: " + equation +
+                                       nearest_global_batches(requested, unit, times));
   };
   if (batch && accumulation) {
     BatchRelation const relation = checked_relation({*batch, ranks, *accumulation});
-    if (relation.global() != wanted)
-      throw Error(ErrorKind::config, "--global-batch " + number(wanted) + " contradicts " + relation.text() +
-                                         "; " + ways_out(wanted, {relation}));
+    if (relation.global() != requested)
+      throw Error(ErrorKind::config, "--global-batch " + number(requested) + " contradicts " +
+                                         relation.text() + "; " + remedies_text(requested, {relation}));
     return relation;
   }
   if (batch) {
     std::int64_t const unit = checked_relation({*batch, ranks, 1}).global();
-    if (wanted % unit != 0)
-      fail("batch " + number(*batch) + " x ranks " + number(ranks) + " x accumulation = " + number(wanted) +
-               " needs accumulation " + number(wanted) + " / " + number(unit),
-           unit, most_accumulation);
-    return checked_relation({*batch, ranks, wanted / unit});
+    if (requested % unit != 0)
+      fail("batch " + number(*batch) + " x ranks " + number(ranks) + " x accumulation = " +
+               number(requested) + " needs accumulation " + number(requested) + " / " + number(unit),
+           unit, max_accumulation);
+    return checked_relation({*batch, ranks, requested / unit});
   }
   std::int64_t const unit = checked_relation({1, ranks, accumulation.value_or(1)}).global();
-  if (wanted % unit != 0)
+  if (requested % unit != 0)
     fail("batch x ranks " + number(ranks) + " x accumulation " + number(accumulation.value_or(1)) + " = " +
-             number(wanted) + " needs batch " + number(wanted) + " / " + number(unit),
-         unit, most_sequences);
-  std::int64_t each = wanted / unit;  // samples per rank
+             number(requested) + " needs batch " + number(requested) + " / " + number(unit),
+         unit, max_sequences);
+  std::int64_t each = requested / unit;  // samples per rank
   if (accumulation) return checked_relation({each, ranks, *accumulation});
   std::int64_t largest = 1;
   for (std::int64_t size = 1; size <= default_batch; ++size)

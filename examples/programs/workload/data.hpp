@@ -64,9 +64,9 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
              "; give --samples-are records, or leave it out");
 }
 
-/// Returns the number of samples in an epoch: the first `wanted`, or all if `wanted` is 0.
-inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t wanted) {
-  return Loader(source, {.sequence = static_cast<int>(sequence), .samples = wanted}).samples();
+/// Returns the number of samples in an epoch: the first `limit`, or all if `limit` is 0.
+inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t limit) {
+  return Loader(source, {.sequence = static_cast<int>(sequence), .samples = limit}).samples();
 }
 
 /// Returns the number of steps in an epoch. The last step may be padded.
@@ -77,12 +77,12 @@ inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_bat
 /// Describes the samples for the user: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions
 /// padding".
 inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
-                                std::int64_t wanted) {
+                                std::int64_t limit) {
   std::string text = name_of(flags.samples_are);
-  if (wanted > 0) text += ", the first " + grouped(wanted);
+  if (limit > 0) text += ", the first " + grouped(limit);
   auto records = source.records();
   if (records.empty()) return text;
-  std::int64_t const samples = samples_of(source, sequence, wanted);
+  std::int64_t const samples = samples_of(source, sequence, limit);
   std::int64_t cut = 0, targets = 0;
   for (Record const& record : records.first(static_cast<std::size_t>(samples))) {
     cut += record.tokens > sequence + 1 ? 1 : 0;
@@ -94,10 +94,10 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
          "% of all positions padding";
 }
 
-/// Converts a step's mean loss over unmasked tokens to the mean over all `positions` of its samples, where
+/// Converts a step's mean loss over valid tokens to the mean over all `positions` of its samples, where
 /// padding counts as a loss of 0.
 inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
-  return report.loss * static_cast<double>(report.unmasked) / static_cast<double>(positions);
+  return report.loss * static_cast<double>(report.valid_tokens) / static_cast<double>(positions);
 }
 
 /// Sums the reports of steps over each epoch.
@@ -105,7 +105,7 @@ class EpochSums {
  public:
   /// The sums of an unfinished epoch.
   struct Part {
-    std::int64_t positions = 0, unmasked = 0;
+    std::int64_t positions = 0, valid_tokens = 0;
     double seconds = 0.0, loss = 0.0;
   };
 
@@ -133,8 +133,8 @@ class EpochSums {
   /// Adds the report of a step. If the step ends an epoch, returns the epoch's figures; unknown ones are NaN.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
     part_.seconds += report.interval;
-    part_.loss += report.loss * static_cast<double>(report.unmasked);
-    part_.unmasked += report.unmasked;
+    part_.loss += report.loss * static_cast<double>(report.valid_tokens);
+    part_.valid_tokens += report.valid_tokens;
     part_.positions += positions(report.step);
     if (report.step % steps_ != 0) return std::nullopt;
     Part const all = std::exchange(part_, Part());
@@ -144,7 +144,7 @@ class EpochSums {
                                 .samples = samples_,
                                 .seconds = known * all.seconds,
                                 .samples_per_sec = known * static_cast<double>(samples_) / all.seconds,
-                                .loss = known * all.loss / static_cast<double>(all.unmasked),
+                                .loss = known * all.loss / static_cast<double>(all.valid_tokens),
                                 .loss_with_padding = known * all.loss / static_cast<double>(all.positions)};
   }
 

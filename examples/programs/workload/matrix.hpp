@@ -114,9 +114,9 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               joined(model_names(/*runnable_only=*/true)) +
                   ", a folder with a config.json, a file of llm.c, or " + model_forms(),
               [&](std::string const& flag, Names const& values) { flags.models = model_list(flag, values); });
-  line.whole_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
-  line.whole_list("--batch,--batch-size", flags.batches,
-                  "samples in a micro-batch of one rank; default: 4, or derived", 1, 1 << 20);
+  line.integer_list("--ranks,--gpus", flags.ranks, "ranks: threads of this process, or GPUs", 1, 64);
+  line.integer_list("--batch,--batch-size", flags.batches,
+                    "samples in a micro-batch of one rank; default: 4, or derived", 1, 1 << 20);
   line.values("--mesh", "replicate=R,shard=S...", "replicate=1",
               "R rows of ranks; each row has a copy of all shards",
               [&](std::string const& flag, Names const& values) {
@@ -124,9 +124,9 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
                 for (auto const& value : values) flags.meshes.push_back(read_mesh(flag, value));
                 flags.meshes = distinct(flags.meshes);
               });
-  line.whole_list("--sequence,--seq-length", flags.sequences, "tokens in a sample", 1, 1 << 20);
-  line.whole_list("--accumulation,--grad-accum", flags.accumulations,
-                  "micro-batches of one rank in a step; default: 1, or derived", 1, most_accumulation);
+  line.integer_list("--sequence,--seq-length", flags.sequences, "tokens in a sample", 1, 1 << 20);
+  line.integer_list("--accumulation,--grad-accum", flags.accumulations,
+                    "micro-batches of one rank in a step; default: 1, or derived", 1, max_accumulation);
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!std::is_same_v<Slot, slot::device>) {
       Names& value = flags.slots.template of<Slot>();
@@ -155,7 +155,7 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
             });
   line.custom("--global-batch", "N", "", "samples in a step over all ranks; sets batch or accumulation",
               [&](std::string const& flag, std::string const& value) {
-                flags.global_batch = whole_number(flag, value, 1, (std::int64_t{1} << 31) - 1);
+                flags.global_batch = parse_integer(flag, value, 1, (std::int64_t{1} << 31) - 1);
               });
 }
 
@@ -215,16 +215,16 @@ inline void check_global_batch(MatrixFlags const& flags) {
   Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
               accumulations = flags.accumulations.empty() ? Sizes{1} : flags.accumulations;
   if (!flags.global_batch || flags.ranks.size() * batches.size() * accumulations.size() < 2) return;
-  std::int64_t const wanted = *flags.global_batch;
+  std::int64_t const requested = *flags.global_batch;
   std::vector<BatchRelation> relations;
   Sizes products;
-  std::int64_t most = most_sequences;  // largest possible for every row
+  std::int64_t most = max_sequences;  // largest possible for every row
   for (int const ranks : flags.ranks)
     for (std::int64_t const batch : batches)
       for (std::int64_t const accumulation : accumulations) {
         relations.push_back(checked_relation({batch, ranks, accumulation}));
         products.push_back(relations.back().global());
-        if (!flags.batches.empty()) most = std::min(most, batch * ranks * most_accumulation);
+        if (!flags.batches.empty()) most = std::min(most, batch * ranks * max_accumulation);
       }
   auto const list = [](char const* flag, auto const& values) {
     Names items;
@@ -235,20 +235,20 @@ inline void check_global_batch(MatrixFlags const& flags) {
                             list("--accumulation", flags.accumulations))
                                .substr(3);
   auto const fail = [&](std::string const& text) {
-    throw Error(ErrorKind::config, "--global-batch " + std::to_string(wanted) + text);
+    throw Error(ErrorKind::config, "--global-batch " + std::to_string(requested) + text);
   };
   if (!flags.batches.empty() && !flags.accumulations.empty()) {
     for (BatchRelation const& relation : relations)
-      if (relation.global() != wanted)
-        fail(" contradicts " + relation.text() + " of " + rows + "; " + ways_out(wanted, relations));
+      if (relation.global() != requested)
+        fail(" contradicts " + relation.text() + " of " + rows + "; " + remedies_text(requested, relations));
     return;
   }
   std::int64_t const unit = common_unit(products);
-  if (unit > 0 && wanted % unit == 0) return;
+  if (unit > 0 && requested % unit == 0) return;
   if (unit == 0 || unit > most)
     fail(" is impossible: no global batch is a multiple of all of " + rows + "; give fewer of them");
   fail(" is impossible: all of " + rows + " need a multiple of " + std::to_string(unit) +
-       nearest_global_batches(wanted, unit, most / unit));
+       nearest_global_batches(requested, unit, most / unit));
 }
 
 /// Returns the batches and accumulations for one rank count. A list that is not given is derived from the
@@ -375,24 +375,24 @@ inline std::vector<Point> make_matrix(
 
 /// Returns the derived values of flags that were not given, by flag. The value is "" if it differs between
 /// rows, since a list of all values would create other rows.
-inline std::map<std::string, std::string> settled_flags(MatrixFlags const& flags,
+inline std::map<std::string, std::string> derived_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
-  std::map<std::string, std::string> settled;
-  auto const settle = [&](std::string const& names, auto const& value_of) {
+  std::map<std::string, std::string> derived;
+  auto const derive = [&](std::string const& names, auto const& value_of) {
     std::string value = value_of(points.front());
     for (Point const& point : points)
       if (value_of(point) != value) value.clear();
-    settled[names.substr(0, names.find(','))] = value;
+    derived[names.substr(0, names.find(','))] = value;
   };
   for_each_slot([&]<class Slot>(Slot) {
     if (!std::is_same_v<Slot, slot::device> && flags.slots.template of<Slot>().empty())
-      settle(slot_flag<Slot>().several,
+      derive(slot_flag<Slot>().several,
              [](Point const& point) { return std::string(point.recipe.names.*Slot::field); });
   });
-  if (!flags.by_strategies.empty()) settled[flags.by_strategies] = "";
-  settle("--batch", [](Point const& point) { return std::to_string(point.split.batch); });
-  settle("--accumulation", [](Point const& point) { return std::to_string(point.split.accumulation); });
-  return settled;
+  if (!flags.by_strategies.empty()) derived[flags.by_strategies] = "";
+  derive("--batch", [](Point const& point) { return std::to_string(point.split.batch); });
+  derive("--accumulation", [](Point const& point) { return std::to_string(point.split.accumulation); });
+  return derived;
 }
 
 /// Writes the columns that identify a row (model, recipe and shape) to a row of the results.

@@ -39,7 +39,7 @@ inline Mesh read_mesh(std::string const& flag, std::string const& value) {
     std::string const axis = choice(flag, part.substr(0, equals), {"replicate", "shard"});
     if (equals == std::string::npos)
       refuse(flag + ": " + in_quotes(part) + " has no number of ranks; write replicate=2,shard=2");
-    int const count = static_cast<int>(whole_number(flag + " " + axis, part.substr(equals + 1), 1, 1 << 20));
+    int const count = static_cast<int>(parse_integer(flag + " " + axis, part.substr(equals + 1), 1, 1 << 20));
     (axis == "shard" ? mesh.shards : mesh.replicas) = count;
     begin = end + 1;
   }

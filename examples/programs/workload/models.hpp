@@ -65,7 +65,7 @@ inline void for_each_named(std::function<void(ModelFamily const&, NamedModel con
 /// Finds a known model by a name such as "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" or
 /// "Llama-2-7b-hf".
 inline std::optional<ModelChoice> find_known(std::string_view text) {
-  std::string const wanted = lower(text);
+  std::string const lower_name = lower(text);
   auto const without_hf = [](std::string name) {
     return name.ends_with("-hf") ? name.substr(0, name.size() - 3) : name;
   };
@@ -73,8 +73,9 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   for_each_named([&](ModelFamily const& family, NamedModel const& model) {
     std::string const hub = lower(model.hub);
     std::string const short_hub = hub.substr(hub.find('/') + 1);
-    bool const own = wanted == lower(model.name);
-    bool const on_hub = !hub.empty() && (wanted == hub || wanted == short_hub || wanted == without_hf(hub));
+    bool const own = lower_name == lower(model.name);
+    bool const on_hub =
+        !hub.empty() && (lower_name == hub || lower_name == short_hub || lower_name == without_hf(hub));
     if (found || (!own && !on_hub)) return;
     found = ModelChoice{model.name,           &family,          family.spec(model),
                         model.positions != 0, model.parameters, model.lacking};
@@ -110,13 +111,13 @@ inline std::string number_text(ModelKey const& key, double number) {
 inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
   for (ModelKey const& key : family.keys) {
     if (key.divides.empty()) continue;
-    std::int64_t const divisor = sizes.whole(key.name), number = sizes.whole(key.divides);
+    std::int64_t const divisor = sizes.integer(key.name), number = sizes.integer(key.divides);
     if (number % divisor == 0) continue;
     auto const of = std::find_if(family.keys.begin(), family.keys.end(),
                                  [&](ModelKey const& other) { return other.name == key.divides; });
     std::int64_t const below = number / divisor * divisor, above = below + divisor;
     std::string nearest = std::to_string(below > 0 ? below : above);
-    if (below > 0 && above <= of->most) nearest += " and " + of->name + "=" + std::to_string(above);
+    if (below > 0 && above <= of->max) nearest += " and " + of->name + "=" + std::to_string(above);
     throw Error(ErrorKind::config, flag + ": " + std::to_string(divisor) + " " + key.name +
                                        " do not divide " + std::to_string(number) + " " + of->name +
                                        " (remainder " + std::to_string(number - below) +
@@ -162,9 +163,9 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
     std::string_view const digits = std::string_view(item).substr(equals + 1);
     double const number =
         keys[at]->real
-            ? real_number(flag + " " + name, digits,
-                          {.least = 0.0, .most = static_cast<double>(keys[at]->most), .open_below = true})
-            : static_cast<double>(whole_number(flag + " " + name, digits, keys[at]->least, keys[at]->most));
+            ? parse_real(flag + " " + name, digits,
+                         {.min = 0.0, .max = static_cast<double>(keys[at]->max), .open_below = true})
+            : static_cast<double>(parse_integer(flag + " " + name, digits, keys[at]->min, keys[at]->max));
     if (given[at]) refuse(flag + ": " + in_quotes(text) + " gives " + name + " twice; give it once");
     given[at] = number;
   }

@@ -184,7 +184,7 @@ struct NormRow {
 };
 
 /// The maximum number of states per element of an optimizer, not counting the master weights.
-inline constexpr int most_optimizer_states = 2;
+inline constexpr int max_optimizer_states = 2;
 
 /// One array of an update over several arrays (ops::adamw). `weights` is null if the model computes with the
 /// master weights themselves.
@@ -192,7 +192,7 @@ struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
   void* master = nullptr;
-  void* states[most_optimizer_states] = {};  ///< in the order of the optimizer's list (optim/states.hpp)
+  void* states[max_optimizer_states] = {};  ///< in the order of the optimizer's list (optim/states.hpp)
   void* weights = nullptr;
   void const* factors = nullptr;
 };
@@ -209,10 +209,10 @@ struct Rows {
   std::int64_t elements = 0, blocks = 0;
 };
 
-/// Sets `block` of each row. The caller then copies the rows to `there`, from where the device reads them.
+/// Sets `block` of each row. The caller then copies the rows to `address`, from where the device reads them.
 template <class Row>
-constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* there) {
-  Rows<Row> all{there, static_cast<int>(rows.size())};
+constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* address) {
+  Rows<Row> all{address, static_cast<int>(rows.size())};
   for (Row& row : rows) {
     row.block = all.blocks;
     all.elements += row.elements;
@@ -247,7 +247,7 @@ constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
 namespace backend {
 
 template <class Place>
-inline constexpr bool lacking = false;
+inline constexpr bool always_false = false;
 
 /// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing: it suits a device
 /// that computes each sum at once.
@@ -258,12 +258,12 @@ struct RowSums {
 };
 
 /// Accepts every call of an operation that a device lacks, so that the static_assert is the only error.
-struct Lacking {
+struct NoOperations {
   struct Call {
     void operator()(auto&&...) const {}
   };
   static constexpr Call forward{}, backward{}, backward_input{}, backward_weight{}, convert{}, fill{}, copy{},
-      fold{}, activate{}, first_non_finite{}, sum_losses{}, turn{}, begin{}, finish{};
+      accumulate{}, activate{}, first_non_finite{}, sum_losses{}, rotate{}, begin{}, finish{};
   template <class...>
   static void norm_partials(auto&&...) {}
   template <class...>
@@ -271,70 +271,71 @@ struct Lacking {
 };
 
 template <class Place>
-struct Elementwise : Lacking {
-  static_assert(lacking<Place>,
-                "tessera: this device has no elementwise operations (convert, fill, copy, fold, activate, "
-                "norms). Specialise backend::Elementwise for it. For GPUs, include tessera/cuda.cuh. See "
-                "docs/how-to/add-an-operation.md.");
+struct Elementwise : NoOperations {
+  static_assert(
+      always_false<Place>,
+      "tessera: this device has no elementwise operations (convert, fill, copy, accumulate, activate, "
+      "norms). Specialise backend::Elementwise for it. For GPUs, include tessera/cuda.cuh. See "
+      "docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct Linear : Lacking {
-  static_assert(lacking<Place>,
+struct Linear : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no linear operation. Specialise backend::Linear for it. For GPUs, "
                 "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct LayerNorm : Lacking {
-  static_assert(lacking<Place>,
+struct LayerNorm : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no layer normalisation. Specialise backend::LayerNorm for it. For "
                 "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct RmsNorm : Lacking {
-  static_assert(lacking<Place>,
+struct RmsNorm : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no RMS normalisation. Specialise backend::RmsNorm for it. For "
                 "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct SwiGlu : Lacking {
-  static_assert(lacking<Place>,
+struct SwiGlu : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no SwiGLU. Specialise backend::SwiGlu for it. For GPUs, include "
                 "tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct Rotary : Lacking {
-  static_assert(lacking<Place>,
+struct Rotary : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no rotary positions. Specialise backend::Rotary for it. For GPUs, "
                 "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct Attention : Lacking {
-  static_assert(lacking<Place>,
+struct Attention : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no attention. Specialise backend::Attention for it. For GPUs, "
                 "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct Embedding : Lacking {
-  static_assert(lacking<Place>,
+struct Embedding : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no embedding. Specialise backend::Embedding for it. For GPUs, "
                 "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct CrossEntropy : Lacking {
-  static_assert(lacking<Place>,
+struct CrossEntropy : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no cross entropy. Specialise backend::CrossEntropy for it. For "
                 "GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct AdamW : Lacking {
-  static_assert(lacking<Place>,
+struct AdamW : NoOperations {
+  static_assert(always_false<Place>,
                 "tessera: this device has no AdamW update. Specialise backend::AdamW for it. For GPUs, "
                 "include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };
 template <class Place>
-struct StepEnds : Lacking {
+struct StepEnds : NoOperations {
   static_assert(
-      lacking<Place>,
+      always_false<Place>,
       "tessera: this device has no operations that begin and end a step. Specialise backend::StepEnds for "
       "it. For GPUs, include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.");
 };

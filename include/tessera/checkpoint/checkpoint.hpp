@@ -44,14 +44,14 @@ class Checkpoints {
 
   /// Creates the folder, locks it for the lifetime of this object, and removes what killed saves and removals
   /// have left. Only one rank calls it. Throws Error(failed) if another run has locked the folder.
-  void take();
+  void lock();
 
   /// Saves the trainer's current step, then removes the oldest checkpoints beyond `keep`. All ranks call it
   /// together. Returns the checkpoint's folder.
   std::filesystem::path save(AnyTrainer& trainer, CheckpointOptions const& options = {}) const;
   /// Same, but saves while the next steps run. Waits for the previous save. This object must outlive the
   /// save.
-  std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& beside,
+  std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& async,
                              CheckpointOptions const& options = {}) const;
 
  private:
@@ -64,7 +64,7 @@ class Checkpoints {
 
   std::filesystem::path folder_;
   int keep_;
-  files::Descriptor taken_;
+  files::Descriptor lock_;
 };
 
 }  // namespace v0

@@ -71,11 +71,11 @@ TESSERA_INLINE std::optional<std::int64_t> Checkpoints::newest() const {
   return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
-TESSERA_INLINE void Checkpoints::take() {
+TESSERA_INLINE void Checkpoints::lock() {
   make_folder(folder_);
-  taken_ = files::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!taken_) files::file_error(folder_, "open the folder", errno);
-  if (::flock(taken_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  lock_ = files::Descriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock_) files::file_error(folder_, "open the folder", errno);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw Error(ErrorKind::failed, files::path_text(folder_) +
                                        ": another run writes its checkpoints there; give another folder");
   std::error_code code;
@@ -100,11 +100,11 @@ TESSERA_INLINE std::filesystem::path Checkpoints::save(AnyTrainer& trainer,
   return to;
 }
 
-TESSERA_INLINE std::filesystem::path Checkpoints::save(AnyTrainer& trainer, AsyncCheckpoint& beside,
+TESSERA_INLINE std::filesystem::path Checkpoints::save(AnyTrainer& trainer, AsyncCheckpoint& async,
                                                        CheckpointOptions const& options) const {
-  beside.wait();
+  async.wait();
   std::filesystem::path const to = path(trainer.state().scalars().attempted);
-  beside.save(trainer, to, options, [this, to] { named(to); });
+  async.save(trainer, to, options, [this, to] { named(to); });
   return to;
 }
 

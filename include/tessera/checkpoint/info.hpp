@@ -42,10 +42,10 @@ struct CheckpointInfo {
 CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
 
 /// Checks files of a checkpoint against their sizes and checksums: every `world`-th one, starting with number
-/// `rank`. Calls `beat` after each chunk of up to 1 MiB. Throws Error(data) that lists all missing, damaged
-/// and extra files.
+/// `rank`. Calls `heartbeat` after each chunk of up to 1 MiB. Throws Error(data) that lists all missing,
+/// damaged and extra files.
 void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
-                       detail::FunctionRef<void()> beat = {});
+                       detail::FunctionRef<void()> heartbeat = {});
 
 }  // namespace v0
 }  // namespace tessera

@@ -98,7 +98,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
 }
 
 TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int world,
-                                      detail::FunctionRef<void()> beat) {
+                                      detail::FunctionRef<void()> heartbeat) {
   std::vector<std::string> missing, resized, damaged, extra;
   std::error_code code;
   int number = 0;
@@ -111,7 +111,7 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
                bytes != about.bytes) {
       resized.push_back(file + " holds " + files::with_commas(bytes) + " bytes instead of " +
                         files::with_commas(about.bytes));
-    } else if (hash_of_file(path.string(), beat) != about.sum) {
+    } else if (hash_of_file(path.string(), heartbeat) != about.sum) {
       damaged.push_back(file);
     }
   }

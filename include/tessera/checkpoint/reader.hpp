@@ -120,9 +120,9 @@ class CheckpointReader {
   /// Compares the files' tensors with the model and the state that its optimizer keeps.
   void match() const {
     std::vector<std::string> missing, extra, misshapen;
-    std::set<std::pair<std::string, std::string>> wanted;
-    auto const want = [&](ParameterSpec const& parameter, std::string const& state) {
-      wanted.insert({parameter.name, state});
+    std::set<std::pair<std::string, std::string>> expected;
+    auto const expect = [&](ParameterSpec const& parameter, std::string const& state) {
+      expected.insert({parameter.name, state});
       auto const found = boxes_.find({parameter.name, state});
       std::string const name = parameter.name + (state.empty() ? "" : "." + state);
       if (found == boxes_.end()) return missing.push_back(name);
@@ -144,12 +144,13 @@ class CheckpointReader {
       for (int index = 0; index < static_cast<int>(plan_.unit(of.unit).parameters.size()); ++index) {
         ParameterSpec const& parameter = spec(of.unit, index);
         if (plan_.flat_of(of.unit, index).group != of.group) continue;
-        want(parameter, "");
+        expect(parameter, "");
         if (!plan_.flat(of).trainable) continue;
-        for (OptimizerState const& kept : plan_.optimizer) want(parameter, std::string(kept.name));
+        for (OptimizerState const& optimizer_state : plan_.optimizer)
+          expect(parameter, std::string(optimizer_state.name));
       }
     for (auto const& [of, list] : boxes_)
-      if (!wanted.contains(of) && of.second != "master")
+      if (!expected.contains(of) && of.second != "master")
         extra.push_back(printable(of.first) + (of.second.empty() ? "" : "." + of.second));
     if (missing.empty() && extra.empty() && misshapen.empty()) return;
     std::string text = "does not match the model and its trained parameters: ";

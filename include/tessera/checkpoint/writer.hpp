@@ -86,12 +86,12 @@ inline std::string with_checksum(nlohmann::ordered_json json) {
 
 /// A state that is saved for a group of trained parameters in addition to their fp32 weights: its name and
 /// its buffer.
-struct KeptState {
+struct StoredState {
   std::string name;
   int buffer;
 };
-inline std::vector<KeptState> kept_states(StepPlan const& plan, Flat of) {
-  std::vector<KeptState> list;
+inline std::vector<StoredState> stored_states(StepPlan const& plan, Flat of) {
+  std::vector<StoredState> list;
   for (int index = 0; index < static_cast<int>(plan.optimizer.size()); ++index)
     list.push_back({std::string(plan.optimizer[static_cast<std::size_t>(index)].name),
                     plan.train.find(BufferKind::moment, of, index)});
@@ -169,18 +169,18 @@ class CheckpointWriter {
         transport_(state.transport()),
         options_(std::move(options)),
         folder_(without_slash(folder)),
-        beside_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
+        partial_folder_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
         staging_(state.staging()) {}
 
   /// Throws Error(failed) with path and reason, the same on all ranks, after removing what was written. If a
   /// rank is lost (PeerLost), the folder whose name ends with .partial stays; the next save removes it.
   void run() {
-    beat_ = [this] { transport_.heartbeat(); };
+    heartbeat_ = [this] { transport_.heartbeat(); };
     begin();
     try {
       together(transport_, "state", [&] { write_states(); });
       together(transport_, "weights", [&] { write_weights(); });
-      together(transport_, "sums", [&] { take_sums(); });
+      together(transport_, "sums", [&] { compute_sums(); });
       exchange_sums();
       together(transport_, "name", [&] { finish(); });
     } catch (PeerLost const&) {
@@ -193,8 +193,8 @@ class CheckpointWriter {
 
   /// Creates the folder and this rank's files in it, and starts the copy that `write` reads. All ranks call
   /// it together. Throws what `run` throws.
-  void begin(bool beside_steps = false) {
-    beside_steps_ = beside_steps;
+  void begin(bool from_snapshot = false) {
+    from_snapshot_ = from_snapshot;
     scalars_ = state_.scalars();
     if (scalars_.stopped_at > 0)
       throw Error(ErrorKind::diverged, "the run diverged in step " + std::to_string(scalars_.stopped_at) +
@@ -203,7 +203,7 @@ class CheckpointWriter {
     try {
       together(transport_, "prepare", [&] { prepare(); });
       together(transport_, "files", [&] { make_files(); });
-      if (beside_steps) together(transport_, "snapshot", [&] { state_.take_snapshot(); });
+      if (from_snapshot) together(transport_, "snapshot", [&] { state_.take_snapshot(); });
     } catch (PeerLost const&) {
       throw;
     } catch (Error const&) {
@@ -212,16 +212,16 @@ class CheckpointWriter {
     }
   }
   /// Writes this rank's part from its snapshot while steps run. Then writes a small file with the checksum of
-  /// its optimizer file, which rank 0 reads. Communicates with no other rank. Calls `beat` repeatedly; an
-  /// exception from it ends the write.
-  void write(std::function<void()> beat) {
-    beat_ = std::move(beat);
+  /// its optimizer file, which rank 0 reads. Communicates with no other rank. Calls `heartbeat` repeatedly;
+  /// an exception from it ends the write.
+  void write(std::function<void()> heartbeat) {
+    heartbeat_ = std::move(heartbeat);
     while (!state_.has_snapshot()) rest();
     write_states();
     write_weights();
     int const rank = plan_.shape.rank;
     Sum const own = sum_of(parts_.size() + static_cast<std::size_t>(rank));
-    write_file(beside_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
+    write_file(partial_folder_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
   }
   /// On rank 0, after its own part: waits for the other ranks' parts, computes the checksums of the weights,
   /// and gives the folder its name.
@@ -229,7 +229,7 @@ class CheckpointWriter {
     sums_.assign(files_.size(), {});
     std::error_code code;
     for (int rank = 0; rank < world(); ++rank) {
-      std::filesystem::path const mark = beside_ / mark_of(rank);
+      std::filesystem::path const mark = partial_folder_ / mark_of(rank);
       while (!std::filesystem::exists(mark, code)) rest();
       Sum& sum = sums_[parts_.size() + static_cast<std::size_t>(rank)];
       std::string digits;
@@ -246,7 +246,7 @@ class CheckpointWriter {
   /// Removes what was written so far. Rank 0 does this, after all ranks have stopped writing.
   void remove() const {
     std::error_code ignored;
-    if (plan_.is_root()) std::filesystem::remove_all(beside_, ignored);
+    if (plan_.is_root()) std::filesystem::remove_all(partial_folder_, ignored);
   }
   bool is_root() const { return plan_.is_root(); }
   comm::Transport& transport() const { return transport_; }
@@ -276,7 +276,7 @@ class CheckpointWriter {
   static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
   /// Waits a little for another thread or another process.
   void rest() const {
-    beat_();
+    heartbeat_();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
@@ -296,9 +296,10 @@ class CheckpointWriter {
       now.end = std::min(now.begin + checkpoint_chunk, all.end);
       std::vector<Piece> const pieces = plan_.pieces(of, now);
       if (pieces.empty()) continue;
-      std::byte const* const values = beside_steps_ ? state_.snapshot(buffer, now) : state_.view(buffer, now);
+      std::byte const* const values =
+          from_snapshot_ ? state_.snapshot(buffer, now) : state_.view(buffer, now);
       for (Piece const& piece : pieces) write(piece, values + buffer.bytes_of(piece.flat.begin - now.begin));
-      beat_();
+      heartbeat_();
     }
   }
 
@@ -339,16 +340,16 @@ class CheckpointWriter {
   void lay_out_states() {
     std::vector<SafetensorsSpec> boxes;
     for (Flat const of : plan_.trainable())
-      for (KeptState const& kept : kept_states(plan_, of)) {
-        Buffer const& buffer = plan_.train.at(kept.buffer);
+      for (StoredState const& stored_state : stored_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(stored_state.buffer);
         if (buffer.block != 1)
           throw Error(ErrorKind::unsupported, "checkpoints store one value for each element, but " +
-                                                  kept.name + " has one value for each block of " +
+                                                  stored_state.name + " has one value for each block of " +
                                                   std::to_string(buffer.block) +
                                                   "; keep it in another format");
         for (Piece const& piece : plan_.pieces(of, plan_.written(buffer))) {
-          box_of_[{kept.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
-          boxes.push_back({spec(of.unit, piece.parameter).name + "." + kept.name + "[" +
+          box_of_[{stored_state.buffer, piece.parameter}] = {boxes.size(), piece.logical.begin};
+          boxes.push_back({spec(of.unit, piece.parameter).name + "." + stored_state.name + "[" +
                                std::to_string(piece.logical.begin) + ":" + std::to_string(piece.logical.end) +
                                "]",
                            {piece.logical.size()},
@@ -369,15 +370,15 @@ class CheckpointWriter {
     std::error_code code;
     if (std::filesystem::exists(folder_, code))
       throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
-    std::filesystem::remove_all(beside_, code);  // left by a killed save
-    make_folder(beside_ / model_folder);
+    std::filesystem::remove_all(partial_folder_, code);  // left by a killed save
+    make_folder(partial_folder_ / model_folder);
   }
 
   /// Creates this rank's file of optimizer state and the files of weights that it owns, with their headers
   /// only.
   void make_files() {
     auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
-      PlacedFile file(beside_ / name, true);
+      PlacedFile file(partial_folder_ / name, true);
       file.write(0, layout.start.data(), static_cast<std::int64_t>(layout.start.size()));
     };
     make(optimizer_file(plan_.shape.rank, world()), states_);
@@ -386,12 +387,12 @@ class CheckpointWriter {
   }
 
   void write_states() {
-    PlacedFile file(beside_ / optimizer_file(plan_.shape.rank, world()), false);
+    PlacedFile file(partial_folder_ / optimizer_file(plan_.shape.rank, world()), false);
     for (Flat const of : plan_.trainable())
-      for (KeptState const& kept : kept_states(plan_, of)) {
-        Buffer const& buffer = plan_.train.at(kept.buffer);
+      for (StoredState const& stored_state : stored_states(plan_, of)) {
+        Buffer const& buffer = plan_.train.at(stored_state.buffer);
         stream(buffer, [&](Piece const& piece, std::byte const* values) {
-          Box const box = box_of_.at({kept.buffer, piece.parameter});
+          Box const box = box_of_.at({stored_state.buffer, piece.parameter});
           file.write(states_.begins[box.tensor] + buffer.bytes_of(piece.logical.begin - box.begin), values,
                      buffer.bytes_of(piece.logical.size()));
         });
@@ -402,7 +403,7 @@ class CheckpointWriter {
   /// Throws Error(diverged) for weights that are not finite, because they could not be trained on.
   void write_weights() {
     for (std::size_t part = 0; part < parts_.size(); ++part) {
-      PlacedFile file(beside_ / parts_[part].name, false);
+      PlacedFile file(partial_folder_ / parts_[part].name, false);
       for (Flat const of : plan_.flats()) {
         Buffer const& buffer = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
         bool here = false;
@@ -430,7 +431,7 @@ class CheckpointWriter {
     }
   }
   /// Reads back what was written, each file on one rank, and computes its checksum.
-  void take_sums() {
+  void compute_sums() {
     sums_.assign(files_.size(), {});
     for (std::size_t file = 0; file < files_.size(); ++file) {
       int const by = file < parts_.size() ? owner(file) : static_cast<int>(file - parts_.size());
@@ -438,12 +439,12 @@ class CheckpointWriter {
     }
   }
   Sum sum_of(std::size_t file) const {
-    std::filesystem::path const path = beside_ / files_[file];
-    std::span<char> const room{reinterpret_cast<char*>(staging_ + SaveStaging::summed),
-                               static_cast<std::size_t>(SaveStaging::summed_bytes)};
+    std::filesystem::path const path = partial_folder_ / files_[file];
+    std::span<char> const scratch{reinterpret_cast<char*>(staging_ + SaveStaging::summed),
+                                  static_cast<std::size_t>(SaveStaging::summed_bytes)};
     Sum sum;
     hash_of_file(
-        path.string(), [&] { beat_(); }, room)
+        path.string(), [&] { heartbeat_(); }, scratch)
         .copy(sum.digits, sizeof sum.digits);
     sum.bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
     return sum;
@@ -465,15 +466,15 @@ class CheckpointWriter {
     for (std::size_t file = 0; file < files_.size(); ++file)
       files[files_[file]] = {{"bytes", sums_[file].bytes}, {"xxh3", sums_[file].text()}};
     auto const add = [&](std::string const& name, std::string const& text) {
-      write_file(beside_ / name, text);
+      write_file(partial_folder_ / name, text);
       files[name] = {{"bytes", text.size()}, {"xxh3", hash_of(text)}};
     };
     if (!options_.config.empty()) add(std::string(model_folder) + "/config.json", options_.config);
     if (model_parts_ > 1) add(std::string(model_folder) + "/model.safetensors.index.json", index());
-    write_file(beside_ / trainer_file, with_checksum(trainer_json(std::move(files))));
-    sync_path(beside_ / model_folder);
-    sync_path(beside_);
-    if (::rename(beside_.c_str(), folder_.c_str()) != 0) file_error(folder_, "rename to it", errno);
+    write_file(partial_folder_ / trainer_file, with_checksum(trainer_json(std::move(files))));
+    sync_path(partial_folder_ / model_folder);
+    sync_path(partial_folder_);
+    if (::rename(partial_folder_.c_str(), folder_.c_str()) != 0) file_error(folder_, "rename to it", errno);
     sync_path(folder_of(folder_));
   }
 
@@ -523,10 +524,10 @@ class CheckpointWriter {
   comm::Transport& transport_;
   CheckpointOptions options_;
   nlohmann::ordered_json notes_;  // only on rank 0
-  std::filesystem::path folder_, beside_;
+  std::filesystem::path folder_, partial_folder_;
   std::byte* staging_;
-  std::function<void()> beat_;  // called repeatedly while this rank writes
-  bool beside_steps_ = false;   // writes from the snapshot
+  std::function<void()> heartbeat_;  // called repeatedly while this rank writes
+  bool from_snapshot_ = false;       // writes from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
   std::size_t model_parts_ = 0;                  // without the part that holds adapters

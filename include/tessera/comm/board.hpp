@@ -92,18 +92,18 @@ class History {
     char unit[64] = {};
   };
 
-  template <std::size_t Room>
-  static void copy(char (&to)[Room], char const* from) {
-    std::size_t const length = from ? ::strnlen(from, Room - 1) : 0;
+  template <std::size_t Capacity>
+  static void copy(char (&to)[Capacity], char const* from) {
+    std::size_t const length = from ? ::strnlen(from, Capacity - 1) : 0;
     if (length) std::memcpy(to, from, length);
     to[length] = '\0';
   }
 
   Entry const* find(std::uint64_t sequence) const {
-    auto const kept = std::lower_bound(
+    auto const position = std::lower_bound(
         captured_.begin(), captured_.end(), sequence,
         [](Entry const& entry, std::uint64_t number) { return entry.request.sequence < number; });
-    if (kept != captured_.end() && kept->request.sequence == sequence) return &*kept;
+    if (position != captured_.end() && position->request.sequence == sequence) return &*position;
     Entry const& entry = recent_[sequence % recent];
     return sequence > 0 && entry.request.sequence == sequence ? &entry : nullptr;
   }
@@ -136,7 +136,7 @@ class Peers {
   /// it has already ended.
   virtual void lose(int lost, std::string const& text) = 0;
   /// Records a sign of life from `rank`.
-  virtual void hear(int rank) noexcept = 0;
+  virtual void mark_alive(int rank) noexcept = 0;
   virtual void leave() noexcept = 0;
 
  protected:
@@ -167,7 +167,7 @@ class ThreadPeers final : public Peers {
   bool died(int) const override { return false; }
   std::optional<std::pair<int, std::string>> fault() const override { return group_->fault(); }
   void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
-  void hear(int rank) noexcept override { group_->hear(rank); }
+  void mark_alive(int rank) noexcept override { group_->mark_alive(rank); }
   void leave() noexcept override {}  // the group's handle leaves instead
 
  private:
@@ -253,7 +253,7 @@ class ProcessPeers final : public Peers {
     own.text[length] = '\0';
     own.failed.store(1, std::memory_order_release);
   }
-  void hear(int) noexcept override {}
+  void mark_alive(int) noexcept override {}
   void leave() noexcept override { board(rank_)->left.store(1, std::memory_order_release); }
 
  private:

@@ -83,17 +83,17 @@ class Transport {
     switch (move) {
       case Move::all_to_all:
         request.pieces = pieces > 0 ? pieces : ranks;
-        need_apart(request, send, request.pieces, recv, ranks);
+        refuse_overlap(request, send, request.pieces, recv, ranks);
         break;
       case Move::all_gather:
-        need_apart(request, send, 1, recv, ranks);
+        refuse_overlap(request, send, 1, recv, ranks);
         break;
       case Move::reduce_scatter:
-        need_apart(request, send, ranks, recv, 1);
+        refuse_overlap(request, send, ranks, recv, 1);
         break;
       case Move::gather:
         if (here)
-          need_apart(request, send, 1, recv, ranks);
+          refuse_overlap(request, send, 1, recv, ranks);
         else
           need_memory(request, send);
         sent = here ? 0 : bytes;
@@ -286,8 +286,8 @@ class Transport {
   }
   /// Throws Error(usage) if the buffers, of these numbers of pieces, overlap. Except in all_to_all, a buffer
   /// of one piece may be this rank's slot of the other buffer.
-  void need_apart(Request const& request, void const* send, int send_pieces, void const* recv,
-                  int recv_pieces) const {
+  void refuse_overlap(Request const& request, void const* send, int send_pieces, void const* recv,
+                      int recv_pieces) const {
     need_memory(request, send);
     need_memory(request, recv);
     if (world_ == 1 || request.bytes == 0) return;

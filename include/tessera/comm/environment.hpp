@@ -112,7 +112,7 @@ class LaunchReader {
   GetEnvironment const& get_;
 };
 
-inline constexpr int most_ranks = 1 << 24;
+inline constexpr int max_ranks = 1 << 24;
 
 /// The names of one launcher's variables. If the rank or the world size is set, both must be set, and so must
 /// the local rank. If `optional` is true, the local rank may be unset or come from SLURM_LOCALID. A world of
@@ -129,9 +129,9 @@ struct LauncherNames {
 inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames const& names, char const* seen) {
   LaunchEnvironment launch;
   launch.source = names.source;
-  launch.world = read.need(names.world, 1, most_ranks, names.source, seen);
+  launch.world = read.need(names.world, 1, max_ranks, names.source, seen);
   if (launch.world == 1 && !read.has(names.rank)) return launch;  // the rank can only be 0
-  launch.rank = read.need(names.rank, 0, most_ranks, names.source, seen);
+  launch.rank = read.need(names.rank, 0, max_ranks, names.source, seen);
   if (launch.rank >= launch.world)
     throw_error(ErrorKind::config, {names.rank, " is ", launch.rank, " but ", names.world, " is ",
                                     launch.world, "; ranks run from 0 to ", launch.world - 1});
@@ -139,16 +139,16 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
   if (launch.world == 1) {  // a local number selects this process's GPU; -1 means none
     if (read.has(local_rank) && std::string_view(read.text(local_rank)) != "-1")
-      launch.local_rank = read.number(local_rank, 0, most_ranks);
+      launch.local_rank = read.number(local_rank, 0, max_ranks);
     return launch;
   }
   if (names.optional && !read.has(local_rank)) {
     launch.local_rank = -1;
     return launch;
   }
-  launch.local_rank = read.need(local_rank, 0, most_ranks, names.source, seen);
+  launch.local_rank = read.need(local_rank, 0, max_ranks, names.source, seen);
   if (names.local_world && read.has(names.local_world))
-    launch.local_world = read.number(names.local_world, 1, most_ranks);
+    launch.local_world = read.number(names.local_world, 1, max_ranks);
   if (launch.local_world > launch.world)
     throw_error(ErrorKind::config, {names.local_world, " is ", launch.local_world, " but ", names.world,
                                     " is ", launch.world, "; a host cannot hold more ranks than the world"});
@@ -170,7 +170,7 @@ inline int tasks_on_node(std::string_view list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     auto const read = [&] {
       int value = 0;
-      while (at < list.size() && list[at] >= '0' && list[at] <= '9' && value < most_ranks)
+      while (at < list.size() && list[at] >= '0' && list[at] <= '9' && value < max_ranks)
         value = value * 10 + (list[at++] - '0');
       return value;
     };
@@ -261,7 +261,7 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
     if (launch.world == 1) return launch;
     if (read.has("SLURM_STEP_TASKS_PER_NODE") && read.has("SLURM_NODEID"))
       launch.local_world = detail::tasks_on_node(read.text("SLURM_STEP_TASKS_PER_NODE"),
-                                                 read.number("SLURM_NODEID", 0, detail::most_ranks));
+                                                 read.number("SLURM_NODEID", 0, detail::max_ranks));
     detail::read_master(read, launch);
     char const* const hosts = read.text("SLURM_STEP_NODELIST");
     if (launch.master_address.empty() && hosts) launch.master_address = first_host(hosts);

@@ -84,10 +84,10 @@ class NcclLink {
     {
       std::lock_guard lock(calls_);
       communicators_.push_back(nullptr);
-      there_ = true;
+      is_open_ = true;
       status = ncclCommInitRankConfig(&communicators_.back(), peers_->world(), id, rank_, &config);
     }
-    settle(status, ("all " + std::to_string(peers_->world()) + " ranks to join" + place).c_str());
+    await_completion(status, ("all " + std::to_string(peers_->world()) + " ranks to join" + place).c_str());
     joined_.store(true, std::memory_order_release);
   }
 
@@ -99,7 +99,7 @@ class NcclLink {
     int number = 0;
     {
       std::lock_guard lock(calls_);
-      if (there_) {
+      if (is_open_) {
         number = static_cast<int>(communicators_.size());
         communicators_.push_back(nullptr);  // a deque never moves its elements
         status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
@@ -108,7 +108,7 @@ class NcclLink {
         if (status == ncclSuccess) status = ncclInProgress;
       }
     }
-    settle(status, "all ranks to open a communicator");
+    await_completion(status, "all ranks to open a communicator");
     check();
     return number;
   }
@@ -120,14 +120,14 @@ class NcclLink {
     ncclResult_t status = ncclSuccess;
     {
       std::lock_guard lock(calls_);
-      if (there_) status = ncclGroupStart();
-      if (there_ && status == ncclSuccess) {
-        ncclResult_t const asked = calls(communicators_);
+      if (is_open_) status = ncclGroupStart();
+      if (is_open_ && status == ncclSuccess) {
+        ncclResult_t const result = calls(communicators_);
         status = ncclGroupEnd();
-        if (asked != ncclSuccess && asked != ncclInProgress) status = asked;
+        if (result != ncclSuccess && result != ncclInProgress) status = result;
       }
     }
-    settle(status, "NCCL to enqueue");
+    await_completion(status, "NCCL to enqueue");
     check();
   }
 
@@ -187,7 +187,7 @@ class NcclLink {
     explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
-      link.peers_->hear(link.rank_);  // this wait has its own timeout
+      link.peers_->mark_alive(link.rank_);  // this wait has its own timeout
       if (auto const current = link.movement(); current != seen) {
         seen = current;
         moved = now;
@@ -275,12 +275,12 @@ class NcclLink {
   }
 
   /// Waits until NCCL has completed a call. Throws if the call failed.
-  void settle(ncclResult_t status, char const* what) {
+  void await_completion(ncclResult_t status, char const* what) {
     if (status == ncclInProgress)
       await(
           [&] {
             std::lock_guard lock(calls_);
-            if (!there_) return true;
+            if (!is_open_) return true;
             status = state();
             return status != ncclInProgress;
           },
@@ -299,7 +299,7 @@ class NcclLink {
 
   std::string failure(ncclResult_t status) {
     std::lock_guard lock(calls_);
-    return text_of(status, there_ ? communicators_.front() : nullptr);
+    return text_of(status, is_open_ ? communicators_.front() : nullptr);
   }
 
   /// Returns the combined state of all communicators. A failure takes precedence over work in progress. A
@@ -307,12 +307,12 @@ class NcclLink {
   ncclResult_t state() {
     ncclResult_t all = ncclSuccess;
     for (ncclComm_t& each : communicators_) {
-      if (!there_) continue;
+      if (!is_open_) continue;
       ncclComm_t const communicator = std::atomic_ref(each).load(std::memory_order_acquire);
       ncclResult_t status = ncclInProgress;
       if (communicator) {
-        ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
-        if (asked != ncclSuccess) status = asked;
+        ncclResult_t const result = ncclCommGetAsyncError(communicator, &status);
+        if (result != ncclSuccess) status = result;
       }
       if (status != ncclSuccess && (all == ncclSuccess || all == ncclInProgress)) all = status;
     }
@@ -340,7 +340,7 @@ class NcclLink {
     std::vector<ncclComm_t> last_first;
     {
       std::lock_guard lock(calls_);
-      if (std::exchange(there_, false)) last_first.assign(communicators_.rbegin(), communicators_.rend());
+      if (std::exchange(is_open_, false)) last_first.assign(communicators_.rbegin(), communicators_.rend());
     }
     for (ncclComm_t const communicator : last_first) {
       if (!communicator) continue;
@@ -359,8 +359,8 @@ class NcclLink {
     ncclResult_t status = ncclCommFinalize(communicator);
     while (status == ncclInProgress && !peers_->fault() && Clock::now() - start < std::chrono::seconds(3)) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
-      ncclResult_t const asked = ncclCommGetAsyncError(communicator, &status);
-      if (asked != ncclSuccess) status = asked;
+      ncclResult_t const result = ncclCommGetAsyncError(communicator, &status);
+      if (result != ncclSuccess) status = result;
     }
     return status == ncclSuccess;
   }
@@ -371,7 +371,7 @@ class NcclLink {
   std::chrono::duration<double> const timeout_;
   std::mutex calls_;                      ///< held during calls of NCCL, but not while waiting
   std::deque<ncclComm_t> communicators_;  ///< NCCL writes to the elements, even after an abort
-  bool there_ = false;
+  bool is_open_ = false;
   std::atomic<bool> joined_{false};
   std::mutex watcher_;
   std::condition_variable wake_;

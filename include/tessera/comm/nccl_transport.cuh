@@ -103,7 +103,7 @@ class Nccl final : public Transport {
   int local_rank() const noexcept override { return device_; }
   void heartbeat() noexcept override {
     board_.beats.fetch_add(1, std::memory_order_relaxed);
-    link_->peers().hear(rank());
+    link_->peers().mark_alive(rank());
   }
   void await(std::function<bool()> const& done, char const* what) override { link_->await(done, what); }
   void poison(char const* cause) noexcept override {
@@ -343,11 +343,11 @@ class Nccl final : public Transport {
     auto* const in = static_cast<std::byte*>(staging_.get());
     auto* const out = in_place ? in : in + half;
     cudaStream_t const stream = stream_.get();
-    std::int64_t const room = static_cast<std::int64_t>(half) / world() / 256 * 256;
+    std::int64_t const chunk = static_cast<std::int64_t>(half) / world() / 256 * 256;
     Request part = request;
     part.stream = stream;
-    for (std::int64_t at = 0; at == 0 || at < request.bytes; at += room) {
-      part.bytes = std::min(room, request.bytes - at);
+    for (std::int64_t at = 0; at == 0 || at < request.bytes; at += chunk) {
+      part.bytes = std::min(chunk, request.bytes - at);
       auto const piece = static_cast<std::size_t>(part.bytes);
       for (int peer = 0; peer < up; ++peer)
         copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);

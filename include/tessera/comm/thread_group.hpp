@@ -29,7 +29,7 @@ inline namespace v0 {
 namespace comm {
 
 /// The largest number of ranks in one process.
-inline constexpr int most_threads = 64;
+inline constexpr int max_threads = 64;
 
 struct ThreadsOptions {
   /// Seconds that a rank waits for another one without a sign of life from it (a collective or a heartbeat).
@@ -73,13 +73,13 @@ class ThreadGroup {
         timeout_text_(seconds_text(timeout.count())),
         timeout_(duration_of(timeout)),
         members_(std::make_unique<Member[]>(static_cast<std::size_t>(world))) {
-    for (int rank = 0; rank < world; ++rank) hear(rank);
+    for (int rank = 0; rank < world; ++rank) mark_alive(rank);
   }
 
   int world() const noexcept { return world_; }
   std::atomic<std::uint64_t>& word(int rank) noexcept { return member(rank).word; }
-  void hear(int rank) noexcept {
-    member(rank).heard.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  void mark_alive(int rank) noexcept {
+    member(rank).last_alive.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   }
 
   std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
@@ -92,7 +92,7 @@ class ThreadGroup {
     std::unique_lock lock(mutex_);
     Member& me = member(rank);
     me.post(request, send, recv);
-    hear(rank);
+    mark_alive(rank);
     me.inside = true;
     if (!fault_.exists)
       for (int other = 0; other < world_ && !fault_.exists; ++other)
@@ -116,41 +116,41 @@ class ThreadGroup {
   double part(int rank, bool last) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
-    hear(rank);
+    mark_alive(rank);
     if (last) member(rank).inside = false;
-    if (++parted_ < world_) {
-      auto const mine = partings_;
-      changed_.wait(lock, [&] { return partings_ != mine; });
+    if (++arrived_at_part_ < world_) {
+      auto const current = parts_;
+      changed_.wait(lock, [&] { return parts_ != current; });
     } else {
-      parted_ = 0;
-      ++partings_;
+      arrived_at_part_ = 0;
+      ++parts_;
       lock.unlock();
       changed_.notify_all();
     }
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Publishes a buffer for another rank, which copies it with `take`. Does not wait.
+  /// Publishes a buffer for another rank, which copies it with `receive`. Does not wait.
   void offer(int rank, Request const& request, void const* send) {
     {
       std::lock_guard lock(mutex_);
       Member& me = member(rank);
       if (fault_.exists) fail(rank);
       me.post(request, send, nullptr);
-      hear(rank);
+      mark_alive(rank);
       me.offers.push_back({request, send, nullptr});
     }
     changed_.notify_all();
   }
   /// Waits until other ranks have copied all buffers that this rank offers. Returns the seconds spent.
-  double await_taken(int rank) {
+  double await_received(int rank) {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
         lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
   /// Copies the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
-  double take(int rank, Request const& request, void* recv) {
+  double receive(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.peers.rank(request.root);
     auto& offers = member(from).offers;
@@ -232,7 +232,7 @@ class ThreadGroup {
       for (int rank = 0; rank < world_; ++rank) {
         if (member(rank).left) continue;
         all = false;
-        auto const limit = std::max(fault_.time, heard(rank)) + patience;
+        auto const limit = std::max(fault_.time, last_alive(rank)) + patience;
         if (limit >= deadline) continue;
         deadline = limit;
         late = rank;
@@ -262,7 +262,7 @@ class ThreadGroup {
  private:
   struct alignas(64) Member {
     std::atomic<std::uint64_t> word{0};
-    std::atomic<Clock::rep> heard{0};
+    std::atomic<Clock::rep> last_alive{0};
     void const* send = nullptr;
     void* recv = nullptr;
     /// Its strings point to the copies below, because the caller's strings may be gone when another rank
@@ -284,8 +284,8 @@ class ThreadGroup {
       send = send_from;
       recv = recv_to;
     }
-    static void copy(char* to, std::size_t room, char const* from) {
-      std::size_t const length = from ? ::strnlen(from, room - 1) : 0;
+    static void copy(char* to, std::size_t capacity, char const* from) {
+      std::size_t const length = from ? ::strnlen(from, capacity - 1) : 0;
       if (length) std::memcpy(to, from, length);
       to[length] = '\0';
     }
@@ -300,8 +300,8 @@ class ThreadGroup {
   };
 
   Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
-  Clock::time_point heard(int rank) const {
-    return Clock::time_point(Clock::duration(member(rank).heard.load(std::memory_order_relaxed)));
+  Clock::time_point last_alive(int rank) const {
+    return Clock::time_point(Clock::duration(member(rank).last_alive.load(std::memory_order_relaxed)));
   }
 
   void wake() {
@@ -310,14 +310,14 @@ class ThreadGroup {
   }
 
   void await_all(std::unique_lock<std::mutex>& lock, int rank, Clock::time_point start) {
-    auto const mine = meetings_;
-    while (meetings_ == mine) {
+    auto const current = meets_;
+    while (meets_ == current) {
       if (fault_.exists) fail(rank);
       Clock::time_point deadline = Clock::time_point::max();
       int late = -1;
       for (int other = 0; other < world_; ++other) {
         if (member(other).arrived) continue;
-        auto const limit = std::max(start, heard(other)) + timeout_;
+        auto const limit = std::max(start, last_alive(other)) + timeout_;
         if (limit >= deadline) continue;
         deadline = limit;
         late = other;
@@ -339,7 +339,7 @@ class ThreadGroup {
                      v0::detail::FunctionRef<int()> other) {
     auto const start = Clock::now();
     member(rank).inside = true;
-    hear(rank);
+    mark_alive(rank);
     while (!done()) {
       int const late = other();
       if (!fault_.exists && member(late).left) {
@@ -347,7 +347,7 @@ class ThreadGroup {
         wake();
       }
       if (fault_.exists) fail(rank);
-      auto const deadline = std::max(start, heard(late)) + timeout_;
+      auto const deadline = std::max(start, last_alive(late)) + timeout_;
       if (Clock::now() < deadline) {
         changed_.wait_until(lock, deadline);
       } else {
@@ -364,7 +364,7 @@ class ThreadGroup {
   /// differ.
   void complete() {
     arrived_ = 0;
-    ++meetings_;
+    ++meets_;
     compare();
     Request const& request = member(0).request;
     for (int rank = 0; rank < world_; ++rank) {
@@ -458,9 +458,9 @@ class ThreadGroup {
   std::condition_variable changed_;
   std::condition_variable watched_;
   int arrived_ = 0;
-  int parted_ = 0;
-  std::uint64_t meetings_ = 0;
-  std::uint64_t partings_ = 0;
+  int arrived_at_part_ = 0;
+  std::uint64_t meets_ = 0;
+  std::uint64_t parts_ = 0;
   Fault fault_;
   std::atomic<bool> ended_{false};
 };

@@ -32,7 +32,7 @@ class Threads final : public Transport {
   ~Threads() override { group_->leave(rank()); }
 
   std::string_view name() const noexcept override { return "threads"; }
-  void heartbeat() noexcept override { group_->hear(rank()); }
+  void heartbeat() noexcept override { group_->mark_alive(rank()); }
   void poison(char const* cause) noexcept override {
     try {
       group_->lose(rank(), cause && *cause ? cause : "it gave up without a reason");
@@ -104,9 +104,9 @@ class Threads final : public Transport {
       if (call.request.move == Move::send) group_->offer(rank(), call.request, call.send);
     double waited = 0.0;
     for (detail::Call const& call : later_)
-      if (call.request.move == Move::receive) waited += group_->take(rank(), call.request, call.recv);
+      if (call.request.move == Move::receive) waited += group_->receive(rank(), call.request, call.recv);
     later_.clear();
-    return waited + group_->await_taken(rank());
+    return waited + group_->await_received(rank());
   }
 
   /// Reduces in place, without scratch: each rank sums its slice into its own buffer, then all ranks copy the
@@ -150,9 +150,9 @@ class Threads final : public Transport {
 namespace detail {
 
 inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& options) {
-  if (world < 1 || world > most_threads)
+  if (world < 1 || world > max_threads)
     throw_error(ErrorKind::usage,
-                {"a run in one process can have 1 to ", most_threads, " ranks, but the requested number is ",
+                {"a run in one process can have 1 to ", max_threads, " ranks, but the requested number is ",
                  world, "; choose --ranks in this range"});
   if (!(options.timeout.count() > 0))
     throw_error(ErrorKind::usage, {"the timeout of a communicator must be above 0 s, and was ",

@@ -33,10 +33,11 @@ TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
     if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);
     std::uint32_t const shift = 126u - (magnitude >> 23);  // 14 to 24
     std::uint32_t const mantissa = (magnitude & 0x7fffffu) | 0x800000u;
-    std::uint32_t const kept = mantissa >> shift;
+    std::uint32_t const truncated = mantissa >> shift;
     std::uint32_t const rest = mantissa & ((1u << shift) - 1u);
     std::uint32_t const middle = 1u << (shift - 1u);
-    return static_cast<std::uint16_t>(sign | (kept + (rest > middle || (rest == middle && (kept & 1u)))));
+    return static_cast<std::uint16_t>(sign |
+                                      (truncated + (rest > middle || (rest == middle && (truncated & 1u)))));
   }
   std::uint32_t const rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
   return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));

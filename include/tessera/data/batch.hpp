@@ -42,7 +42,7 @@ struct Batch {
   /// Returns A*B*T.
   std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
   /// Returns the number of targets that are not masked.
-  std::int64_t unmasked() const noexcept {
+  std::int64_t valid_tokens() const noexcept {
     std::int64_t count = 0;
     for (std::int32_t const target : targets) count += target >= 0 ? 1 : 0;
     return count;
@@ -127,7 +127,7 @@ class Loader {
   }
   /// Returns the index of the sample at a position of the run.
   std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
-  /// Returns the number of unmasked targets in a step over all ranks. Reads no tokens, only the lengths of
+  /// Returns the number of valid targets in a step over all ranks. Reads no tokens, only the lengths of
   /// records.
   std::int64_t targets_in(std::int64_t step) const {
     std::int64_t count = 0;

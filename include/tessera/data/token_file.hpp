@@ -101,17 +101,17 @@ constexpr char const* foreign_magic(std::int32_t magic) {
 /// files.
 struct ForeignKind {
   char const* what = nullptr;
-  char const* way_out = nullptr;
+  char const* advice = nullptr;
 };
 
-namespace way_out {
+namespace advice {
 inline constexpr char unpack[] = "unpack it and give the unpacked file";
 inline constexpr char export_rows[] =
     "write its rows as JSON Lines, in pandas with to_json(FILE, orient='records', lines=True)";
 inline constexpr char weights[] =
     "give weights to --model or --init, and here text, JSON Lines or token files";
 inline constexpr char other[] = "give text, JSON Lines or token files";
-}  // namespace way_out
+}  // namespace advice
 
 /// A kind of file that has certain bytes at a fixed position.
 struct ForeignMagic {
@@ -149,39 +149,39 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
        "\x93NUMPY"sv,
        {"a NumPy array (.npy)",
         "write its ids as raw uint16 with numpy.load(FILE).astype('uint16').tofile('ids.bin')"}},
-      {0, "\x89PNG\r\n\x1a\n"sv, {"a PNG image", way_out::other}},
-      {0, "GIF87a"sv, {"a GIF image", way_out::other}},
-      {0, "GIF89a"sv, {"a GIF image", way_out::other}},
-      {6, "JFIF\0"sv, {"a JPEG image", way_out::other}},
-      {6, "Exif\0"sv, {"a JPEG image", way_out::other}},
-      {8, "WEBPVP8"sv, {"a WebP image", way_out::other}},
-      {8, "WAVEfmt"sv, {"a sound file (WAV)", way_out::other}},
-      {0, "OggS\0\2"sv, {"a sound file (Ogg)", way_out::other}},
-      {0, "\xfd\x37zXZ\0"sv, {"compressed with xz", way_out::unpack}},
-      {4, "1AY&SY"sv, {"compressed with bzip2", way_out::unpack}},
+      {0, "\x89PNG\r\n\x1a\n"sv, {"a PNG image", advice::other}},
+      {0, "GIF87a"sv, {"a GIF image", advice::other}},
+      {0, "GIF89a"sv, {"a GIF image", advice::other}},
+      {6, "JFIF\0"sv, {"a JPEG image", advice::other}},
+      {6, "Exif\0"sv, {"a JPEG image", advice::other}},
+      {8, "WEBPVP8"sv, {"a WebP image", advice::other}},
+      {8, "WAVEfmt"sv, {"a sound file (WAV)", advice::other}},
+      {0, "OggS\0\2"sv, {"a sound file (Ogg)", advice::other}},
+      {0, "\xfd\x37zXZ\0"sv, {"compressed with xz", advice::unpack}},
+      {4, "1AY&SY"sv, {"compressed with bzip2", advice::unpack}},
       {0,
        "\x28\xb5\x2f\xfd"sv,
        {"compressed with zstd", "unpack it with unzstd, or make a token file of it with prepare"}},
-      {0, "\xff\6\0\0sNaPpY"sv, {"compressed with snappy", way_out::unpack}},
-      {0, "7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", way_out::unpack}},
-      {0, "Rar!\x1a\7"sv, {"a RAR archive", way_out::unpack}},
-      {257, "ustar\0"sv, {"a tar archive", way_out::unpack}},
-      {257, "ustar "sv, {"a tar archive", way_out::unpack}},
-      {0, "ARROW1\0\0"sv, {"an Arrow file", way_out::export_rows}},
-      {0, "\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", way_out::export_rows}},
-      {0, "SQLite format 3\0"sv, {"an SQLite database", way_out::export_rows}},
+      {0, "\xff\6\0\0sNaPpY"sv, {"compressed with snappy", advice::unpack}},
+      {0, "7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", advice::unpack}},
+      {0, "Rar!\x1a\7"sv, {"a RAR archive", advice::unpack}},
+      {257, "ustar\0"sv, {"a tar archive", advice::unpack}},
+      {257, "ustar "sv, {"a tar archive", advice::unpack}},
+      {0, "ARROW1\0\0"sv, {"an Arrow file", advice::export_rows}},
+      {0, "\x89HDF\r\n\x1a\n"sv, {"an HDF5 file", advice::export_rows}},
+      {0, "SQLite format 3\0"sv, {"an SQLite database", advice::export_rows}},
       {0, "MMIDIDX\0\0"sv, {"an index of Megatron", "give the .bin file of ids that belongs to it"}},
-      {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"an old Office document", way_out::other}},
+      {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"an old Office document", advice::other}},
       {0,
        "\x80\2\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv,
-       {"a Python pickle (an old PyTorch file)", way_out::weights}}};
+       {"a Python pickle (an old PyTorch file)", advice::weights}}};
   for (ForeignMagic const& magic : magics)
     if (all.size() > magic.at && all.substr(magic.at).starts_with(magic.bytes)) return magic.kind;
   // ELF: four bytes, then 32 or 64 bits, a byte order, version 1.
   if (all.starts_with("\x7f"
                       "ELF"sv) &&
       (byte(4) == 1 || byte(4) == 2) && (byte(5) == 1 || byte(5) == 2) && byte(6) == 1)
-    return {"a program or library (ELF)", way_out::other};
+    return {"a program or library (ELF)", advice::other};
   // gzip: three bytes are too few, so flags (none or a name), the level and the system must be known ones.
   if (all.starts_with("\x1f\x8b\x08"sv) && (byte(3) == 0 || byte(3) == 8) &&
       (byte(8) == 0 || byte(8) == 2 || byte(8) == 4) && (byte(9) <= 13 || byte(9) == 255))
@@ -189,33 +189,33 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
   // zip: four bytes, then a version below 6.4 and the method, stored or deflated; PyTorch and .npz are zip.
   if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
       byte(9) == 0)
-    return {"a zip archive (as .npz and PyTorch files are)", way_out::unpack};
+    return {"a zip archive (as .npz and PyTorch files are)", advice::unpack};
   // LZ4: the four magic bytes, then version 1 and zeros in the reserved bits of two bytes.
   if (all.starts_with("\x04\x22\x4d\x18"sv) && (byte(4) & 0xc2) == 0x40 && (byte(5) & 0x8f) == 0)
-    return {"compressed with lz4", way_out::unpack};
+    return {"compressed with lz4", advice::unpack};
   // Parquet: the four magic bytes, then a page's type and the start of its size in Thrift's encoding.
   if (all.starts_with("PAR1\x15"sv) && byte(5) <= 6 && byte(5) % 2 == 0 && byte(6) == 0x15)
-    return {"a Parquet file", way_out::export_rows};
+    return {"a Parquet file", advice::export_rows};
   if (all.starts_with("Obj\1"sv) && all.substr(0, 256).find("avro.") != all.npos)
-    return {"an Avro file", way_out::export_rows};
+    return {"an Avro file", advice::export_rows};
   if (all.starts_with("GGUF"sv) && byte(4) >= 1 && byte(4) <= 3 && byte(5) == 0 && byte(6) == 0 &&
       byte(7) == 0)
-    return {"a GGUF file (weights)", way_out::weights};
+    return {"a GGUF file (weights)", advice::weights};
   if (all.starts_with("%PDF-"sv) && byte(6) == '.' && (byte(8) == '\r' || byte(8) == '\n'))
-    return {"a PDF document", way_out::other};
+    return {"a PDF document", advice::other};
   // safetensors: eight bytes with the length of a header that fits in the file, then the header, in braces as
   // far as it was read.
   if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 && u64(0) <= std::min<std::uint64_t>(size - 8, 1 << 27)) {
     std::size_t const length = static_cast<std::size_t>(u64(0));
     std::size_t const last = all.substr(8, length).find_last_not_of(' ');
     if (length > all.size() - 8 || (last != all.npos && all[8 + last] == '}'))
-      return {"a safetensors file (weights)", way_out::weights};
+      return {"a safetensors file (weights)", advice::weights};
   }
   // pickle: protocol 4 or 5. The first frame fits in the file. The last byte, if it was read, is the stop
   // opcode.
   if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= size - 11 &&
       (size > all.size() || all.back() == '.'))
-    return {"a Python pickle", way_out::weights};
+    return {"a Python pickle", advice::weights};
   return {};
 }
 
@@ -248,7 +248,7 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
     return {"a token file of llm.c", "rename it to a name that ends in .bin"};
   std::int32_t magic = 0;
   if (all.size() >= sizeof magic) std::memcpy(&magic, all.data(), sizeof magic);
-  if (char const* const what = foreign_magic(magic)) return {what, way_out::weights};
+  if (char const* const what = foreign_magic(magic)) return {what, advice::weights};
   if (char const* const encoding = utf16_name(all))
     return encoding[4] == '3'
                ? ForeignKind{"text in UTF-32", "convert it to UTF-8: iconv -f UTF-32 -t UTF-8 FILE > NEW"}
@@ -258,31 +258,31 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
       {0,
        "\x1f\x8b"sv,
        {"compressed with gzip", "unpack it with gunzip, or make a token file of it with prepare"}},
-      {0, "\x1f\x9d"sv, {"compressed with compress (.Z)", way_out::unpack}},
-      {0, "BZh"sv, {"compressed with bzip2", way_out::unpack}},
-      {0, "\x04\x22\x4d\x18"sv, {"compressed with lz4", way_out::unpack}},
-      {0, "LZIP"sv, {"compressed with lzip", way_out::unpack}},
-      {0, "\x5d\0\0"sv, {"compressed with lzma", way_out::unpack}},
-      {0, "PK\3\4"sv, {"a zip archive (as .npz and PyTorch files are)", way_out::unpack}},
-      {0, "PK\5\6"sv, {"an empty zip archive", way_out::other}},
-      {0, "PAR1"sv, {"a Parquet file", way_out::export_rows}},
-      {0, "\xff\xff\xff\xff"sv, {"an Arrow stream", way_out::export_rows}},
-      {0, "FEA1"sv, {"a Feather file", way_out::export_rows}},
-      {0, "ORC"sv, {"an ORC file", way_out::export_rows}},
-      {0, "%PDF-"sv, {"a PDF document", way_out::other}},
-      {0, "\xff\xd8\xff"sv, {"a JPEG image", way_out::other}},
-      {0, "II*\0"sv, {"a TIFF image", way_out::other}},
-      {0, "MM\0*"sv, {"a TIFF image", way_out::other}},
-      {4, "ftyp"sv, {"a film or sound file (MP4)", way_out::other}},
-      {0, "\x1a\x45\xdf\xa3"sv, {"a film (Matroska)", way_out::other}},
-      {0, "ID3"sv, {"a sound file (MP3)", way_out::other}},
-      {0, "fLaC"sv, {"a sound file (FLAC)", way_out::other}},
-      {0, "\x80\2"sv, {"a Python pickle", way_out::weights}},
-      {0, "\x80\3"sv, {"a Python pickle", way_out::weights}},
-      {0, "\x80\4"sv, {"a Python pickle", way_out::weights}},
-      {0, "\x80\5"sv, {"a Python pickle", way_out::weights}},
-      {0, "\0asm"sv, {"a program (WebAssembly)", way_out::other}},
-      {0, "MZ"sv, {"a program (Windows)", way_out::other}}};
+      {0, "\x1f\x9d"sv, {"compressed with compress (.Z)", advice::unpack}},
+      {0, "BZh"sv, {"compressed with bzip2", advice::unpack}},
+      {0, "\x04\x22\x4d\x18"sv, {"compressed with lz4", advice::unpack}},
+      {0, "LZIP"sv, {"compressed with lzip", advice::unpack}},
+      {0, "\x5d\0\0"sv, {"compressed with lzma", advice::unpack}},
+      {0, "PK\3\4"sv, {"a zip archive (as .npz and PyTorch files are)", advice::unpack}},
+      {0, "PK\5\6"sv, {"an empty zip archive", advice::other}},
+      {0, "PAR1"sv, {"a Parquet file", advice::export_rows}},
+      {0, "\xff\xff\xff\xff"sv, {"an Arrow stream", advice::export_rows}},
+      {0, "FEA1"sv, {"a Feather file", advice::export_rows}},
+      {0, "ORC"sv, {"an ORC file", advice::export_rows}},
+      {0, "%PDF-"sv, {"a PDF document", advice::other}},
+      {0, "\xff\xd8\xff"sv, {"a JPEG image", advice::other}},
+      {0, "II*\0"sv, {"a TIFF image", advice::other}},
+      {0, "MM\0*"sv, {"a TIFF image", advice::other}},
+      {4, "ftyp"sv, {"a film or sound file (MP4)", advice::other}},
+      {0, "\x1a\x45\xdf\xa3"sv, {"a film (Matroska)", advice::other}},
+      {0, "ID3"sv, {"a sound file (MP3)", advice::other}},
+      {0, "fLaC"sv, {"a sound file (FLAC)", advice::other}},
+      {0, "\x80\2"sv, {"a Python pickle", advice::weights}},
+      {0, "\x80\3"sv, {"a Python pickle", advice::weights}},
+      {0, "\x80\4"sv, {"a Python pickle", advice::weights}},
+      {0, "\x80\5"sv, {"a Python pickle", advice::weights}},
+      {0, "\0asm"sv, {"a program (WebAssembly)", advice::other}},
+      {0, "MZ"sv, {"a program (Windows)", advice::other}}};
   for (ForeignMagic const& one : magics)
     if (all.size() > one.at && all.substr(one.at).starts_with(one.bytes)) return one.kind;
   return {};
@@ -308,10 +308,10 @@ inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
 /// Throws Error(data) if a file of `size` bytes that begins with these bytes is certainly not text.
 inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::string const& name) {
   if (detail::ForeignKind const kind = detail::foreign_to_text(bytes, size); kind.what != nullptr)
-    throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.way_out});
+    throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.advice});
   if (std::int64_t const at = detail::nul_in_text(bytes); at >= 0)
     throw_error(ErrorKind::data,
-                {name, ": holds a NUL byte at ", at, ", so it is not text; ", detail::way_out::other});
+                {name, ": holds a NUL byte at ", at, ", so it is not text; ", detail::advice::other});
 }
 
 namespace detail {
@@ -345,14 +345,14 @@ inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
       std::memcpy(&id, bytes.data() + at * width, width);
       return id;
     };
-    std::uint64_t most_above = 0, above_it = 0, kinds = 0;
+    std::uint64_t max_high_half = 0, above_max = 0, kinds = 0;
     std::array<bool, 1 << 16> seen{};
     for (std::size_t at = 0; at < ids; ++at) {
-      most_above = std::max(most_above, id_at(at) >> 16);
+      max_high_half = std::max(max_high_half, id_at(at) >> 16);
       kinds += !std::exchange(seen[id_at(at) & 0xffff], true);
     }
-    for (std::size_t at = 0; at < ids; ++at) above_it += (id_at(at) & 0xffff) > most_above;
-    if (ids >= 16 && most_above <= 15 && 2 * above_it >= ids && kinds >= 4) return width;
+    for (std::size_t at = 0; at < ids; ++at) above_max += (id_at(at) & 0xffff) > max_high_half;
+    if (ids >= 16 && max_high_half <= 15 && 2 * above_max >= ids && kinds >= 4) return width;
   }
   return 2;
 }
@@ -386,7 +386,7 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
   bool const gpt2 = magic == 20240520;
   if (!gpt2 && magic != 20240801) {
     if (detail::ForeignKind const kind = detail::foreign_kind(bytes, file_size); kind.what != nullptr)
-      refuse({"is ", kind.what, ", not tokens; ", kind.way_out});
+      refuse({"is ", kind.what, ", not tokens; ", kind.advice});
     if (detail::is_plain_text(bytes))
       refuse({"is text, not tokens; rename it to .txt to use its bytes as tokens"});
     if (file_size % 2 != 0)

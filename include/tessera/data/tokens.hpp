@@ -333,11 +333,11 @@ class TokenSource {
       std::int64_t const index = first_beyond(segment);
       if (index < 0) continue;
       std::int64_t const token = token_at(segment, index);
-      std::string const way_out =
+      std::string const advice =
           token < largest ? sentence({"; give --vocabulary ", token + 1, " or more, or other data"})
                           : ", and no vocabulary reaches it; give other data";
       throw_error(ErrorKind::data, {segment.name, ": token ", token, " at index ", index,
-                                    " is beyond the vocabulary of ", vocabulary_, way_out});
+                                    " is beyond the vocabulary of ", vocabulary_, advice});
     }
   }
 

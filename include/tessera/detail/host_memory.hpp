@@ -49,10 +49,10 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();
   auto const within = [&](std::string const& folder, char const* limit_file, char const* used_file,
                           char const* cached) {
-    std::int64_t const limit = number_in(folder + limit_file), taken = number_in(folder + used_file);
+    std::int64_t const limit = number_in(folder + limit_file), charged = number_in(folder + used_file);
     std::int64_t const cache = std::max<std::int64_t>(number_in(folder + "/memory.stat", cached), 0);
-    std::int64_t const used = std::max<std::int64_t>(taken - cache, 0);
-    if (limit > 0 && limit < (std::int64_t{1} << 60) && taken >= 0 && limit - used < available)
+    std::int64_t const used = std::max<std::int64_t>(charged - cache, 0);
+    if (limit > 0 && limit < (std::int64_t{1} << 60) && charged >= 0 && limit - used < available)
       available = limit > used ? limit - used : 0;
   };
   within(cgroups, "/memory.max", "/memory.current", "inactive_file");

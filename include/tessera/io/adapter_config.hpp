@@ -29,7 +29,7 @@ namespace detail {
 inline std::regex python_pattern(std::string const& text, std::string const& what) {
   // std::regex backtracks, which may take exponential time. At most four repetitions, and no repeated group
   // that contains a choice or a repetition, keep it below 1 s for all layers of a model.
-  constexpr int most_repetitions = 4;
+  constexpr int max_repetitions = 4;
   std::string why = text.size() > 1000 ? "has more than 1000 characters" : "";
   bool in_class = false;
   int repetitions = 0;
@@ -41,7 +41,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
       return !next.empty() && letters.find(next.front()) != letters.npos;
     };
     bool const repeats = !in_class && std::string_view("*+{").find(rest.front()) != std::string_view::npos;
-    if (repeats && ++repetitions > most_repetitions) why = "has more than four repetitions";
+    if (repeats && ++repetitions > max_repetitions) why = "has more than four repetitions";
     if (repeats && was_choice) why = "repeats a group with | or a repetition in it";
     was_choice = false;
     if (rest.front() == '(' && !in_class) {
@@ -93,7 +93,7 @@ class AdapterConfig {
     if (!json.contains("peft_type") || json["peft_type"] != "LORA")
       fail("peft_type is " + (json.contains("peft_type") ? spelled(json["peft_type"]) : "missing") +
            "; only adapters of type \"LORA\" can be read");
-    rank = whole(json, "r", "the rank");
+    rank = integer(json, "r", "the rank");
     alpha = number(json, "lora_alpha", "the adapters' scale times their rank");
     if (json.contains("use_rslora")) {
       if (!json["use_rslora"].is_boolean() && !json["use_rslora"].is_null())
@@ -131,9 +131,10 @@ class AdapterConfig {
     if (excluded_.hold(module)) return false;
     if (!targets_.pattern && (targets_.names.empty() || targets_.names.front() == "all-linear")) return true;
     if (!is_target(module)) return false;
-    bool const whole =
+    bool const whole_name =
         std::find(targets_.names.begin(), targets_.names.end(), module) != targets_.names.end();
-    if (!layers_ || whole) return true;  // PEFT checks the layer number only for names that match as a suffix
+    if (!layers_ || whole_name)
+      return true;  // PEFT checks the layer number only for names that match as a suffix
     for (std::regex const& pattern : layers_patterns_) {
       std::smatch found;
       if (!std::regex_search(module, found, pattern, std::regex_constants::match_continuous)) continue;
@@ -159,7 +160,7 @@ class AdapterConfig {
       fail(std::string(key) + " is " + spelled(json[key]) + "; it must be above 0");
     return value;
   }
-  int whole(Json const& json, char const* key, char const* what) const {
+  int integer(Json const& json, char const* key, char const* what) const {
     double const value = number(json, key, what);
     if (value != std::floor(value) || value > (1 << 20))
       fail(std::string(key) + " is " + spelled(json[key]) + "; it must be a whole number up to 2^20");
@@ -188,8 +189,8 @@ class AdapterConfig {
       if (std::regex_search(module, key, std::regex_constants::match_continuous)) return value;
     return std::nullopt;
   }
-  /// Reads numbers by layer pattern. `most`: the largest whole number allowed; 0 allows any number above 0.
-  void read_pattern(Json const& json, char const* key, std::vector<Pattern>& into, int most) const {
+  /// Reads numbers by layer pattern. `max`: the largest whole number allowed; 0 allows any number above 0.
+  void read_pattern(Json const& json, char const* key, std::vector<Pattern>& into, int max) const {
     if (!json.contains(key) || neutral(json[key])) return;
     if (!json[key].is_object())
       fail(std::string(key) + " is " + spelled(json[key]) + "; it must be an object");
@@ -197,7 +198,7 @@ class AdapterConfig {
       std::string const gives = std::string(key) + " gives " + printable(layer) + " ";
       double const number = value.is_number() ? value.get<double>() : 0.0;
       if (!(number > 0.0)) fail(gives + spelled(value) + "; it must be above 0");
-      if (most > 0 && (number != std::floor(number) || number > most))
+      if (max > 0 && (number != std::floor(number) || number > max))
         fail(gives + std::to_string(number) + "; it must be a whole number up to 2^20");
       (void)python_pattern(layer, name_ + ": " + key);
       into.push_back({python_pattern("(.*\\.)?(" + layer + ")$", name_ + ": " + key), number});

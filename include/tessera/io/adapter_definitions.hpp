@@ -272,20 +272,20 @@ inline std::vector<SafetensorsSpec> adapter_tensors(std::vector<UnitSpec> const&
 inline nlohmann::ordered_json adapter_config_json(std::vector<UnitSpec> const& units, LoraOptions const& lora,
                                                   std::string const& prefix, std::string const& base) {
   std::vector<LoraOptions::Layer> adapted;
-  std::set<std::string> ends, whole;
+  std::set<std::string> ends, full_names;
   bool transposed = false;
   std::vector<std::string> const layers = linear_layers(units);
   for (std::string const& layer : layers)
     if (LoraOptions::Layer const with = lora_of(lora, layer); with.rank > 0) {
       adapted.push_back(with);
       ends.insert(std::string(last_name(layer)));
-      whole.insert(prefix + layer);
+      full_names.insert(prefix + layer);
     }
   for (UnitSpec const& unit : units)
     for (nn::Adapter const& adapter : unit.adapters)
       transposed |= unit.parameters[static_cast<std::size_t>(adapter.weight.index)].inputs == 0;
   bool const by_ends = std::all_of(layers.begin(), layers.end(), [&](std::string const& layer) {
-    return !ends.contains(std::string(last_name(layer))) || whole.contains(prefix + layer);
+    return !ends.contains(std::string(last_name(layer))) || full_names.contains(prefix + layer);
   });
   using Json = nlohmann::ordered_json;
   auto const number = [](double value) {
@@ -309,7 +309,7 @@ inline nlohmann::ordered_json adapter_config_json(std::vector<UnitSpec> const& u
           {"peft_type", "LORA"},
           {"r", adapted.front().rank},
           {"rank_pattern", ranks},
-          {"target_modules", by_ends ? ends : whole},
+          {"target_modules", by_ends ? ends : full_names},
           {"task_type", "CAUSAL_LM"},
           {"use_dora", false},
           {"use_rslora", lora.rank_stabilized}};

@@ -73,7 +73,7 @@ struct PlannedFile {
 /// Throws Error(failed) with path, bytes needed and bytes free unless the disk space suffices for all of
 /// these files together. Devices and pipes need no space. A file system that does not report its free space
 /// is assumed to have enough.
-void check_room(std::vector<PlannedFile> const& files);
+void check_free_space(std::vector<PlannedFile> const& files);
 
 /// Creates a folder and the folders above it, unless it exists. Throws Error(failed) that names it.
 void make_folder(std::filesystem::path const& folder);

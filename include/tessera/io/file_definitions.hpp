@@ -98,8 +98,8 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
     // Another process may have removed the file before it was locked (sweep_temporaries). On a file system
     // without locks, nothing is removed.
     struct stat status {};
-    bool const taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!taken && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
+    bool const locked = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!locked && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
       return {std::move(file), std::move(path)};
   }
   errno = EAGAIN;
@@ -210,7 +210,7 @@ TESSERA_INLINE void check_writable_folder(std::filesystem::path const& folder) {
   ::unlink(temporary.c_str());
 }
 
-TESSERA_INLINE void check_room(std::vector<PlannedFile> const& files) {
+TESSERA_INLINE void check_free_space(std::vector<PlannedFile> const& files) {
   struct Use {
     ::dev_t device;
     std::int64_t bytes;
@@ -232,15 +232,15 @@ TESSERA_INLINE void check_room(std::vector<PlannedFile> const& files) {
       free += 512.0 * static_cast<double>(old.st_blocks);
     std::filesystem::path const& named = file.named.empty() ? file.path : file.named;
     std::int64_t needed = file.bytes;
-    std::string beside;
+    std::string shared_with;
     for (Use const& use : uses)
       if (use.device == status.st_dev) {
         needed += use.bytes;
-        beside = ", together with " + files::path_text(use.path);
+        shared_with = ", together with " + files::path_text(use.path);
       }
     if (static_cast<double>(needed) > free)
       throw Error(ErrorKind::failed, files::path_text(named) + ": needs " + files::with_commas(needed) +
-                                         " bytes" + beside + ", and " +
+                                         " bytes" + shared_with + ", and " +
                                          files::with_commas(static_cast<std::int64_t>(free)) +
                                          " are free on its disk; free some space or write elsewhere");
     uses.push_back({status.st_dev, file.bytes, named});

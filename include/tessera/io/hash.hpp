@@ -65,11 +65,11 @@ class WeightsHash {
 /// Returns the XXH3-128 of some bytes as 32 hexadecimal digits, for schedules and plan files.
 std::string hash_of(std::string_view bytes);
 
-/// Returns the XXH3-128 of a file, as xxhsum -H2 prints it. Reads the file in chunks, into `room` or, if that
-/// is empty, into a buffer of at most 1 MiB. Calls `beat`, if it is set, after each chunk. Throws Error(data)
-/// that names the path.
-std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat = {},
-                         std::span<char> room = {});
+/// Returns the XXH3-128 of a file, as xxhsum -H2 prints it. Reads the file in chunks, into `buffer` or, if
+/// that is empty, into a buffer of at most 1 MiB. Calls `heartbeat`, if it is set, after each chunk. Throws
+/// Error(data) that names the path.
+std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> heartbeat = {},
+                         std::span<char> buffer = {});
 
 }  // namespace v0
 }  // namespace tessera

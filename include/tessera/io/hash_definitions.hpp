@@ -121,18 +121,18 @@ TESSERA_INLINE std::string hash_of(std::string_view bytes) {
   return detail::hex_of(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-TESSERA_INLINE std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> beat,
-                                        std::span<char> room) {
+TESSERA_INLINE std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> heartbeat,
+                                        std::span<char> buffer) {
   files::FileReader const file(path, true);
   XXH3_state_t state;
   XXH3_128bits_reset(&state);
-  std::vector<char> own(room.empty() ? std::min<std::size_t>(file.size(), std::size_t{1} << 20) : 0);
-  if (room.empty()) room = own;
-  for (std::size_t at = 0; at < file.size(); at += room.size()) {
-    std::size_t const some = std::min(room.size(), file.size() - at);
-    file.read(at, room.data(), some);
-    XXH3_128bits_update(&state, room.data(), some);
-    if (beat) beat();
+  std::vector<char> own(buffer.empty() ? std::min<std::size_t>(file.size(), std::size_t{1} << 20) : 0);
+  if (buffer.empty()) buffer = own;
+  for (std::size_t at = 0; at < file.size(); at += buffer.size()) {
+    std::size_t const some = std::min(buffer.size(), file.size() - at);
+    file.read(at, buffer.data(), some);
+    XXH3_128bits_update(&state, buffer.data(), some);
+    if (heartbeat) heartbeat();
   }
   return detail::hex_of(XXH3_128bits_digest(&state));
 }

@@ -65,7 +65,7 @@ class HubConfig {
   /// Returns a number above 0.
   double real(std::string const& key) const;
   /// Returns a whole number from 1 to 2^31 - 1.
-  double whole(std::string const& key) const;
+  double integer(std::string const& key) const;
   bool flag(std::string const& key, bool absent) const;
 
   /// Returns a token id, or -1 for null. A negative number counts from the end of the vocabulary, as in
@@ -75,13 +75,13 @@ class HubConfig {
   /// Records the key as an unsupported feature unless its value is in the list. A missing key means the first
   /// value. If that is false, null counts as false.
   void support(std::string const& key, std::vector<HubValue> const& supported);
-  void lack(std::string feature);
+  void record_unsupported(std::string feature);
   /// Records a setting that is not applied and affects only training, such as a dropout probability, unless
   /// its value is `here`. `absent` is the default for a missing key.
-  void passed_over(std::string const& key, double here, double absent);
+  void record_unapplied(std::string const& key, double here, double absent);
 
   /// Throws Error(unsupported) that lists all unsupported features, if there are any.
-  void refuse_lacking(std::string const& title) const;
+  void refuse_unsupported(std::string const& title) const;
   /// Returns "resid_pdrop 0.1, attn_pdrop 0.1", or an empty string if everything is applied.
   std::string not_applied() const;
 
@@ -90,9 +90,9 @@ class HubConfig {
  private:
   static std::string list(std::vector<std::string> const& items);
 
-  double number(std::string const& key, std::string const& needed, bool is_whole) const;
+  double number(std::string const& key, std::string const& needed, bool integral) const;
 
-  std::vector<std::string> lacking_, not_applied_;
+  std::vector<std::string> unsupported_, not_applied_;
 };
 
 }  // namespace v0

@@ -30,7 +30,7 @@ TESSERA_INLINE double HubConfig::real(std::string const& key) const {
   return number(key, "a number above 0", false);
 }
 
-TESSERA_INLINE double HubConfig::whole(std::string const& key) const {
+TESSERA_INLINE double HubConfig::integer(std::string const& key) const {
   return number(key, "a whole number from 1 to 2147483647", true);
 }
 
@@ -58,21 +58,23 @@ TESSERA_INLINE void HubConfig::support(std::string const& key, std::vector<HubVa
   if (value->kind == HubValue::Kind::null && supported.front() == HubValue(false)) return;
   for (HubValue const& one : supported)
     if (*value == one) return;
-  lack(key + " " + files::printable(value->json, 60) + " instead of " + supported.front().json);
+  record_unsupported(key + " " + files::printable(value->json, 60) + " instead of " + supported.front().json);
 }
 
-TESSERA_INLINE void HubConfig::lack(std::string feature) { lacking_.push_back(std::move(feature)); }
+TESSERA_INLINE void HubConfig::record_unsupported(std::string feature) {
+  unsupported_.push_back(std::move(feature));
+}
 
-TESSERA_INLINE void HubConfig::passed_over(std::string const& key, double here, double absent) {
+TESSERA_INLINE void HubConfig::record_unapplied(std::string const& key, double here, double absent) {
   double const given = has(key) && find(key)->kind == HubValue::Kind::number ? find(key)->number : absent;
   if (given != here) not_applied_.push_back(key + " " + HubValue(given).json);
 }
 
-TESSERA_INLINE void HubConfig::refuse_lacking(std::string const& title) const {
-  if (lacking_.empty()) return;
+TESSERA_INLINE void HubConfig::refuse_unsupported(std::string const& title) const {
+  if (unsupported_.empty()) return;
   throw Error(ErrorKind::unsupported,
-              name + ": needs features that " + title + " does not support: " + list(lacking_) +
-                  "; choose a model without " + (lacking_.size() == 1 ? "it" : "them"));
+              name + ": needs features that " + title + " does not support: " + list(unsupported_) +
+                  "; choose a model without " + (unsupported_.size() == 1 ? "it" : "them"));
 }
 
 TESSERA_INLINE std::string HubConfig::not_applied() const { return list(not_applied_); }
@@ -90,12 +92,12 @@ TESSERA_INLINE std::string HubConfig::list(std::vector<std::string> const& items
 }
 
 TESSERA_INLINE double HubConfig::number(std::string const& key, std::string const& needed,
-                                        bool is_whole) const {
+                                        bool integral) const {
   HubValue const* const value = find(key);
   if (value == nullptr) throw Error(ErrorKind::data, name + ": lacks " + key + ", " + needed);
   double const at = value->number;
   bool const right = value->kind == HubValue::Kind::number && std::isfinite(at) && at > 0.0 &&
-                     (!is_whole || (at == std::floor(at) && at <= 2147483647.0));
+                     (!integral || (at == std::floor(at) && at <= 2147483647.0));
   if (!right) fail(key, *value, needed);
   return at;
 }

@@ -26,7 +26,7 @@ namespace json_lines {
 /// Checks whether JSON has objects and arrays nested more than 64 deep. The JSON library copies and destroys
 /// such values by recursion, so a file of 100,000 brackets would overflow the stack.
 inline bool nests_too_deeply(std::string_view json) {
-  constexpr int most_depth = 64;
+  constexpr int max_depth = 64;
   int depth = 0;
   bool inside = false;  // inside a string
   for (std::size_t at = 0; at < json.size(); ++at) {
@@ -36,7 +36,7 @@ inline bool nests_too_deeply(std::string_view json) {
     if (inside) continue;
     if (c == '{' || c == '[') ++depth;
     if (c == '}' || c == ']') --depth;
-    if (depth > most_depth) return true;
+    if (depth > max_depth) return true;
   }
   return false;
 }
@@ -122,8 +122,8 @@ inline std::size_t huge_number(std::string_view text) {
     return 0;
   double value = 0.0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + size, value);
-  bool const whole = code == std::errc::result_out_of_range && end == text.data() + size;
-  return whole ? size : 0;
+  bool const complete = code == std::errc::result_out_of_range && end == text.data() + size;
+  return complete ? size : 0;
 }
 
 /// Replaces NaN, Infinity and -Infinity by null, and with `huge` also numbers beyond the range of double,

@@ -33,8 +33,8 @@ class LlmcFile {
   struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;
-    bool turned = false;  ///< transposed: stored as (out,in), `shape` is (in,out)
-    std::int64_t at = 0;  ///< index of its first element after the header
+    bool transposed = false;  ///< transposed: stored as (out,in), `shape` is (in,out)
+    std::int64_t at = 0;      ///< index of its first element after the header
 
     std::int64_t elements() const { return shape.size() == 2 ? shape[0] * shape[1] : shape[0]; }
   };
@@ -57,7 +57,7 @@ class LlmcFile {
 
  private:
   static constexpr std::int64_t header_bytes = 256 * 4;
-  static constexpr std::size_t matrices_kept = 8;
+  static constexpr std::size_t cached_matrices = 8;
 
   explicit LlmcFile(std::filesystem::path const& path);
 
@@ -73,16 +73,16 @@ class LlmcFile {
   void read(std::int64_t first, std::span<float> out) const;
 
   /// Returns a transposed matrix. Callers read a matrix in several parts, so the last few matrices are kept.
-  std::shared_ptr<std::vector<float> const> turned(Tensor const& of) const;
+  std::shared_ptr<std::vector<float> const> transposed(Tensor const& of) const;
 
-  struct Kept;  // the matrices that were transposed last
+  struct MatrixCache;  // the matrices that were transposed last
 
   std::string name_;
   files::FileReader reader_;
   Sizes sizes_;
   bool bf16_ = false;
   std::vector<Tensor> tensors_;
-  std::shared_ptr<Kept> kept_;
+  std::shared_ptr<MatrixCache> cache_;
 };
 
 }  // namespace v0

@@ -25,7 +25,7 @@ namespace tessera {
 inline namespace v0 {
 
 /// The matrices that were transposed last.
-struct LlmcFile::Kept {
+struct LlmcFile::MatrixCache {
   std::mutex mutex;
   std::list<std::pair<std::int64_t, std::shared_ptr<std::vector<float> const>>> matrices;
 };
@@ -52,13 +52,13 @@ TESSERA_INLINE LlmcFile::Tensor const& LlmcFile::at(std::string_view tensor) con
 TESSERA_INLINE void LlmcFile::read_as_float(std::string_view tensor, std::int64_t first,
                                             std::span<float> out) const {
   Tensor const& of = at(tensor);
-  if (!of.turned) return read(of.at + first, out);
-  std::shared_ptr<std::vector<float> const> const whole = turned(of);
-  std::copy_n(whole->begin() + first, out.size(), out.begin());
+  if (!of.transposed) return read(of.at + first, out);
+  std::shared_ptr<std::vector<float> const> const full = transposed(of);
+  std::copy_n(full->begin() + first, out.size(), out.begin());
 }
 
 TESSERA_INLINE LlmcFile::LlmcFile(std::filesystem::path const& path)
-    : name_(files::path_text(path)), reader_(path, true), kept_(std::make_shared<Kept>()) {}
+    : name_(files::path_text(path)), reader_(path, true), cache_(std::make_shared<MatrixCache>()) {}
 
 TESSERA_INLINE void LlmcFile::fail(std::string const& text) const {
   throw Error(ErrorKind::data, name_ + ": " + text);
@@ -97,9 +97,9 @@ TESSERA_INLINE void LlmcFile::read_header() {
   sizes_ = {number(header, 2), number(header, 3), number(header, 4),
             number(header, 5), number(header, 6), number(header, 7)};
   auto const [positions, vocabulary, layers, heads, channels, rows] = sizes_;
-  constexpr std::int64_t most = 1 << 20;
+  constexpr std::int64_t max_size = 1 << 20;
   for (std::int64_t const each : {positions, vocabulary, layers, heads, channels, rows})
-    if (each < 1 || each > most) fail("has an impossible header: " + text_of_sizes());
+    if (each < 1 || each > max_size) fail("has an impossible header: " + text_of_sizes());
   if (layers > 1000 || channels > 65536 || channels % heads != 0 || rows < vocabulary)
     fail("has an impossible header: " + text_of_sizes());
 }
@@ -159,10 +159,10 @@ TESSERA_INLINE void LlmcFile::read(std::int64_t first, std::span<float> out) con
   }
 }
 
-TESSERA_INLINE std::shared_ptr<std::vector<float> const> LlmcFile::turned(Tensor const& of) const {
+TESSERA_INLINE std::shared_ptr<std::vector<float> const> LlmcFile::transposed(Tensor const& of) const {
   {
-    std::lock_guard const lock(kept_->mutex);
-    for (auto const& [at, matrix] : kept_->matrices)
+    std::lock_guard const lock(cache_->mutex);
+    for (auto const& [at, matrix] : cache_->matrices)
       if (at == of.at) return matrix;
   }
   auto const in = static_cast<std::size_t>(of.shape[0]), out = static_cast<std::size_t>(of.shape[1]);
@@ -172,9 +172,9 @@ TESSERA_INLINE std::shared_ptr<std::vector<float> const> LlmcFile::turned(Tensor
     read(of.at + static_cast<std::int64_t>(to * in), row);
     for (std::size_t from = 0; from < in; ++from) (*matrix)[from * out + to] = row[from];
   }
-  std::lock_guard const lock(kept_->mutex);
-  kept_->matrices.emplace_front(of.at, matrix);
-  if (kept_->matrices.size() > matrices_kept) kept_->matrices.pop_back();
+  std::lock_guard const lock(cache_->mutex);
+  cache_->matrices.emplace_front(of.at, matrix);
+  if (cache_->matrices.size() > cached_matrices) cache_->matrices.pop_back();
   return matrix;
 }
 

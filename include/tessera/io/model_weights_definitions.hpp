@@ -227,7 +227,7 @@ struct ModelWeights::State {
       if (tensor.starts_with(names.base)) left_out.clear();
     }
     std::vector<std::string> missing, extra, misshapen, mistyped;
-    std::set<std::string> wanted;
+    std::set<std::string> expected;
     locations.resize(units.size());
     for (std::size_t unit = 0; unit < units.size(); ++unit)
       for (ParameterSpec const& parameter : units[unit].parameters) {
@@ -241,7 +241,7 @@ struct ModelWeights::State {
           continue;
         }
         std::string const& tensor = found->first;
-        wanted.insert(tensor);
+        expected.insert(tensor);
         Location const& at = found->second;
         auto const extents = extents_of(parameter.shape);
         if (at.shape() != extents)
@@ -253,12 +253,12 @@ struct ModelWeights::State {
         locations[unit].push_back(found->second);
       }
     for (auto const& [tensor, at] : tensors) {
-      if (wanted.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
+      if (expected.count(tensor) || (tensor == head && !names.tied_to.empty())) continue;
       if (!names.is_buffer(name_in_model(tensor)))
         extra.push_back(files::printable(tensor) + " " + detail::shape_text(at.shape()));
     }
     if (missing.empty() && extra.empty() && misshapen.empty() && mistyped.empty()) {
-      if (!wanted.count(head)) check_head();
+      if (!expected.count(head)) check_head();
       return;
     }
     std::string text = "does not fit the model: " + sizes_of_both(units);

@@ -68,7 +68,7 @@ class ScratchFile {
       remove();
       throw;
     }
-    direct_ = turn_direct();
+    direct_ = enable_direct();
   }
   ScratchFile(ScratchFile const&) = delete;
   ScratchFile& operator=(ScratchFile const&) = delete;
@@ -126,8 +126,8 @@ class ScratchFile {
       if (!file_) refuse(folder_, "create a scratch file", errno);
       // Another process may have removed the file before it was locked (`sweep`).
       struct stat status {};
-      bool const taken = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-      if (taken || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
+      bool const locked = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+      if (locked || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
       device_ = status.st_dev;
       inode_ = status.st_ino;
       return;
@@ -162,7 +162,7 @@ class ScratchFile {
 
   /// Turns on O_DIRECT if a block can be written and read with it. Some file systems accept the flag and
   /// refuse the first read.
-  bool turn_direct() const {
+  bool enable_direct() const {
     int const flags = ::fcntl(file_.get(), F_GETFL);
     if (::fcntl(file_.get(), F_SETFL, flags | O_DIRECT) != 0) return false;
     alignas(disk_block) std::byte block[disk_block] = {};

@@ -51,10 +51,10 @@ class SafetensorsFile {
   /// Reads a whole tensor as floats; `out` must have exactly its size.
   void read_as_float(std::string_view tensor, std::span<float> out) const;
 
-  /// Throws Error(data) with both shapes unless the tensor has the shape `wanted`.
-  void expect_shape(std::string_view tensor, std::span<std::int64_t const> wanted) const;
+  /// Throws Error(data) with both shapes unless the tensor has the shape `expected`.
+  void expect_shape(std::string_view tensor, std::span<std::int64_t const> expected) const;
 
-  void expect_shape(std::string_view tensor, Shape const& wanted) const;
+  void expect_shape(std::string_view tensor, Shape const& expected) const;
 
  private:
   SafetensorsFile(std::filesystem::path const& path, bool keep_open);

@@ -49,9 +49,9 @@ TESSERA_INLINE SafetensorsFile SafetensorsFile::open(std::filesystem::path const
 }
 
 TESSERA_INLINE SafetensorsEntry const* SafetensorsFile::find(std::string_view tensor) const noexcept {
-  auto const at = std::lower_bound(
-      header_.entries.begin(), header_.entries.end(), tensor,
-      [](SafetensorsEntry const& entry, std::string_view wanted) { return entry.name < wanted; });
+  auto const at =
+      std::lower_bound(header_.entries.begin(), header_.entries.end(), tensor,
+                       [](SafetensorsEntry const& entry, std::string_view key) { return entry.name < key; });
   return at != header_.entries.end() && at->name == tensor ? &*at : nullptr;
 }
 
@@ -79,16 +79,16 @@ TESSERA_INLINE void SafetensorsFile::read_as_float(std::string_view tensor, std:
 }
 
 TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor,
-                                                  std::span<std::int64_t const> wanted) const {
+                                                  std::span<std::int64_t const> expected) const {
   SafetensorsEntry const& entry = at(tensor);
-  if (!std::equal(wanted.begin(), wanted.end(), entry.shape.begin(), entry.shape.end()))
+  if (!std::equal(expected.begin(), expected.end(), entry.shape.begin(), entry.shape.end()))
     throw Error(ErrorKind::data, name_ + ": tensor " + files::printable(tensor) + " has shape " +
                                      detail::shape_text(entry.shape) + ", the model needs " +
-                                     detail::shape_text(wanted));
+                                     detail::shape_text(expected));
 }
 
-TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor, Shape const& wanted) const {
-  expect_shape(tensor, extents_of(wanted));
+TESSERA_INLINE void SafetensorsFile::expect_shape(std::string_view tensor, Shape const& expected) const {
+  expect_shape(tensor, extents_of(expected));
 }
 
 TESSERA_INLINE SafetensorsFile::SafetensorsFile(std::filesystem::path const& path, bool keep_open)

@@ -49,21 +49,21 @@ class Uring final : public tessera::IoEngine {
 
   void run(int file, bool write, tessera::IoRequest* requests, std::int64_t count) noexcept override {
     for (std::int64_t index = 0; index < count; ++index) requests[index].result = unknown;
-    std::int64_t next = 0, under_way = 0;
+    std::int64_t next = 0, in_flight = 0;
     // After the ring fails, the requests that the kernel already has must still finish, since they use our
     // memory.
-    while (under_way > 0 || (next < count && failure_ == 0)) {
-      for (; failure_ == 0 && next < count && under_way + ready() < depth_; ++next)
+    while (in_flight > 0 || (next < count && failure_ == 0)) {
+      for (; failure_ == 0 && next < count && in_flight + ready() < depth_; ++next)
         if (!fill(file, write, requests[next])) break;
       ::io_uring_cqe* done = nullptr;
       int const code =
           failure_ == 0 ? ::io_uring_submit_and_wait(&ring_, 1) : ::io_uring_wait_cqe(&ring_, &done);
-      if (code < 0 && code != -EINTR && (under_way == 0 || (code != -EAGAIN && code != -EBUSY))) {
+      if (code < 0 && code != -EINTR && (in_flight == 0 || (code != -EAGAIN && code != -EBUSY))) {
         if (failure_ != 0) break;
         failure_ = code;
       }
-      if (failure_ == 0 && code > 0) under_way += code;
-      for (; ::io_uring_peek_cqe(&ring_, &done) == 0; --under_way) {
+      if (failure_ == 0 && code > 0) in_flight += code;
+      for (; ::io_uring_peek_cqe(&ring_, &done) == 0; --in_flight) {
         static_cast<tessera::IoRequest*>(::io_uring_cqe_get_data(done))->result = done->res;
         ::io_uring_cqe_seen(&ring_, done);
       }

@@ -39,7 +39,7 @@ inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t don
 }
 
 /// Steps that run while no other step is enqueued, for measurements. Steps count from 0.
-struct LoneSteps {
+struct IsolatedSteps {
   std::function<bool(std::int64_t step)> due = {};  ///< must give the same answer on all ranks
   std::function<void(std::int64_t step)> begin = {};
   std::function<void(std::int64_t step, StepReport const& report)> end = {};
@@ -59,7 +59,7 @@ struct TrainingLoopOptions {
   std::function<void(StepReport const& report)> report = {};
   /// Called after a step in this order, when all reports so far were read.
   std::vector<LoopTask> tasks = {};
-  LoneSteps lone = {};
+  IsolatedSteps isolated = {};
 };
 
 /// Trains until a number of steps is done, a rank requests to stop, or a rank's data ends. Reads each report
@@ -76,9 +76,9 @@ class TrainingLoop {
       : trainer_(trainer),
         comm_(std::move(comm)),
         options_(std::move(options)),
-        late_(static_cast<std::size_t>(trainer.plan().shape.max_steps_in_flight)),
-        votes_in_steps_(comm_.world() > 1 && late_ > 0),
-        batches_(votes_in_steps_ ? late_ + 2 : 1),
+        max_in_flight_(static_cast<std::size_t>(trainer.plan().shape.max_steps_in_flight)),
+        votes_in_steps_(comm_.world() > 1 && max_in_flight_ > 0),
+        batches_(votes_in_steps_ ? max_in_flight_ + 2 : 1),
         ends_(static_cast<std::size_t>(comm_.world())),
         loaded_(options_.first_step),
         done_(options_.first_step),
@@ -95,27 +95,27 @@ class TrainingLoop {
     while (done_ < end_) {
       load();
       stop_ = stop_ || (options_.stop && options_.stop(done_));
-      if (asked_) read_all_but(0);
+      if (stop_requested_) read_until(0);
       if (!votes_in_steps_ || in_flight_.empty()) {
         agree_on_end();
         if (done_ >= end_) break;
       }
-      bool const lone = options_.lone.due && options_.lone.due(done_);
-      if (lone) {
-        read_all_but(0);
-        if (options_.lone.begin) options_.lone.begin(done_);
+      bool const isolated = options_.isolated.due && options_.isolated.due(done_);
+      if (isolated) {
+        read_until(0);
+        if (options_.isolated.begin) options_.isolated.begin(done_);
       }
       in_flight_.push_back(trainer_.step(batch_of(done_), stop_ || data_error_));
       std::int64_t const step = done_++;
-      read_all_but(lone ? 0 : late_);
-      if (lone && options_.lone.end) options_.lone.end(step, last_);
+      read_until(isolated ? 0 : max_in_flight_);
+      if (isolated && options_.isolated.end) options_.isolated.end(step, last_);
       for (LoopTask const& task : options_.tasks) {
         if (!task.due(done_)) continue;
-        read_all_but(0);
+        read_until(0);
         if (task.run) task.run(done_);
       }
     }
-    read_all_but(0);
+    read_until(0);
     return done_;
   }
 
@@ -143,16 +143,16 @@ class TrainingLoop {
   /// Sets the number of steps after which all ranks end: the smallest number of any rank. A rank's own number
   /// is limited by its data, by its request to stop and by options.steps.
   void agree_on_end() {
-    asked_ = false;
+    stop_requested_ = false;
     std::int64_t const own = stop_ ? done_ : data_error_ ? loaded_ : end_;
     comm_.transport().all_gather(&own, ends_.data(), sizeof own, {"vote"});
     for (std::int64_t const end : ends_) end_ = std::min(end_, end);
   }
 
-  void read_all_but(std::size_t kept) {
-    for (; in_flight_.size() > kept; in_flight_.pop_front()) {
+  void read_until(std::size_t remaining) {
+    for (; in_flight_.size() > remaining; in_flight_.pop_front()) {
       last_ = in_flight_.front().get();
-      asked_ = asked_ || last_.stop;
+      stop_requested_ = stop_requested_ || last_.stop;
       if (options_.report) options_.report(last_);
     }
   }
@@ -160,15 +160,15 @@ class TrainingLoop {
   AnyTrainer& trainer_;
   comm::Comm comm_;
   TrainingLoopOptions options_;
-  std::size_t late_;  // steps that stay in flight
+  std::size_t max_in_flight_;  // steps that stay in flight
   bool votes_in_steps_;
   std::vector<Batch> batches_;      // ring buffer, indexed by step
   std::vector<std::int64_t> ends_;  // by rank
   std::int64_t loaded_, done_, end_;
   std::deque<Ticket> in_flight_;
   StepReport last_;
-  bool stop_ = false;   // this rank wants to end
-  bool asked_ = false;  // a rank wanted to end in a step whose report was read
+  bool stop_ = false;            // this rank wants to end
+  bool stop_requested_ = false;  // a rank wanted to end in a step whose report was read
   std::optional<Error> data_error_;
 };
 

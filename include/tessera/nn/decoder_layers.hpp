@@ -89,7 +89,7 @@ struct ProjectedAttention {
     query.forward(pass, x, pass[queries]);
     key.forward(pass, x, pass[keys]);
     value.forward(pass, x, pass[values]);
-    turn(pass, pass[queries], pass[keys], false);
+    rotate(pass, pass[queries], pass[keys], false);
     ops::attention_forward(pass.context(),
                            ops::HeadColumns<T, Place>(pass[queries], pass[keys], pass[values]), heads,
                            pass[mixed], pass[logsumexp]);
@@ -102,7 +102,7 @@ struct ProjectedAttention {
                             ops::HeadColumns<T, Place>(pass[queries], pass[keys], pass[values]), pass[mixed],
                             pass[logsumexp], heads,
                             ops::HeadColumns<T, Place>(pass[d_queries], pass[d_keys], pass[d_values]));
-    turn(pass, pass[d_queries], pass[d_keys], true);
+    rotate(pass, pass[d_queries], pass[d_keys], true);
     query.backward_input(pass, pass[d_queries], dx);
     key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
     value.backward_input(pass, pass[d_values], dx, {.residual = dx});
@@ -157,7 +157,7 @@ struct ProjectedAttention {
     return {.init = with.init, .bias = with.bias, .transposed = true, .split = of_heads(0, head)};
   }
   template <class Place, class T>
-  void turn(Pass<Place, T>& pass, Tensor<T, Place> of_queries, Tensor<T, Place> of_keys, bool back) const {
+  void rotate(Pass<Place, T>& pass, Tensor<T, Place> of_queries, Tensor<T, Place> of_keys, bool back) const {
     if (frequencies.pairs == 0) return;
     for (Tensor<T, Place> const& rows : {of_queries, of_keys})
       ops::rotary(pass.context(), rows, rows, frequencies, {.transposed = back});

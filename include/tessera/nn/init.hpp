@@ -38,8 +38,8 @@ TESSERA_HOST_DEVICE inline float log_formula(float x) {
 /// They are x = 2u - 1 and w = -ln(1 - x^2). quantile_tail returns 1 - |x|, computed from the integer without
 /// cancellation.
 TESSERA_HOST_DEVICE inline float quantile_tail(std::uint32_t k) {
-  std::uint32_t const folded = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
-  return ::fmaf(static_cast<float>(static_cast<std::int32_t>(folded)), 0x1p-31f, 0x1p-32f);
+  std::uint32_t const magnitude = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
+  return ::fmaf(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-31f, 0x1p-32f);
 }
 TESSERA_HOST_DEVICE inline float quantile_x(std::uint32_t k) {
   float const size = 1.0f - quantile_tail(k);

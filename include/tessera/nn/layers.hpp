@@ -123,7 +123,7 @@ struct Linear {
     if (Adapter const* const adapter = pass.adapter(weight))
       pass.adapting->backward_weight(pass, *adapter, x, dy);
     if (weight.borrowed)
-      ops::linear_backward_weight(pass.context(), x, dy, pass.lent_gradient(weight), with);
+      ops::linear_backward_weight(pass.context(), x, dy, pass.tied_gradient(weight), with);
     else
       ops::linear_backward_weight(pass.context(), x, dy, pass.gradient(weight), with);
   }

@@ -161,10 +161,10 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
           add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
-      for (ActivationSpec& kept : unit.saved)  // the gradients of `a` and of the weight read the same x
-        for (std::size_t at = 0, count = kept.needed_for.size(); at < count; ++at)
-          if (!kept.needed_for[at].borrowed && kept.needed_for[at].index == adapter.weight.index)
-            kept.needed_for.push_back(adapter.a);
+      for (ActivationSpec& activation : unit.saved)  // the gradients of `a` and of the weight read the same x
+        for (std::size_t at = 0, count = activation.needed_for.size(); at < count; ++at)
+          if (!activation.needed_for[at].borrowed && activation.needed_for[at].index == adapter.weight.index)
+            activation.needed_for.push_back(adapter.a);
       ActivationSpec inner{.name = layer + ".lora", .shape = {shape.batch, shape.sequence, with.rank}};
       adapter.d_inner = {static_cast<int>(unit.backward.size())};
       unit.backward.push_back(inner);

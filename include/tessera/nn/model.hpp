@@ -315,17 +315,17 @@ using ParameterSink = std::function<void(ParameterSpec const& parameter, std::sp
 /// Returns a sink that joins the parts of a parameter and passes the whole parameter to `sink`. Keeps one
 /// parameter in memory.
 inline ParameterSink whole_parameters(ParameterSink sink) {
-  return [sink = std::move(sink), whole = std::vector<float>()](ParameterSpec const& parameter,
-                                                                std::span<float const> values) mutable {
+  return [sink = std::move(sink), values_so_far = std::vector<float>()](
+             ParameterSpec const& parameter, std::span<float const> values) mutable {
     auto const elements = static_cast<std::size_t>(parameter.shape.elements());
-    if (whole.empty() && values.size() == elements) return sink(parameter, values);
-    std::size_t const begin = whole.size();
-    whole.reserve(elements);
-    whole.resize(begin + values.size());
-    std::copy_n(values.data(), values.size(), whole.data() + begin);
-    if (whole.size() < elements) return;
-    sink(parameter, whole);
-    whole.clear();
+    if (values_so_far.empty() && values.size() == elements) return sink(parameter, values);
+    std::size_t const begin = values_so_far.size();
+    values_so_far.reserve(elements);
+    values_so_far.resize(begin + values.size());
+    std::copy_n(values.data(), values.size(), values_so_far.data() + begin);
+    if (values_so_far.size() < elements) return;
+    sink(parameter, values_so_far);
+    values_so_far.clear();
   };
 }
 

@@ -131,11 +131,11 @@ struct Pass {
   Tensor<Stat, Place> operator[](nn::BackwardStatistic of) const {
     return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
   }
-  /// `gradient` returns the gradient of an owned weight. `lent_gradient` returns the gradient that this unit
+  /// `gradient` returns the gradient of an owned weight. `tied_gradient` returns the gradient that this unit
   /// computes for a borrowed weight. `partial_gradient` returns the sum of the gradients that later units
   /// have computed for an owned weight.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
-  Tensor<Stat, Place> const& lent_gradient(nn::Weight of) const {
+  Tensor<Stat, Place> const& tied_gradient(nn::Weight of) const {
     return entry(tied_gradients, of.index, "tied gradient");
   }
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {

@@ -58,8 +58,8 @@ class Unit {
   }
   /// Declares that backward needs the tensor only for the gradients of these parameters, and that `recompute`
   /// does not read it.
-  void needed_for(Saved kept, std::initializer_list<Weight> parameters) {
-    saved_.specs[static_cast<std::size_t>(kept.index)].needed_for = parameters;
+  void needed_for(Saved activation, std::initializer_list<Weight> parameters) {
+    saved_.specs[static_cast<std::size_t>(activation.index)].needed_for = parameters;
   }
   /// Adds a tensor that backward_input writes and backward_weight reads.
   Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {

@@ -31,14 +31,14 @@ inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int
 template <class T, class P>
 AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
                                 Shape const& logsumexp, std::int64_t first_query) {
-  bool const whole = out.dims() == 3 && heads > 0 && out[0] > 0 && out[2] % heads == 0 && out[2] > 0;
+  bool const valid = out.dims() == 3 && heads > 0 && out[0] > 0 && out[2] % heads == 0 && out[2] > 0;
   AttentionSizes sizes;
-  if (whole) {
+  if (valid) {
     std::int64_t const head = out[2] / heads, key_heads = x.k.columns / head;
     sizes = {out[0], out[1], x.k.rows / out[0], first_query, heads, key_heads > 0 ? heads / key_heads : 0,
              head};
   }
-  expect(whole && x.q.rows == out[0] * out[1] && x.q.columns == out[2] && x.v.rows == x.k.rows &&
+  expect(valid && x.q.rows == out[0] * out[1] && x.q.columns == out[2] && x.v.rows == x.k.rows &&
              x.k.rows == sizes.samples * sizes.keys && first_query >= 0 &&
              first_query + sizes.queries <= sizes.keys && x.k.columns == x.v.columns &&
              x.k.stride == x.v.stride && logsumexp.elements() == out[0] * heads * out[1],
@@ -53,20 +53,20 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
 /// Returns the implementation that a device runs for the requested attention. Throws Error(unsupported) for
 /// cudnn without a GPU or without cuDNN.
 template <class P>
-AttentionKind attention_to_run(AttentionKind asked) {
-  switch (asked) {
+AttentionKind attention_to_run(AttentionKind requested) {
+  switch (requested) {
     case AttentionKind::automatic:
       return AttentionKind::fused;
     case AttentionKind::reference:
     case AttentionKind::fused:
-      return asked;
+      return requested;
     case AttentionKind::cudnn:
-      if (std::is_same_v<P, Cuda> && cuda::has_cudnn_attention()) return asked;
+      if (std::is_same_v<P, Cuda> && cuda::has_cudnn_attention()) return requested;
       throw Error(ErrorKind::unsupported,
                   "attention cudnn needs a GPU and a program that links tessera::cudnn; use auto, fused or "
                   "reference");
   }
-  throw_error(ErrorKind::usage, {"attention ", static_cast<int>(asked), " does not exist"});
+  throw_error(ErrorKind::usage, {"attention ", static_cast<int>(requested), " does not exist"});
 }
 
 /// Returns the FLOPs of this number of matrix products with visible keys only. For a whole sequence, this is

@@ -41,18 +41,18 @@ void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P>
   cross_entropy(context, logits, logits.shape().columns(), targets, losses, gradient, gradient_scale);
 }
 
-/// Computes *loss = the sum of losses (M) in order, in double, and *unmasked = the number of targets (M) that
-/// are not negative. Both pointers are to memory of the device.
+/// Computes *loss = the sum of losses (M) in order, in double, and *valid_tokens = the number of targets (M)
+/// that are not negative. Both pointers are to memory of the device.
 template <class S, class P>
 void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> targets, double* loss,
-                std::int64_t* unmasked) {
+                std::int64_t* valid_tokens) {
   detail::expect(losses.shape().elements() == targets.shape().elements(), "sum_losses",
                  "losses (M), targets (M)", losses.shape(), targets.shape());
   Operation const operation{"sum_losses", static_cast<double>(losses.shape().elements()),
                             detail::bytes_of(losses, targets)};
   context.enqueue(operation, [&] {
     backend::CrossEntropy<P>::sum_losses(context, In<std::remove_const_t<S>, P>(losses), targets, loss,
-                                         unmasked);
+                                         valid_tokens);
   });
 }
 

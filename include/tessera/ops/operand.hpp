@@ -39,8 +39,8 @@ inline void expect_known(char const* operation, Activation activation) {
 
 /// Throws Error(usage) for shapes that do not fit. It is separate from the test, so that compilers emit this
 /// code once and not for each operation.
-[[noreturn]] inline void misfit(char const* operation, char const* rule,
-                                std::initializer_list<Shape const*> shapes) {
+[[noreturn]] inline void shape_mismatch(char const* operation, char const* rule,
+                                        std::initializer_list<Shape const*> shapes) {
   std::string got;
   for (Shape const* const shape : shapes) got += sentence({" ", to_string(*shape)});
   throw_error(ErrorKind::usage, {operation, " got shapes", got, ", which do not fit: it takes ", rule});
@@ -49,7 +49,7 @@ inline void expect_known(char const* operation, Activation activation) {
 /// Throws Error(usage) with the operation, its rule and the given shapes, unless `fits`.
 template <class... Shapes>
 void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
-  if (!fits) misfit(operation, rule, {&shapes...});
+  if (!fits) shape_mismatch(operation, rule, {&shapes...});
 }
 
 inline bool is_vector(Shape const& shape, std::int64_t n) { return shape.elements() == n; }

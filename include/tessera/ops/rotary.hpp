@@ -83,7 +83,7 @@ void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const
   Operation const operation{"rotary", 3.0 * static_cast<double>(to.rows * to.columns),
                             detail::bytes_of(from, to)};
   context.enqueue(operation,
-                  [&] { backend::Rotary<P>::turn(context, from, to, sequence, frequencies, with); });
+                  [&] { backend::Rotary<P>::rotate(context, from, to, sequence, frequencies, with); });
 }
 
 /// Same as rotary above, for whole tensors (B,T,C).

@@ -27,32 +27,32 @@ __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t
   return static_cast<T*>(array) + from;
 }
 
-/// Updates the first `count` of N neighbouring elements. `Whole` is as in `load`.
-template <class G, class S, class T, int N, bool Whole>
+/// Updates the first `count` of N neighbouring elements. `Full` is as in `load`.
+template <class G, class S, class T, int N, bool Full>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
-  auto master = load<N, Whole>(array_of<S const>(row.master, from), count);
+  auto master = load<N, Full>(array_of<S const>(row.master, from), count);
   auto const publish = [&] {
     if constexpr (!std::is_void_v<T>) {
       Pack<T, N> weights;
 #pragma unroll
       for (int k = 0; k < N; ++k) weights.value[k] = put<T>(master.value[k]);
-      store<N, Whole>(array_of<T>(row.weights, from), weights, count);
+      store<N, Full>(array_of<T>(row.weights, from), weights, count);
     }
   };
   if (skipped) return publish();
-  auto const gradient = load<N, Whole>(array_of<G const>(row.gradient, from), count);
-  auto first = load<N, Whole>(array_of<S const>(row.states[0], from), count);
-  auto second = load<N, Whole>(array_of<S const>(row.states[1], from), count);
+  auto const gradient = load<N, Full>(array_of<G const>(row.gradient, from), count);
+  auto first = load<N, Full>(array_of<S const>(row.states[0], from), count);
+  auto second = load<N, Full>(array_of<S const>(row.states[1], from), count);
   AdamWFactors<S> const by = *static_cast<AdamWFactors<S> const*>(row.factors);
 #pragma unroll
   for (int k = 0; k < N; ++k)
     v0::detail::adamw_formula(get<S>(gradient.value[k]), master.value[k], first.value[k], second.value[k],
                               by);
-  store<N, Whole>(array_of<S>(row.master, from), master, count);
+  store<N, Full>(array_of<S>(row.master, from), master, count);
   publish();
-  store<N, Whole>(array_of<S>(row.states[0], from), first, count);
-  store<N, Whole>(array_of<S>(row.states[1], from), second, count);
+  store<N, Full>(array_of<S>(row.states[0], from), first, count);
+  store<N, Full>(array_of<S>(row.states[1], from), second, count);
 }
 
 /// Updates the arrays of all rows (ops::Rows). Each thread block updates a part of one block of a row. T is

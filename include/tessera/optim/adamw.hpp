@@ -24,18 +24,18 @@ struct backend::AdamW<Cpu> {
     AdamWFactors<S> const by = *factors;
     bool const skipped = *skip != 0;
     cpu::for_blocks(context.pool(), elements, [=](std::int64_t begin, std::int64_t end, int) {
-      cpu::for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
-        auto p = cpu::get<S>(static_cast<S const*>(master) + i, whole, count);
+      cpu::for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t count) {
+        auto p = cpu::get<S>(static_cast<S const*>(master) + i, full, count);
         if (!skipped) {
-          auto const g = cpu::get<S>(gradient + i, whole, count);
-          auto m = cpu::get<S>(static_cast<S const*>(first) + i, whole, count);
-          auto v = cpu::get<S>(static_cast<S const*>(second) + i, whole, count);
+          auto const g = cpu::get<S>(gradient + i, full, count);
+          auto m = cpu::get<S>(static_cast<S const*>(first) + i, full, count);
+          auto v = cpu::get<S>(static_cast<S const*>(second) + i, full, count);
           v0::detail::adamw_formula_of_packet(g, p, m, v, by);
-          cpu::put(master + i, p, whole, count);
-          cpu::put(first + i, m, whole, count);
-          cpu::put(second + i, v, whole, count);
+          cpu::put(master + i, p, full, count);
+          cpu::put(first + i, m, full, count);
+          cpu::put(second + i, v, full, count);
         }
-        if (weights) cpu::put(weights + i, p, whole, count);
+        if (weights) cpu::put(weights + i, p, full, count);
       });
     });
   }

@@ -76,8 +76,8 @@ TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   first = zero_below(fma(V(by.beta1), first, share), V(tiny));             \
   second = zero_below(fma(V(by.beta2), second, square), V(tiny));          \
   V const bound = fma(sqrt(second), V(by.root_correction), V(by.epsilon)); \
-  V const kept = weight * V(by.keep);                                      \
-  weight = fma(V(by.minus_step), first / bound, kept);
+  V const decayed = weight * V(by.keep);                                   \
+  weight = fma(V(by.minus_step), first / bound, decayed);
 
 /// Updates one element, on the CPU or a GPU.
 template <class S>

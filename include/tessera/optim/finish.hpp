@@ -33,10 +33,10 @@ struct NormRange {
   comm::Peers by{};
 };
 
-/// The loss sum and the count of unmasked tokens of one micro-batch of one rank.
+/// The loss sum and the count of valid tokens of one micro-batch of one rank.
 struct LossSum {
   double loss = 0.0;
-  std::int64_t unmasked = 0;
+  std::int64_t valid_tokens = 0;
 };
 
 /// Flags that a rank sends to all ranks in each step: its first non-finite value, and whether to stop
@@ -113,12 +113,12 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
 TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
                                             double square_sum) {
   double loss = 0.0;
-  std::int64_t unmasked = 0;
+  std::int64_t valid_tokens = 0;
   for (int micro = 0; micro < shares.accumulation; ++micro)
     for (int part = 0; part < shares.losses_by.count; ++part) {
       LossSum const found = shares.losses(shares.losses_by.rank(part))[micro];
       loss += found.loss;
-      unmasked += found.unmasked;
+      valid_tokens += found.valid_tokens;
     }
   BadElement first;
   state.stop_votes = 0;
@@ -132,7 +132,7 @@ TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState&
     state.bad_unit = first.unit;
     state.bad_element = first.element;
   }
-  finish_step(state, rule, square_sum, loss, unmasked);
+  finish_step(state, rule, square_sum, loss, valid_tokens);
 }
 
 }  // namespace detail

@@ -67,18 +67,18 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
 /// Decides whether the update is skipped, and computes the factor by which the update multiplies gradients.
 /// Runs after the last micro-batch is accumulated. `square_sum` is the sum of squares of the accumulated
 /// gradient, which includes the loss scale and is divided by all tokens, masked ones included. `loss_sum` and
-/// `unmasked` are sums over the global batch. The factor removes the loss scale, divides by the unmasked
-/// tokens instead, and includes the clip coefficient min(1, clip / (norm + 1e-6)). A step without unmasked
+/// `valid_tokens` are sums over the global batch. The factor removes the loss scale, divides by the valid
+/// tokens instead, and includes the clip coefficient min(1, clip / (norm + 1e-6)). A step without valid
 /// tokens is skipped, and weights, moments and loss scale stay unchanged. After `stopped_at`, every step is
 /// skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
-                                            double loss_sum, std::int64_t unmasked) {
+                                            double loss_sum, std::int64_t valid_tokens) {
   ++state.attempted;
   if (state.stopped_at > 0) return;
-  state.unmasked = unmasked;
-  double const counted = static_cast<double>(unmasked);
-  state.loss = unmasked > 0 ? loss_sum / counted : 0.0;
-  double const exact = unmasked > 0 ? static_cast<double>(rule.tokens) / counted / state.used_scale : 0.0;
+  state.valid_tokens = valid_tokens;
+  double const counted = static_cast<double>(valid_tokens);
+  state.loss = valid_tokens > 0 ? loss_sum / counted : 0.0;
+  double const exact = valid_tokens > 0 ? static_cast<double>(rule.tokens) / counted / state.used_scale : 0.0;
   state.norm = std::sqrt(square_sum) * exact;
   bool const finite = std::isfinite(square_sum);
   double const limit = rule.clip / (state.norm + 1e-6);
@@ -97,7 +97,7 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
     }
     return;
   }
-  state.skipped = unmasked == 0;
+  state.skipped = valid_tokens == 0;
   if (state.skipped) return;
   state.skips_in_row = 0;
   ++state.applied;

@@ -77,13 +77,13 @@ struct RateSchedule {
     if (step < warmup_steps)
       return learning_rate * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
     if (total_steps <= warmup_steps) return learning_rate;
-    double const way = std::fmin(
+    double const progress = std::fmin(
         1.0, static_cast<double>(step - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
     switch (shape) {
       case RateShape::linear:
-        return falling(1.0 - way);
+        return falling(1.0 - progress);
       case RateShape::cosine:
-        return falling(half_cosine(way));
+        return falling(half_cosine(progress));
       case RateShape::constant:
       case RateShape::warmup_lr:  // handled by of_deepspeed
       case RateShape::warmup_decay_lr:
@@ -94,12 +94,12 @@ struct RateSchedule {
   }
 
  private:
-  TESSERA_HOST_DEVICE static double half_cosine(double way) {
-    return 0.5 * (1.0 + std::cos(std::numbers::pi * way));
+  TESSERA_HOST_DEVICE static double half_cosine(double progress) {
+    return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   }
-  /// Returns the rate after the fraction 1 - `kept` of the total decrease.
-  TESSERA_HOST_DEVICE double falling(double kept) const {
-    return learning_rate * (final_fraction + (1.0 - final_fraction) * kept);
+  /// Returns the rate after the fraction 1 - `remaining` of the total decrease.
+  TESSERA_HOST_DEVICE double falling(double remaining) const {
+    return learning_rate * (final_fraction + (1.0 - final_fraction) * remaining);
   }
 
   /// Returns the rate of DeepSpeed's scheduler after `last` + 1 calls of its function step().

@@ -30,9 +30,9 @@ struct StepState {
   std::int64_t stopped_at = 0;
 
   // Results of the last step.
-  double loss = 0.0;           ///< mean over the unmasked tokens of the global batch
-  double norm = 0.0;           ///< norm of the whole gradient, without loss scale
-  std::int64_t unmasked = 0;   ///< tokens that counted, over all ranks
+  double loss = 0.0;              ///< mean over the valid tokens of the global batch
+  double norm = 0.0;              ///< norm of the whole gradient, without loss scale
+  std::int64_t valid_tokens = 0;  ///< tokens that counted, over all ranks
   std::int64_t skipped = 0;    ///< 1: the gradient was not finite, or no token counted; nothing was updated
   std::int64_t bad_unit = -1;  ///< the first value that is not finite: its unit ...
   std::int64_t bad_element = -1;  ///< ... and its element in the unit's flat buffer
@@ -42,7 +42,7 @@ struct StepState {
   // Inputs of the update, computed once so that every rank and device uses the same bits.
   float backward_scale = 1.0f;  ///< loss scale / tokens of the global batch: factor of the loss's gradient
   double backward_scale_double = 1.0;
-  double gradient_factor = 1.0;         ///< tokens / unmasked tokens / loss scale x clip coefficient
+  double gradient_factor = 1.0;         ///< tokens / valid tokens / loss scale x clip coefficient
   AdamWFactors<float> factors[2] = {};  ///< for parameters that decay, and for the others
   AdamWFactors<double> factors_double[2] = {};
 };

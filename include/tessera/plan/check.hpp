@@ -102,9 +102,9 @@ class ProgramCheck {
         return first[static_cast<std::size_t>(buffer.tier)] +
                static_cast<int>(std::lower_bound(tier.begin(), tier.end(), offset) - tier.begin());
       };
-      bool const lies = buffer.offset >= 0 && buffer.bytes > 0;
-      of_buffer_.emplace_back(lies ? index(buffer.offset) : 0,
-                              lies ? index(buffer.offset + buffer.bytes) : 0);
+      bool const placed = buffer.offset >= 0 && buffer.bytes > 0;
+      of_buffer_.emplace_back(placed ? index(buffer.offset) : 0,
+                              placed ? index(buffer.offset + buffer.bytes) : 0);
     }
     for (Clock& clock : now_) clock.fill(-1);
   }
@@ -224,9 +224,9 @@ class ProgramCheck {
       return {};
     for (int buffer = 0; buffer < static_cast<int>(program_.buffers.size()); ++buffer) {
       Buffer const& about = program_.at(buffer);
-      bool const kept = about.kind == BufferKind::weights || about.kind == BufferKind::master ||
-                        about.kind == BufferKind::moment;
-      if (!kept || !plan_.flat({about.unit, about.flat}).trainable) continue;
+      bool const updated_state = about.kind == BufferKind::weights || about.kind == BufferKind::master ||
+                                 about.kind == BufferKind::moment;
+      if (!updated_state || !plan_.flat({about.unit, about.flat}).trainable) continue;
       for (int p = first(buffer); p < last(buffer); ++p)
         if (pieces_[static_cast<std::size_t>(p)].writer < 0)
           return name_of_buffer(buffer) + " was not updated in the step";
@@ -278,10 +278,10 @@ class ProgramCheck {
   }
   std::string read(Entry const& entry, Piece& piece, Operand const& operand, int item) {
     int const buffer = operand.buffer;
-    bool const kept = program_.at(buffer).persistent;
+    bool const is_persistent = program_.at(buffer).persistent;
     piece.item = piece.touched == index_ && piece.item != item ? -1 : item;
     piece.touched = index_;
-    if (piece.writer < 0 && kept && lasts(entry, program_.at(buffer))) return {};
+    if (piece.writer < 0 && is_persistent && lasts(entry, program_.at(buffer))) return {};
     if (piece.writer < 0)
       return name(index_) + " reads " + name_of_buffer(buffer) + ", which was never written";
     if (piece.buffer != buffer)
@@ -290,7 +290,8 @@ class ProgramCheck {
     if (!before(piece.writer))
       return name(index_) + " reads " + name_of_buffer(buffer) + " and does not wait for " +
              name(piece.writer);
-    if (!kept && entry.micro_batch >= 0 && instance(piece.writer).micro_batch != instance(index_).micro_batch)
+    if (!is_persistent && entry.micro_batch >= 0 &&
+        instance(piece.writer).micro_batch != instance(index_).micro_batch)
       return name(index_) + " reads " + name_of_buffer(buffer) + " of another micro-batch, written by " +
              name(piece.writer);
     if (!made_by(at(piece.writer), entry, operand))

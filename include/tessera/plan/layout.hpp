@@ -34,7 +34,7 @@ inline constexpr std::int64_t parameter_alignment = 64;
 struct FlatLayout {
   bool trainable = true;      ///< false: frozen; it has only weights
   int number = 0;             ///< index among the flat groups of the model, unit by unit
-  int normed = -1;            ///< index among the model's trainable flat groups; -1 if the group is frozen
+  int trainable_index = -1;   ///< index among the model's trainable flat groups; -1 if the group is frozen
   std::vector<Range> gaps;    ///< elements that belong to no parameter; they stay zero
   Range decayed, undecayed;   ///< the parameters with weight decay, and the others
   std::int64_t elements = 0;  ///< number of elements without the padding at the end
@@ -100,9 +100,9 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
     if (unit.flat_of[index] != group) continue;
-    Range const lies = unit.parameters[index], part = intersect(lies, range);
+    Range const extent = unit.parameters[index], part = intersect(extent, range);
     if (part.size() > 0)
-      list.push_back({static_cast<int>(index), {part.begin - lies.begin, part.end - lies.begin}, part});
+      list.push_back({static_cast<int>(index), {part.begin - extent.begin, part.end - extent.begin}, part});
   }
   return list;
 }
@@ -149,14 +149,14 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                       "' from replicated to partial; a boundary can only sum partial values"});
   }
   for (auto const* list : {&unit.saved, &unit.backward})
-    for (ActivationSpec const& kept : *list) {
-      for (nn::Weight const of : kept.needed_for)
+    for (ActivationSpec const& activation : *list) {
+      for (nn::Weight const of : activation.needed_for)
         if (of.index < 0 ||
             of.index >= static_cast<int>(of.borrowed ? unit.borrows.size() : unit.parameters.size()))
-          return sentence({"has activation '", kept.name,
+          return sentence({"has activation '", activation.name,
                            "' that is needed for a parameter which the unit does not have"});
-      if (kept.segment < 0 || kept.segment >= unit.segments())
-        return sentence({"has activation '", kept.name, "' of segment ", kept.segment,
+      if (activation.segment < 0 || activation.segment >= unit.segments())
+        return sentence({"has activation '", activation.name, "' of segment ", activation.segment,
                          ", but the unit has only ", unit.segments(),
                          " segments; a boundary begins a segment"});
     }
@@ -167,16 +167,16 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
 
 /// Returns the shape of one rank's part of a tensor that tensor parallelism splits over `ranks` ranks. Throws
 /// Error(config) with the tensor's name if the ranks cannot have equal parts.
-inline Shape local_shape(std::string const& name, Shape const& whole, Split const& split, int ranks) {
-  if (split.kind == Split::Kind::none) return whole;
+inline Shape local_shape(std::string const& name, Shape const& full_shape, Split const& split, int ranks) {
+  if (split.kind == Split::Kind::none) return full_shape;
   constexpr char const* names[] = {"", "heads", "hidden", "vocabulary", "experts", "sequence"};
-  std::int64_t const parts = whole[split.dim] / split.sections / split.grain;
+  std::int64_t const parts = full_shape[split.dim] / split.sections / split.grain;
   if (ranks < 1 || parts % ranks != 0)
     throw_error(ErrorKind::config,
                 {"model: '", name, "' is split by ", names[static_cast<int>(split.kind)], ", but ", ranks,
                  " ranks cannot divide ", parts,
                  " of them equally; choose a tensor group of a size that divides ", parts});
-  return whole.with(split.dim, whole[split.dim] / ranks);
+  return full_shape.with(split.dim, full_shape[split.dim] / ranks);
 }
 inline Shape local_shape(ParameterSpec const& spec, int ranks) {
   return local_shape(spec.name, spec.in_memory(), spec.split, ranks);
@@ -202,22 +202,23 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       positive &= shape[dim] >= 1;
       elements *= static_cast<double>(shape[dim]);
     }
-    auto const misfit = [&](std::initializer_list<Word> rule) {
+    auto const refuse_shape = [&](std::initializer_list<Word> rule) {
       fail(unit, {"has ", what, " '", name, "' of shape ", to_string(shape), "; ", sentence(rule)});
     };
-    if (!positive) misfit({"every extent must be at least 1"});
-    if (elements > 0x1p44) misfit({"a tensor may have up to 2^44 elements"});
+    if (!positive) refuse_shape({"every extent must be at least 1"});
+    if (elements > 0x1p44) refuse_shape({"a tensor may have up to 2^44 elements"});
     if (split.kind != Split::Kind::none &&
         (split.dim < 0 || split.dim >= shape.dims() || split.sections < 1 || split.grain < 1 ||
          shape[split.dim] % (split.sections * split.grain) != 0))
-      misfit({"its split along dim ", split.dim, " into ", split.sections, " sections of grains of ",
-              split.grain, " does not fit"});
+      refuse_shape({"its split along dim ", split.dim, " into ", split.sections, " sections of grains of ",
+                    split.grain, " does not fit"});
   };
   std::vector<Borrow> all;  // every parameter
   for (UnitSpec const& unit : units) {
     check(unit, "tensor", "output", unit.output, unit.output_split);
     for (auto const* list : {&unit.saved, &unit.backward})
-      for (ActivationSpec const& kept : *list) check(unit, "activation", kept.name, kept.shape, kept.split);
+      for (ActivationSpec const& activation : *list)
+        check(unit, "activation", activation.name, activation.shape, activation.split);
     if (std::string const mistake = detail::mistake_in_boundaries(unit); !mistake.empty())
       fail(unit, {mistake});
     for (ParameterSpec const& parameter : unit.parameters) {

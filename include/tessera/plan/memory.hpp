@@ -25,16 +25,16 @@ struct Interval {
   bool used() const { return last >= first; }
   /// Returns whether a lifetime of this buffer overlaps a lifetime of `other`, or the range from `begin` to
   /// `end`.
-  bool meets(Interval const& other) const {
-    if (other.meets(first, last)) return true;
-    for (std::size_t life = 0; life < again.size(); life += 2)
-      if (other.meets(again[life], again[life + 1])) return true;
+  bool overlaps(Interval const& other) const {
+    if (other.overlaps(first, last)) return true;
+    for (std::size_t further = 0; further < again.size(); further += 2)
+      if (other.overlaps(again[further], again[further + 1])) return true;
     return false;
   }
-  bool meets(int begin, int end) const {
+  bool overlaps(int begin, int end) const {
     if (first <= end && begin <= last) return true;
-    for (std::size_t life = 0; life < again.size(); life += 2)
-      if (again[life] <= end && begin <= again[life + 1]) return true;
+    for (std::size_t further = 0; further < again.size(); further += 2)
+      if (again[further] <= end && begin <= again[further + 1]) return true;
     return false;
   }
 };
@@ -63,17 +63,19 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   struct Placed {
     std::int64_t offset, end;
     int first, last;
-    Interval const* life;
+    Interval const* interval;
   };
   std::vector<Placed> placed(order.size());  // sorted by offset
   std::size_t count = 0;
   for (std::size_t const index : order) {
-    Interval const& life = intervals[index];
-    std::int64_t const bytes = round_up(life.bytes, arena_alignment);
+    Interval const& interval = intervals[index];
+    std::int64_t const bytes = round_up(interval.bytes, arena_alignment);
     std::int64_t best = -1, best_gap = 0, cursor = 0;
     for (std::size_t at = 0; at < count; ++at) {
       Placed const& other = placed[at];
-      if (once ? other.first > life.last || life.first > other.last : !life.meets(*other.life)) continue;
+      if (once ? other.first > interval.last || interval.first > other.last
+               : !interval.overlaps(*other.interval))
+        continue;
       std::int64_t const gap = other.offset - cursor;
       if (gap >= bytes && (best < 0 || gap < best_gap)) {
         best = cursor;
@@ -87,27 +89,27 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
     plan.bytes = std::max(plan.bytes, offset + bytes);
     std::size_t at = count++;
     for (; at > 0 && placed[at - 1].offset >= offset; --at) placed[at] = placed[at - 1];
-    placed[at] = {offset, offset + bytes, life.first, life.last, &life};
+    placed[at] = {offset, offset + bytes, interval.first, interval.last, &interval};
   }
   return plan;
 }
 
 /// Returns the largest number of bytes in use at one time. It is a lower bound for the bytes of any plan.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
-  std::int64_t most = 0;
+  std::int64_t largest = 0;
   auto const live_at = [&](int time) {
     std::int64_t live = 0;
     for (Interval const& other : intervals)
-      if (other.used() && other.meets(time, time)) live += round_up(other.bytes, arena_alignment);
+      if (other.used() && other.overlaps(time, time)) live += round_up(other.bytes, arena_alignment);
     return live;
   };
   for (Interval const& at : intervals) {
     if (!at.used()) continue;
-    most = std::max(most, live_at(at.first));
-    for (std::size_t life = 0; life < at.again.size(); life += 2)
-      most = std::max(most, live_at(at.again[life]));
+    largest = std::max(largest, live_at(at.first));
+    for (std::size_t further = 0; further < at.again.size(); further += 2)
+      largest = std::max(largest, live_at(at.again[further]));
   }
-  return most;
+  return largest;
 }
 
 }  // namespace v0

@@ -24,29 +24,29 @@ namespace detail {
 /// micro-batches count as part of the last micro-batch. The body is the part of the schedule that repeats for
 /// each micro-batch. A lifetime that extends into the next repetition is split in two: one up to the end of
 /// the body, and one from its beginning.
-inline std::vector<Interval> lives_of(Program const& program) {
+inline std::vector<Interval> lifetimes_of(Program const& program) {
   Schedule const& schedule = program.schedule;
-  struct Life {
+  struct Lifetime {
     std::int64_t first = -1, last = -1;  // numbers of instances (Schedule::instance)
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
-  std::vector<Life> open(count);
-  std::vector<Interval> lives(count);
+  std::vector<Lifetime> open(count);
+  std::vector<Interval> lifetimes(count);
   int const body = schedule.body_end - schedule.body_begin;
   auto const place = [&](std::int64_t instance) { return schedule.instance(instance, steady_times).index; };
   auto const close = [&](std::size_t buffer) {
-    Interval& all = lives[buffer];
+    Interval& all = lifetimes[buffer];
     for (std::int64_t begin = open[buffer].first; begin <= open[buffer].last;) {
       std::int64_t end = open[buffer].last + 1;
       for (int time = std::min(schedule.times, steady_times) - 1; time > 0; --time) {
-        std::int64_t const anew = schedule.body_begin + std::int64_t{time} * body;
-        if (begin < anew && anew < end) end = anew;
+        std::int64_t const repetition = schedule.body_begin + std::int64_t{time} * body;
+        if (begin < repetition && repetition < end) end = repetition;
       }
       int const first = place(begin), last = place(end - 1);
       bool known = all.first == first && all.last == last;
-      for (std::size_t life = 0; life < all.again.size(); life += 2)
-        known = known || (all.again[life] == first && all.again[life + 1] == last);
+      for (std::size_t further = 0; further < all.again.size(); further += 2)
+        known = known || (all.again[further] == first && all.again[further + 1] == last);
       if (!all.used()) {
         all.first = first;
         all.last = last;
@@ -61,18 +61,18 @@ inline std::vector<Interval> lives_of(Program const& program) {
     Instance const instance = schedule.instance(index, steady_times);
     instance.entry.visit_operands([&](Operand const& operand, int) {
       if (program.at(operand.buffer).persistent) return;
-      Life& life = open[static_cast<std::size_t>(operand.buffer)];
-      if (life.first >= 0 && instance.micro_batch >= 0 && instance.micro_batch != life.micro_batch) {
+      Lifetime& lifetime = open[static_cast<std::size_t>(operand.buffer)];
+      if (lifetime.first >= 0 && instance.micro_batch >= 0 && instance.micro_batch != lifetime.micro_batch) {
         close(static_cast<std::size_t>(operand.buffer));
-        life.first = -1;
+        lifetime.first = -1;
       }
-      if (life.first < 0) life = {index, index, instance.micro_batch};
-      life.last = index;
+      if (lifetime.first < 0) lifetime = {index, index, instance.micro_batch};
+      lifetime.last = index;
     });
   }
   for (std::size_t buffer = 0; buffer < count; ++buffer)
     if (open[buffer].first >= 0) close(buffer);
-  return lives;
+  return lifetimes;
 }
 
 /// Returns the alignment of buffers in a kind of memory, in bytes. A disk transfers whole blocks. So if the
@@ -96,15 +96,15 @@ inline void place_buffers(Program& program) {
     buffer.offset = round_up(end, alignment[at]);
     end = buffer.offset + round_up(buffer.bytes, arena_alignment);
   }
-  std::vector<Interval> const all = lives_of(program);
+  std::vector<Interval> const all = lifetimes_of(program);
   for (std::size_t at = 0; at < tier_count; ++at) {
     Tier const tier{static_cast<std::uint8_t>(at)};
-    std::vector<Interval> lives(buffers.size());
+    std::vector<Interval> lifetimes(buffers.size());
     for (std::size_t index = 0; index < buffers.size(); ++index) {
-      if (buffers[index].tier == tier) lives[index] = all[index];
-      lives[index].bytes = buffers[index].bytes;
+      if (buffers[index].tier == tier) lifetimes[index] = all[index];
+      lifetimes[index].bytes = buffers[index].bytes;
     }
-    IntervalPlan const placed = plan_intervals(lives, alignment[at]);
+    IntervalPlan const placed = plan_intervals(lifetimes, alignment[at]);
     std::int64_t const begin = round_up(program.persistent_bytes[at], alignment[at]);
     program.arena_bytes[at] = program.persistent_bytes[at];
     for (std::size_t index = 0; index < buffers.size(); ++index) {

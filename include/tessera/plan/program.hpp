@@ -40,12 +40,12 @@ class Generator {
   Generator& operator=(Generator const&) = delete;
 
   /// Generates all micro-batches except the last as one repeated part (the body), then the last micro-batch,
-  /// then the update. If `whole` is false, generates no body and no waits; all buffers still get the same
+  /// then the update. If `with_body` is false, generates no body and no waits; all buffers still get the same
   /// offsets.
-  void run(bool whole) {
+  void run(bool with_body) {
     int const micro_batches = training_ ? plan_.shape.accumulation : 1;
     Schedule& schedule = program_.schedule;
-    if (whole && micro_batches > 1) {
+    if (with_body && micro_batches > 1) {
       micro_batch(0, false);
       schedule.body_end = static_cast<int>(schedule.entries.size());
       schedule.times = micro_batches - 1;
@@ -58,7 +58,7 @@ class Generator {
     }
     overlap(schedule, plan_.shape.prefetch, plan_.shape.weight_lag);
     place_buffers(program_);
-    if (whole) connect(schedule, sharing_of(program_));
+    if (with_body) connect(schedule, sharing_of(program_));
   }
 
  private:
@@ -151,8 +151,8 @@ class Generator {
   }
   /// Adds a flat group to a transfer: its source and target buffer, and this rank's part.
   void carry(Entry& entry, Flat of, int from, int to, Range part) {
-    bool const rooted = entry.move == Move::gather || entry.move == Move::broadcast;
-    Operands& operands = item(entry, of, part, rooted ? plan_.owner(of) : -1);
+    bool const has_root = entry.move == Move::gather || entry.move == Move::broadcast;
+    Operands& operands = item(entry, of, part, has_root ? plan_.owner(of) : -1);
     use(operands, Role::source, Access::read, from);
     use(operands, Role::target, Access::write, to);
   }
@@ -208,8 +208,8 @@ class Generator {
     // The buffer must have the size of the full flat group for summands, and for values that an owner will
     // broadcast.
     Placement after = hop.after;
-    bool const onwards = !last && after.tier == Tier::device;
-    if (after.over == Sharding::partial || (after.over == Sharding::owned && onwards))
+    bool const continues = !last && after.tier == Tier::device;
+    if (after.over == Sharding::partial || (after.over == Sharding::owned && continues))
       after.over = Sharding::replicated;
     int const next = fits(into) ? into
                      : fits(values.buffer)
@@ -239,24 +239,24 @@ class Generator {
     if (contains(in_use_, of)) return;
     in_use_.push_back(of);
     // A micro-batch can gather a flat group several times, each time to another buffer with its own lifetime.
-    int const whole = buffers_.state_buffer(
+    int const gathered = buffers_.state_buffer(
         Kind::weights, of, 0, {Verb::gather, copies_made(Verb::gather, of)++}, types().parameter, {});
-    gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = whole;
+    gathered_[static_cast<std::size_t>(plan_.flat(of).number)] = gathered;
     Transfers transfers;
-    transfers.push_back({of, {buffers_.weights(of), rows().parameters}, whole});
+    transfers.push_back({of, {buffers_.weights(of), rows().parameters}, gathered});
     route(Verb::gather, transfers, {}, Kind::weights);
   }
 
   /// Ends the use of all gathered weights except `needed`, so that their memory can be reused.
   void release(Flats const& needed) {
-    Flats kept;
+    Flats still_used;
     for (Flat const owner : in_use_)
       if (contains(needed, owner))
-        kept.push_back(owner);
+        still_used.push_back(owner);
       else
         use(emit(Verb::release, owner.unit, Lane::compute).operands, Role::weights, Access::read,
             weights(owner), 0, owner);
-    in_use_ = std::move(kept);
+    in_use_ = std::move(still_used);
   }
 
   /// Returns the buffer of the weights that a computation reads.
@@ -273,26 +273,26 @@ class Generator {
     bool const backward = work.verb == Verb::backward_input || work.verb == Verb::backward_weight;
     bool const forward = work.verb == Verb::forward;
     bool const again = work.verb == Verb::recompute || work.verb == Verb::restore;
-    bool const apart = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
-    Lane const lane = apart ? Lane::gradients : Lane::compute;
+    bool const separate_lane = work.verb == Verb::backward_weight && plan_.shape.weight_lag > 0;
+    Lane const lane = separate_lane ? Lane::gradients : Lane::compute;
     Entry& entry = emit(work.verb, unit, lane);
     entry.segment = segment;
     Operands& operands = entry.operands;
     use(operands, Role::batch, Access::read, buffers_.batch());
     use(operands, Role::scalars, Access::read, buffers_.scalars());
-    use(operands, Role::workspace, Access::write, buffers_.workspace(apart));
+    use(operands, Role::workspace, Access::write, buffers_.workspace(separate_lane));
     // A backward_weight does not read weights itself. It has them as operands so that they stay gathered for
     // the next segment. If it runs in its own lane, it must not have them, because the next segment must not
     // wait for it.
-    if (!apart)
+    if (!separate_lane)
       for (Flat const owner : read) use(operands, Role::weights, Access::read, weights(owner), 0, owner);
     if (unit > 0)
       use(operands, Role::input, Access::read, forward ? buffers_.output(unit - 1) : input_again(unit));
     for (int index = 0; index < static_cast<int>(spec.saved.size()); ++index) {
-      ActivationSpec const& kept = spec.saved[static_cast<std::size_t>(index)];
-      int const by = kept.segment;
-      bool const uses = backward || (work.verb == Verb::restore && !kept.cheap_to_recompute);
-      if (by > segment || (uses && !plan_.wanted(unit, kept))) continue;
+      ActivationSpec const& activation = spec.saved[static_cast<std::size_t>(index)];
+      int const by = activation.segment;
+      bool const uses = backward || (work.verb == Verb::restore && !activation.cheap_to_recompute);
+      if (by > segment || (uses && !plan_.needed(unit, activation))) continue;
       bool const dropped = order_.drops(unit, static_cast<std::size_t>(index));
       bool const made = by == segment && (forward || (again && dropped));
       use(operands, Role::saved, made ? Access::write : Access::read,
@@ -309,13 +309,13 @@ class Generator {
       if (!last_unit && last_segment)
         use(operands, Role::output_gradient, Access::read, buffers_.output_gradient(unit));
       for (int index = 0; index < static_cast<int>(spec.backward.size()); ++index) {
-        if (!plan_.wanted(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
+        if (!plan_.needed(unit, spec.backward[static_cast<std::size_t>(index)])) continue;
         bool const own = spec.backward[static_cast<std::size_t>(index)].segment == segment;
         bool const from_next = !last_segment && spec.boundary(segment).gradient == index;
-        bool const handed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
+        bool const passed_on = segment > 0 && spec.boundary(segment - 1).gradient == index;
         if (own && work.verb == Verb::backward_input)
           use(operands, Role::backward, Access::write, buffers_.backward(unit, index), index);
-        else if (from_next || (own && !handed_on))
+        else if (from_next || (own && !passed_on))
           use(operands, Role::backward, Access::read, buffers_.backward(unit, index), index);
       }
       if (work.verb == Verb::backward_input && segment == 0 && unit > order_.lowest() && spec.input_gradient)
@@ -449,7 +449,7 @@ class Generator {
   }
   /// Adds a flat group to a norm entry.
   void norm_of(Entry& entry, Flat of, int gradient) {
-    use(item(entry, of, plan_.normed(of)), Role::gradient, Access::read, gradient, 0, of);
+    use(item(entry, of, plan_.norm_part(of)), Role::gradient, Access::read, gradient, 0, of);
   }
 
   /// Appends the entries after backward: the gradient norm, the exchange of all ranks' statistics, and the
@@ -466,7 +466,7 @@ class Generator {
     Operands& operands = emit(Verb::decide, -1, Lane::compute).operands;
     use(operands, Role::partials, Access::read, several() ? buffers_.all_partials() : partials);
     use(operands, Role::scalars, Access::read_write, buffers_.scalars());
-    if (table().optimizer_is_apart())
+    if (table().optimizer_off_device())
       move(Verb::copy_scalars, Move::copy, -1, buffers_.scalars(), buffers_.host_scalars(),
            buffers_[buffers_.scalars()].range);
   }
@@ -476,7 +476,7 @@ class Generator {
   /// updated weights, each entry updates a bucket of groups, so that one bucket is gathered while the next is
   /// updated. Otherwise one entry updates all groups.
   void updates() {
-    bool const travels = table().optimizer_is_apart() || !table().updates_in_place(),
+    bool const travels = table().optimizer_off_device() || !table().updates_in_place(),
                gathers = !holds(table().working_master.placement.over, table().weights.placement.over);
     Flats batch;
     std::int64_t bytes = 0;
@@ -519,7 +519,7 @@ class Generator {
     Transfers weights = masters;  // brings the updated values to the weights
     Entry& entry = work(Verb::update, at.tier);
     use(entry.operands, Role::scalars, Access::read,
-        table().optimizer_is_apart() ? buffers_.host_scalars() : buffers_.scalars());
+        table().optimizer_off_device() ? buffers_.host_scalars() : buffers_.scalars());
     use(entry.operands, Role::rows, Access::read, buffers_.rows(at.tier));
     for (std::size_t member = 0; member < batch.size(); ++member) {
       Flat const of = batch[member];
@@ -563,11 +563,11 @@ class Generator {
 }  // namespace detail
 
 /// Makes the plan of one rank. Needs milliseconds and no device. `units` must be the model's list for
-/// {shape.batch, shape.sequence}. If `whole` is false, the plan has the same bytes, but its schedules have
-/// only the last micro-batch and no waits. `optimizer` lists the optimizer's states; an empty list means
+/// {shape.batch, shape.sequence}. If `with_body` is false, the plan has the same bytes, but its schedules
+/// have only the last micro-batch and no waits. `optimizer` lists the optimizer's states; an empty list means
 /// AdamW. Throws Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
-                          bool whole = true, std::vector<OptimizerState> optimizer = {}) {
+                          bool with_body = true, std::vector<OptimizerState> optimizer = {}) {
   check_units(units);
   auto const adamw = adamw_states(recipe.types.master);
   if (optimizer.empty()) optimizer = std::vector<OptimizerState>(adamw.begin(), adamw.end());
@@ -583,7 +583,7 @@ inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe
     throw Error(ErrorKind::config, "model: every parameter is frozen; leave one to train");
   plan.table = step_table(plan.recipe, shape.world, shape.accumulation);
   for (Program* program : {&plan.train, &plan.evaluate})
-    detail::Generator(plan, *program, program == &plan.train).run(whole);
+    detail::Generator(plan, *program, program == &plan.train).run(with_body);
   for (std::size_t tier = 0; tier < tier_count; ++tier)
     plan.arena_bytes[tier] = std::max(plan.train.arena_bytes[tier], plan.evaluate.arena_bytes[tier]);
   return plan;

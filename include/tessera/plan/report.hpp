@@ -229,12 +229,12 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
   bool const fits = share <= 1.0;
   std::int64_t low = fits ? shape.*field : 0, high = fits ? most + 1 : std::min(most + 1, shape.*field);
   Tried before{}, last{static_cast<double>(shape.*field), share};
-  for (int turn = 1; high - low > 1; ++turn) {
+  for (int attempt = 1; high - low > 1; ++attempt) {
     if (deadline.over()) return {low, false};
     // Double until a value does not fit, then bisect.
     std::int64_t next = high > most ? 2 * low + 1 : low + (high - low) / 2;
     double const slope = (last.share - before.share) / (last.value - before.value);
-    if (turn > 1 && turn % 3 != 0 && std::isfinite(slope) && slope > 0.0)
+    if (attempt > 1 && attempt % 3 != 0 && std::isfinite(slope) && slope > 0.0)
       next = static_cast<std::int64_t>(
           std::clamp(last.value + (1.0 - last.share) / slope, 0.0, static_cast<double>(high)));
     shape.*field = std::clamp(next, low + 1, high - 1);
@@ -245,14 +245,14 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
 }
 
 /// The largest number of tokens in a micro-batch that a trainer accepts.
-inline constexpr std::int64_t most_tokens = std::int64_t{1} << 28;
+inline constexpr std::int64_t max_tokens = std::int64_t{1} << 28;
 
 /// Returns the largest micro-batch that fits at the same sequence length. Searches up to 65536 samples.
 inline Largest largest_batch(StepShape const& shape, double share, Deadline const& deadline,
                              ShareFunction const& share_of) {
   constexpr std::int64_t end = 1 << 16;
   Largest found = largest_that_fits(shape, &StepShape::batch, share,
-                                    std::min(end, most_tokens / shape.sequence), deadline, share_of);
+                                    std::min(end, max_tokens / shape.sequence), deadline, share_of);
   found.exact = found.exact && found.value < end;
   return found;
 }
@@ -260,7 +260,7 @@ inline Largest largest_batch(StepShape const& shape, double share, Deadline cons
 /// Returns the longest sequence, up to `positions`, that fits at the same micro-batch.
 inline Largest longest_sequence(StepShape const& shape, double share, std::int64_t positions,
                                 Deadline const& deadline, ShareFunction const& share_of) {
-  return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, most_tokens / shape.batch),
+  return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, max_tokens / shape.batch),
                            deadline, share_of);
 }
 
@@ -352,11 +352,11 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
-  Footprint const wanted = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
-  if (wanted.within(limit)) return;
+  Footprint const needed = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
+  if (needed.within(limit)) return;
   MemoryReport const report = memory_report(plan);
-  bool const on_device = wanted.device > limit.device, on_host = !on_device && wanted.host > limit.host;
-  std::int64_t const bytes = on_device ? wanted.device : on_host ? wanted.host : wanted.nvme;
+  bool const on_device = needed.device > limit.device, on_host = !on_device && needed.host > limit.host;
+  std::int64_t const bytes = on_device ? needed.device : on_host ? needed.host : needed.nvme;
   std::string const who = on_device
                               ? "a rank plans "
                               : sentence({shape.world, shape.world == 1 ? " rank plans " : " ranks plan "});

@@ -43,7 +43,7 @@ enum class Verb : std::uint8_t {
   decide,           ///< compute the global norm, the clip factor and the loss scale
   copy_scalars,     ///< copy the step's scalars to where the optimizer works
   cross,            ///< move an activation, or its gradient, across a boundary in a unit or a pipeline
-  sum_losses,       ///< sum a micro-batch's losses, and count its unmasked targets
+  sum_losses,       ///< sum a micro-batch's losses, and count its valid targets
   add_tied,         ///< add a later borrower's gradient of a parameter to the first borrower's
   clear_gaps        ///< zero the elements of a micro-batch gradient that belong to no parameter
 };
@@ -276,8 +276,8 @@ struct Entry {
 
   /// Returns the buffer with this role in the entry or in its first item, or -1 if there is none.
   int at(Role role, int index = 0) const {
-    int const whole = buffer_of(operands, role, index);
-    return whole >= 0 || items.empty() ? whole : items.front().at(role, index);
+    int const own = buffer_of(operands, role, index);
+    return own >= 0 || items.empty() ? own : items.front().at(role, index);
   }
   /// Returns the buffer that a transfer, a sum or an update reads for its first item, or -1 if there is none.
   int source_buffer() const { return items.empty() ? at(Role::source) : items.front().source_buffer(); }

@@ -47,15 +47,15 @@ class StepBuffers {
       list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
-  /// Returns a buffer for this rank's part of a flat group under the placement `lies`. The buffer can hold
+  /// Returns a buffer for this rank's part of a flat group under the placement `where`. The buffer can hold
   /// the values of `pieces` ranks, one after another. `block` is the number of elements that share one value.
-  int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& lies,
+  int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& where,
                    int pieces = 1, std::int64_t block = 1) {
-    Range const range = plan_.held(lies.over, of);
+    Range const range = plan_.held(where.over, of);
     Buffer buffer{
-        .kind = kind, .copy = copy, .unit = of.unit, .flat = of.group, .index = index, .tier = lies.tier};
+        .kind = kind, .copy = copy, .unit = of.unit, .flat = of.group, .index = index, .tier = where.tier};
     buffer.type = type;
-    buffer.over = lies.over;
+    buffer.over = where.over;
     buffer.range = range;
     buffer.block = block;
     buffer.pieces = pieces;
@@ -220,11 +220,11 @@ class StepBuffers {
     };
     std::size_t const norm = plan_.table.norm_in_sum ? 0 : sizeof(ops::NormRow),
                       update = 2 * sizeof(ops::UpdateRow);  // one row with weight decay and one without
-    bool const apart = plan_.table.optimizer_is_apart();
-    rows_[0] = keep_bytes(Kind::rows, DType::f32, each(norm + (apart ? 0 : update)));
-    if (apart) rows_[1] = keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
+    bool const off_device = plan_.table.optimizer_off_device();
+    rows_[0] = keep_bytes(Kind::rows, DType::f32, each(norm + (off_device ? 0 : update)));
+    if (off_device) rows_[1] = keep_bytes(Kind::rows, DType::f32, each(update), Tier::host, 1);
     scalars_ = keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)));
-    if (apart)
+    if (off_device)
       host_scalars_ = keep_bytes(Kind::scalars, DType::f32, static_cast<std::int64_t>(sizeof(StepState)),
                                  Tier::host, 0, on_host(Verb::copy_scalars));
     batch_ = keep_bytes(Kind::batch, DType::f32, 2 * 4 * shape.accumulation * shape.batch * shape.sequence);

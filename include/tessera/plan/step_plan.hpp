@@ -160,7 +160,7 @@ struct StepPlan {
         flat.number = static_cast<int>(flats_.size());
         flats_.push_back(of);
         if (!flat.trainable) continue;
-        flat.normed = static_cast<int>(trainable_.size());
+        flat.trainable_index = static_cast<int>(trainable_.size());
         trainable_.push_back(of);
       }
     }
@@ -209,12 +209,12 @@ struct StepPlan {
     return unit;
   }
   /// Returns whether backward needs a tensor. A tensor that only frozen parameters need is not needed.
-  bool wanted(int unit, ActivationSpec const& kept) const {
-    for (nn::Weight const of : kept.needed_for)
+  bool needed(int unit, ActivationSpec const& activation) const {
+    for (nn::Weight const of : activation.needed_for)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
                              : Borrow{unit, of.index}))
         return true;
-    return kept.needed_for.empty();
+    return activation.needed_for.empty();
   }
   /// Returns the name of an entry's unit, or of its first item's unit, or an empty text if there is none.
   std::string_view unit_name(Entry const& entry) const {
@@ -244,7 +244,7 @@ struct StepPlan {
   }
   /// Returns the part of a flat group's gradient whose norm this rank computes: its shard, or all elements if
   /// it owns the group.
-  Range normed(Flat of) const {
+  Range norm_part(Flat of) const {
     return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
   /// Returns the ranks whose sums of squares give the norm of a flat group: its owner, or the first shards()
@@ -302,11 +302,12 @@ struct StepPlan {
     return ranges;
   }
   /// Returns the name of the parameter that holds an element of a trainable flat group
-  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `normed` is
-  /// the group's index among the trainable flat groups (FlatLayout::normed). Empty if there is no such group.
-  std::string name_at(std::int64_t normed, std::int64_t element) const {
+  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `trainable_index` is
+  /// the group's index among the trainable flat groups (FlatLayout::trainable_index). Empty if there is no
+  /// such group.
+  std::string name_at(std::int64_t trainable_index, std::int64_t element) const {
     for (Flat const of : trainable_) {
-      if (flat(of).normed != normed) continue;
+      if (flat(of).trainable_index != trainable_index) continue;
       for (Piece const& piece : pieces(of, {element, element + 1}))
         return parameter({of.unit, piece.parameter}).name;
       return unit(of.unit).name;

@@ -56,7 +56,7 @@ struct StepTable {
            working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
   }
   /// Returns whether the optimizer runs on the host instead of the device.
-  constexpr bool optimizer_is_apart() const { return working_master.placement.tier != Tier::device; }
+  constexpr bool optimizer_off_device() const { return working_master.placement.tier != Tier::device; }
 };
 
 /// Calls `f(name, row)` for each row.
@@ -80,19 +80,19 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   using Kind = BufferKind;
   PlacementTable const& rest = recipe.placement;
   DTypes const& types = recipe.types;
-  Placement const whole{};
+  Placement const full{};
   StepTable table;
   table.weights = {Kind::weights, rest.parameters, types.parameter};
-  table.gathered_weights = {Kind::weights, whole, types.parameter,
-                            rest.parameters == whole ? Copy{} : Copy{Verb::gather, 0}};
+  table.gathered_weights = {Kind::weights, full, types.parameter,
+                            rest.parameters == full ? Copy{} : Copy{Verb::gather, 0}};
   Sharding const made = world > 1 ? Sharding::partial : Sharding::replicated;
   table.micro_gradient = {Kind::micro_gradient, {made, Tier::device}, types.micro_gradient};
 
   bool const mixed = types.micro_gradient != types.accumulator;
-  bool const accumulates_apart =
+  bool const accumulates_separately =
       recipe.reduction == ReductionKind::ordered || rest.gradients.over == Sharding::owned;
   table.accumulates = accumulation > 1 || rest.gradients.over == Sharding::sharded ||
-                      rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_apart);
+                      rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_separately);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.micro_gradient;
   // If the gradient is replicated and sums may have any order, each rank sums its own micro-batches, and
@@ -112,16 +112,16 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
   table.moments = {Kind::moment, rest.moments, types.master};
   // An update runs in the memory of the moments, or on the host if they are on a disk.
   Placement const working{rest.moments.over, worked_on(rest.moments.tier)};
-  auto const brought = [&](StepRow const& row) constexpr {
-    bool const there = row.placement.tier == working.tier && holds(row.placement.over, working.over);
-    return StepRow{row.kind, working, row.type, there ? row.copy : Copy{Verb::fetch, 0}};
+  auto const moved = [&](StepRow const& row) constexpr {
+    bool const in_place = row.placement.tier == working.tier && holds(row.placement.over, working.over);
+    return StepRow{row.kind, working, row.type, in_place ? row.copy : Copy{Verb::fetch, 0}};
   };
-  table.working_gradient = brought(table.gradient);
-  table.working_master = brought(table.master);
-  table.working_moments = brought(table.moments);
-  bool const kept = working.tier == rest.parameters.tier && holds(rest.parameters.over, working.over);
-  table.updated_weights = !separate ? table.working_master
-                          : kept    ? StepRow{Kind::weights, working, types.parameter}
+  table.working_gradient = moved(table.gradient);
+  table.working_master = moved(table.master);
+  table.working_moments = moved(table.moments);
+  bool const in_place = working.tier == rest.parameters.tier && holds(rest.parameters.over, working.over);
+  table.updated_weights = !separate  ? table.working_master
+                          : in_place ? StepRow{Kind::weights, working, types.parameter}
                           : types.parameter != types.master
                               ? StepRow{Kind::weights, working, types.parameter, {Verb::update, 0}}
                               : table.working_master;

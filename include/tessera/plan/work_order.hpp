@@ -115,7 +115,7 @@ class WorkOrder {
   bool drops_some(int unit, int segment) const {
     auto const& saved = plan_.unit(unit).saved;
     for (std::size_t index = 0; index < saved.size(); ++index)
-      if (saved[index].segment == segment && drops(unit, index) && plan_.wanted(unit, saved[index]))
+      if (saved[index].segment == segment && drops(unit, index) && plan_.needed(unit, saved[index]))
         return true;
     return false;
   }

@@ -28,20 +28,20 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   } const current;
   Context<Cuda>::select(0);
   std::size_t const bytes = static_cast<std::size_t>(n * n) * sizeof(T);
-  std::size_t const room = Context<Cuda>::workspace_bytes(1, n, math.product);
-  cuda::Spare const x(bytes), w(bytes), y(bytes), workspace(room);
-  for (cuda::Spare const* spare : {&x, &w, &y, &workspace})
-    if (!spare->get()) return std::nullopt;
-  Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), room}, nullptr, math);
+  std::size_t const scratch_bytes = Context<Cuda>::workspace_bytes(1, n, math.product);
+  cuda::ScopedMemory const x(bytes), w(bytes), y(bytes), workspace(scratch_bytes);
+  for (cuda::ScopedMemory const* memory : {&x, &w, &y, &workspace})
+    if (!memory->get()) return std::nullopt;
+  Context<Cuda> context(1, {static_cast<std::byte*>(workspace.get()), scratch_bytes}, nullptr, math);
   // Fills the operands with random values. With zeros, the GPU would draw less power and run at higher
   // clocks.
-  auto const fill = [&](cuda::Spare const& to, std::uint32_t seed) {
+  auto const fill = [&](cuda::ScopedMemory const& to, std::uint32_t seed) {
     cuda::fill_operand<<<static_cast<unsigned>((n * n + 255) / 256), 256, 0, context.stream()>>>(
         cuda::data_type<T>, n * n, seed, to.get());
   };
   fill(x, 1);
   fill(w, 2);
-  auto const matrix = [n](cuda::Spare const& of) {
+  auto const matrix = [n](cuda::ScopedMemory const& of) {
     return Tensor<T, Cuda>(static_cast<T*>(of.get()), Shape{n, n});
   };
   auto const multiply = [&] {

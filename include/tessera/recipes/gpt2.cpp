@@ -15,9 +15,9 @@ AnyModel any_model(Gpt2Options const& sizes) { return any_model(Gpt2(sizes)); }
 ModelFamily gpt2_family() {
   return {.name = "gpt2",
           .title = "GPT-2",
-          .keys = {{.name = "layers", .most = 1000},
-                   {.name = "heads", .most = 65536, .divides = "channels"},
-                   {.name = "channels", .most = 65536}},
+          .keys = {{.name = "layers", .max = 1000},
+                   {.name = "heads", .max = 65536, .divides = "channels"},
+                   {.name = "channels", .max = 65536}},
           .models = {{"tiny", "", {4, 4, 128}},
                      {"gpt2", "openai-community/gpt2", {12, 12, 768}, 1024, 50257},
                      {"gpt2-medium", "openai-community/gpt2-medium", {24, 16, 1024}, 1024, 50257},
@@ -25,9 +25,9 @@ ModelFamily gpt2_family() {
                      {"gpt2-xl", "openai-community/gpt2-xl", {48, 25, 1600}, 1024, 50257}},
           .make =
               [](ModelSpec const& sizes) {
-                return any_model(Gpt2Options{.layers = sizes.whole("layers"),
-                                             .heads = sizes.whole("heads"),
-                                             .channels = sizes.whole("channels"),
+                return any_model(Gpt2Options{.layers = sizes.integer("layers"),
+                                             .heads = sizes.integer("heads"),
+                                             .channels = sizes.integer("channels"),
                                              .positions = sizes.positions,
                                              .vocabulary = sizes.vocabulary});
               },
@@ -52,7 +52,7 @@ ModelFamily gpt2_family() {
                                 {"attn_pdrop", 0.0, 0.1},
                                 {"initializer_range", 0.02, 0.02}},
                   .read = [](HubConfig& config, ModelSpec& sizes) {
-                    config.support("n_inner", {HubValue(), 4 * sizes.whole("channels")});
+                    config.support("n_inner", {HubValue(), 4 * sizes.integer("channels")});
                   }}};
 }
 

@@ -34,38 +34,38 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
   sizes.set("rope_factor", config.real(in + ".factor"));
   sizes.set("rope_low_frequency", config.real(in + ".low_freq_factor"));
   sizes.set("rope_high_frequency", config.real(in + ".high_freq_factor"));
-  std::string const beside = "original_max_position_embeddings";  // takes precedence over the object's own
-  std::string const original = config.has(beside) ? beside : in + "." + beside;
+  std::string const top_level = "original_max_position_embeddings";  // takes precedence over the object's own
+  std::string const original = config.has(top_level) ? top_level : in + "." + top_level;
   sizes.set("rope_positions",
-            config.has(original) ? config.whole(original) : static_cast<double>(sizes.positions));
+            config.has(original) ? config.integer(original) : static_cast<double>(sizes.positions));
 }
 
 void read(HubConfig& config, ModelSpec& sizes) {
-  if (config.has("num_key_value_heads")) sizes.set("kv_heads", config.whole("num_key_value_heads"));
+  if (config.has("num_key_value_heads")) sizes.set("kv_heads", config.integer("num_key_value_heads"));
   sizes.set("tied", config.flag("tie_word_embeddings", false));
-  config.support("head_dim", {sizes.whole("channels") / sizes.whole("heads"), HubValue()});
+  config.support("head_dim", {sizes.integer("channels") / sizes.integer("heads"), HubValue()});
   sizes.set("padding", config.token("pad_token_id", sizes.vocabulary, -1.0));
   read_rotary(config, sizes);
 }
 
 void write(ModelSpec const& sizes, HubEntries& entries) {
   HubValue const theta(sizes.number("rope_theta"));
-  entries.push_back({"num_key_value_heads", sizes.whole("kv_heads")});
-  entries.push_back({"tie_word_embeddings", sizes.whole("tied") == 1});
+  entries.push_back({"num_key_value_heads", sizes.integer("kv_heads")});
+  entries.push_back({"tie_word_embeddings", sizes.integer("tied") == 1});
   entries.push_back({"rope_theta", theta});
   entries.push_back({"rope_parameters.rope_theta", theta});
   entries.push_back({"rope_parameters.rope_type", "default"});
 }
 
 LlamaOptions options_of(ModelSpec const& sizes) {
-  return {.layers = sizes.whole("layers"),
-          .heads = sizes.whole("heads"),
-          .key_heads = sizes.whole("kv_heads"),
-          .channels = sizes.whole("channels"),
-          .hidden = sizes.whole("hidden"),
+  return {.layers = sizes.integer("layers"),
+          .heads = sizes.integer("heads"),
+          .key_heads = sizes.integer("kv_heads"),
+          .channels = sizes.integer("channels"),
+          .hidden = sizes.integer("hidden"),
           .positions = sizes.positions,
           .vocabulary = sizes.vocabulary,
-          .tied = sizes.whole("tied") == 1,
+          .tied = sizes.integer("tied") == 1,
           .padding_token = static_cast<std::int64_t>(sizes.number("padding", -1.0)),
           .norm_epsilon = sizes.number("norm_epsilon"),
           .rotary_theta = sizes.number("rope_theta"),
@@ -89,22 +89,22 @@ ModelFamily llama_family() {
   return {
       .name = "llama",
       .title = "LLaMA",
-      .keys = {{.name = "layers", .most = 1000},
-               {.name = "heads", .most = 65536, .divides = "channels"},
-               {.name = "channels", .most = 65536},
-               {.name = "hidden", .most = 1 << 20},
+      .keys = {{.name = "layers", .max = 1000},
+               {.name = "heads", .max = 65536, .divides = "channels"},
+               {.name = "channels", .max = 65536},
+               {.name = "hidden", .max = 1 << 20},
                {.name = "kv_heads",
-                .most = 65536,
+                .max = 65536,
                 .divides = "heads",
                 .standard = [](ModelSpec const& before) { return before.number("heads"); },
                 .member = "key_heads"},
-               {.name = "tied", .most = 1, .standard = always(0.0), .least = 0},
+               {.name = "tied", .max = 1, .standard = always(0.0), .min = 0},
                {.name = "rope_theta",
-                .most = 1000000000000,
+                .max = 1000000000000,
                 .real = true,
                 .standard = always(10000.0),
                 .member = "rotary_theta"},
-               {.name = "norm_epsilon", .most = 1, .real = true, .standard = always(1e-5)}},
+               {.name = "norm_epsilon", .max = 1, .real = true, .standard = always(1e-5)}},
       .models = {named("llama-2-7b", "meta-llama/Llama-2-7b-hf", 32, 32, 32, 4096, 11008),
                  named("llama-2-13b", "meta-llama/Llama-2-13b-hf", 40, 40, 40, 5120, 13824),
                  named("llama-2-70b", "meta-llama/Llama-2-70b-hf", 80, 64, 8, 8192, 28672)},

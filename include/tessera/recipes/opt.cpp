@@ -15,11 +15,11 @@ AnyModel any_model(OptOptions const& sizes) { return any_model(Opt(sizes)); }
 ModelFamily opt_family() {
   return {.name = "opt",
           .title = "OPT",
-          .keys = {{.name = "layers", .most = 1000},
-                   {.name = "heads", .most = 65536, .divides = "channels"},
-                   {.name = "channels", .most = 65536},
+          .keys = {{.name = "layers", .max = 1000},
+                   {.name = "heads", .max = 65536, .divides = "channels"},
+                   {.name = "channels", .max = 65536},
                    {.name = "hidden",
-                    .most = 1 << 20,
+                    .max = 1 << 20,
                     .standard = [](ModelSpec const& before) { return 4.0 * before.number("channels"); }}},
           .models = {{"opt-125m", "facebook/opt-125m", {12, 12, 768, 3072}, 2048, 50272},
                      {"opt-350m",
@@ -34,10 +34,10 @@ ModelFamily opt_family() {
           .make =
               [](ModelSpec const& sizes) {
                 return any_model(
-                    OptOptions{.layers = sizes.whole("layers"),
-                               .heads = sizes.whole("heads"),
-                               .channels = sizes.whole("channels"),
-                               .hidden = sizes.whole("hidden"),
+                    OptOptions{.layers = sizes.integer("layers"),
+                               .heads = sizes.integer("heads"),
+                               .channels = sizes.integer("channels"),
+                               .hidden = sizes.integer("hidden"),
                                .positions = sizes.positions,
                                .vocabulary = sizes.vocabulary,
                                .padding_token = static_cast<std::int64_t>(sizes.number("padding", 1.0))});
@@ -63,12 +63,12 @@ ModelFamily opt_family() {
                                 {"init_std", 0.02, 0.02}},
                   .read =
                       [](HubConfig& config, ModelSpec& sizes) {
-                        config.support("word_embed_proj_dim", {sizes.whole("channels"), HubValue()});
+                        config.support("word_embed_proj_dim", {sizes.integer("channels"), HubValue()});
                         sizes.set("padding", config.token("pad_token_id", sizes.vocabulary, 1.0));
                       },
                   .write =
                       [](ModelSpec const& sizes, HubEntries& entries) {
-                        entries.push_back({"word_embed_proj_dim", sizes.whole("channels")});
+                        entries.push_back({"word_embed_proj_dim", sizes.integer("channels")});
                         entries.push_back({"pad_token_id", 1});
                       }}};
 }

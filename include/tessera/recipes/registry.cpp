@@ -128,15 +128,15 @@ ModelSpec ModelFamily::spec(HubConfig& config) const {
       config.fail(one.other, *other, one.key + ", " + value->json + ",");
     std::string const& key = !value && other ? one.other : one.key;
     if (!value && !other && one.absent > 0.0) return one.absent;
-    return real ? config.real(key) : config.whole(key);
+    return real ? config.real(key) : config.integer(key);
   };
   ModelSpec sizes;
   for (ModelKey const& key : keys) {
     HubFormat::Number const* const in_file = find(key.name);
     double const value = in_file ? read(*in_file, key.real) : key.standard ? key.standard(sizes) : 0.0;
-    if (in_file && value > static_cast<double>(key.most)) {
+    if (in_file && value > static_cast<double>(key.max)) {
       std::string const& name = config.find(in_file->key) ? in_file->key : in_file->other;
-      config.fail(name, *config.find(name), "a number up to " + std::to_string(key.most));
+      config.fail(name, *config.find(name), "a number up to " + std::to_string(key.max));
     }
     sizes.numbers.push_back({key.name, value});
   }
@@ -152,9 +152,10 @@ ModelSpec ModelFamily::spec(HubConfig& config) const {
     config.support("architectures", {in_list(hub.architectures.front()), {HubValue::Kind::other, "[]"}, {}});
   config.support("quantization_config", {HubValue()});
   for (HubFormat::Feature const& feature : hub.features) config.support(feature.key, feature.supported);
-  for (HubFormat::Unapplied const& one : hub.unapplied) config.passed_over(one.key, one.here, one.absent);
+  for (HubFormat::Unapplied const& one : hub.unapplied)
+    config.record_unapplied(one.key, one.here, one.absent);
   if (hub.read) hub.read(config, sizes);
-  config.refuse_lacking(title);
+  config.refuse_unsupported(title);
   return sizes;
 }
 
@@ -172,7 +173,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
     add(key, number == "positions"    ? sizes.positions
              : number == "vocabulary" ? sizes.vocabulary
              : real                   ? HubValue(sizes.number(number))
-                                      : sizes.whole(number));
+                                      : sizes.integer(number));
   }
   // Weights are written in fp32. Older readers look for the first key, newer ones for the second.
   add("torch_dtype", "float32");
@@ -220,9 +221,9 @@ bool register_model_family(ModelFamily family) {
     if (!family.hub.model_type.empty() && known.hub.model_type == family.hub.model_type)
       refuse("its model_type '" + family.hub.model_type + "' belongs to family '" + known.name +
              "'; a config.json must select a single family");
-    for (NamedModel const& taken : known.models)
+    for (NamedModel const& existing : known.models)
       for (NamedModel const& model : family.models)
-        if (taken.name == model.name)
+        if (existing.name == model.name)
           refuse("the name of model '" + model.name + "' is taken by family '" + known.name +
                  "'; choose another");
   };
@@ -293,7 +294,7 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
 MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
   auto const* const recipes = detail::recipes_of(device);
   if (recipes && recipes->devices() > 0) return recipes->memory_limit(options);
-  MemoryLimit limit = memory_limit_beside_devices(options);
+  MemoryLimit limit = memory_limit_off_device(options);
   limit.device = options.memory_limit;
   return limit;
 }

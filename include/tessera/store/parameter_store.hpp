@@ -12,8 +12,8 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
+#include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/convert.hpp"
-#include "tessera/ops/fold.hpp"
 #include "tessera/ops/norm.hpp"
 #include "tessera/optim/adamw.hpp"
 #include "tessera/optim/finish.hpp"
@@ -56,9 +56,9 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// Returns a copy of the step's scalars. First waits as `settle` does.
+  /// Returns a copy of the step's scalars. First waits as `synchronize` does.
   StepState state() {
-    settle();
+    synchronize();
     StepState copy;
     context_.read(state_address(), &copy, sizeof copy);
     return copy;
@@ -94,7 +94,7 @@ class ParameterStore {
 
   /// Waits until all enqueued steps have ended. Throws PeerLost if another rank prevents this. On the CPU, a
   /// step has ended when its call returns.
-  void settle() {
+  void synchronize() {
     transport_.await([this] { return context_.finished(); }, "the end of its steps");
   }
 
@@ -169,12 +169,13 @@ class ParameterStore {
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
-               taken = static_cast<double>(program.at(item.source_buffer()).bytes_of(item.part.size()));
+               source_bytes =
+                   static_cast<double>(program.at(item.source_buffer()).bytes_of(item.part.size()));
     if (entry.lane == Lane::disk) {
       bool const reads = has_addresses(program.at(item.at(Role::target)).tier);
       return {reads ? "disk_read" : "disk_write", 0.0, static_cast<double>(program.bytes_of(entry))};
     }
-    if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, taken};
+    if (entry.verb != Verb::update) return {"host_sums", 2.0 * elements, source_bytes};
     std::int64_t bytes = 0;
     for (Operand const& operand : item.operands)
       bytes += program.at(operand.buffer).bytes_of(item.part.size()) * (operand.reads() + operand.writes());
@@ -213,12 +214,13 @@ class ParameterStore {
     Tensor<float, P> partials;
     ops::BadNote note;
     if (entry.at(Role::partials) >= 0) {
-      auto const [row, where] = normed(entry, item);
+      auto const [row, where] = norm_output(entry, item);
       partials = {row, {count / shard_alignment}};
       note = where;
     }
-    ops::fold(context, Tensor<S, P>{at<S>(gradient, item.part), {count}}, at<T const>(source, item.part),
-              plan_.train.at(source).pieces, count, first, partials, note);
+    ops::accumulate(context, Tensor<S, P>{at<S>(gradient, item.part), {count}},
+                    at<T const>(source, item.part), plan_.train.at(source).pieces, count, first, partials,
+                    note);
   }
 
   std::size_t index_of(Entry const& entry) const {
@@ -228,9 +230,9 @@ class ParameterStore {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
   /// Returns the sums of squares of an item's gradient, and the record of its first non-finite value.
-  std::pair<float*, ops::BadNote> normed(Entry const& entry, Item const& item) const {
+  std::pair<float*, ops::BadNote> norm_output(Entry const& entry, Item const& item) const {
     StepShares const found = own(memory_.train(entry.at(Role::partials)));
-    int const number = plan_.flat(item.of).normed;
+    int const number = plan_.flat(item.of).trainable_index;
     return {found.partials(0) + norm_ranges_[static_cast<std::size_t>(number)].offset,
             {found.bad(0), number, item.part.begin}};
   }
@@ -245,18 +247,18 @@ class ParameterStore {
     for (Entry const& entry : entries) {
       int const table = entry.at(Role::rows);
       if (table < 0) continue;
-      std::byte*& there = next[static_cast<std::size_t>(plan_.train.at(table).index)];
+      std::byte*& destination = next[static_cast<std::size_t>(plan_.train.at(table).index)];
       if (entry.verb == Verb::norm)
-        norms_[index_of(entry)] = placed(norm_rows(entry), there);
+        norms_[index_of(entry)] = placed(norm_rows(entry), destination);
       else
-        updates_[index_of(entry)] = placed(update_rows(entry), there);
+        updates_[index_of(entry)] = placed(update_rows(entry), destination);
     }
   }
   template <class Row>
-  ops::Rows<Row> placed(std::vector<Row> rows, std::byte*& there) {
-    auto const numbered = ops::number_rows(std::span<Row>(rows), reinterpret_cast<Row const*>(there));
-    write(there, rows.data(), rows.size() * sizeof(Row));
-    there += rows.size() * sizeof(Row);
+  ops::Rows<Row> placed(std::vector<Row> rows, std::byte*& destination) {
+    auto const numbered = ops::number_rows(std::span<Row>(rows), reinterpret_cast<Row const*>(destination));
+    write(destination, rows.data(), rows.size() * sizeof(Row));
+    destination += rows.size() * sizeof(Row);
     return numbered;
   }
   /// Writes bytes to memory of the device. A context that only records operations has none.
@@ -267,7 +269,7 @@ class ParameterStore {
     std::vector<ops::NormRow> rows;
     for (Item const& item : entry.items)
       if (std::int64_t const count = item.part.size()) {
-        auto const [partials, note] = normed(entry, item);
+        auto const [partials, note] = norm_output(entry, item);
         rows.push_back({at(item.at(Role::gradient), item.part), partials, count, 0, note});
       }
     return rows;

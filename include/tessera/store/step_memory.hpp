@@ -80,24 +80,24 @@ class StepMemory {
 
   /// Returns the values of a part of a buffer in memory that the host can read. Waits for all enqueued work.
   /// The part must begin and end at a multiple of shard_alignment elements. If the host cannot access the
-  /// buffer, copies the part to `room` and returns `room`. `room` must begin at a multiple of disk_block
-  /// bytes. Its size must be at least the part's size, rounded up to a multiple of disk_block.
-  std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
+  /// buffer, copies the part to `staging` and returns `staging`. `staging` must begin at a multiple of
+  /// disk_block bytes. Its size must be at least the part's size, rounded up to a multiple of disk_block.
+  std::byte const* view(Context<Place>& context, Buffer const& buffer, Range part, std::byte* staging) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
       return context.host_view(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes),
-                               room);
-    file_->read(buffer.offset + buffer.at(part.begin), room, round_up(bytes, disk_block));
-    return room;
+                               staging);
+    file_->read(buffer.offset + buffer.at(part.begin), staging, round_up(bytes, disk_block));
+    return staging;
   }
   /// Returns host memory in which the caller prepares a part of a buffer. `unstage` then writes this memory
-  /// to the buffer. The conditions for the part and for `room` are as in `view`.
-  std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* room) const {
+  /// to the buffer. The conditions for the part and for `staging` are as in `view`.
+  std::byte* stage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* staging) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());
     if (has_addresses(buffer.tier))
-      return context.stage(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes), room);
-    std::memset(room, 0, static_cast<std::size_t>(round_up(bytes, disk_block)));
-    return room;
+      return context.stage(address(buffer) + buffer.at(part.begin), static_cast<std::size_t>(bytes), staging);
+    std::memset(staging, 0, static_cast<std::size_t>(round_up(bytes, disk_block)));
+    return staging;
   }
   void unstage(Context<Place>& context, Buffer const& buffer, Range part, std::byte* staged) const {
     std::int64_t const bytes = buffer.bytes_of(part.size());

@@ -42,14 +42,14 @@ class WeightAccess {
   /// seed; a GPU may then compute them in its own memory. Uses host memory outside the arenas for at most
   /// fill_chunk elements of each buffer.
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
-    HostArena const room(2 * staged_bytes);
+    HostArena const staging(2 * staged_bytes);
     for (Flat const of : plan_.flats()) {
       std::array<Staged, 2> staged;  // the buffers that the host has to fill
       std::size_t count = 0;
       for (Kind const kind : {Kind::weights, Kind::master})
         if (int const buffer = plan_.train.find(kind, of);
             buffer >= 0 && !(seed && filled_there(*seed, of, buffer))) {
-          staged[count] = {&plan_.train.at(buffer), {}, nullptr, room.base() + count * staged_bytes};
+          staged[count] = {&plan_.train.at(buffer), {}, nullptr, staging.base() + count * staged_bytes};
           ++count;
         }
       for (Range now{0, 0}; count > 0 && now.end < plan_.flat(of).padded; now.begin = now.end) {
@@ -72,8 +72,8 @@ class WeightAccess {
     auto const by_name = [&](std::size_t a, std::size_t b) {
       return plan_.parameter(all[a]).name < plan_.parameter(all[b]).name;
     };
-    HostArena const room(SaveStaging::summed);
-    auto* const values = reinterpret_cast<float*>(room.base() + SaveStaging::values);
+    HostArena const staging(SaveStaging::summed);
+    auto* const values = reinterpret_cast<float*>(staging.base() + SaveStaging::values);
     for (std::size_t const index : detail::sorted_indices(all.size(), by_name)) {
       Flat const of = plan_.flat_of(all[index]);
       Buffer const& master = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
@@ -84,7 +84,7 @@ class WeightAccess {
         now.end = std::min(elements.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
         if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
         std::byte const* const stored = fetch_to_root(
-            master, now, split ? static_cast<int>(shard) : plan_.first_with(master), room.base());
+            master, now, split ? static_cast<int>(shard) : plan_.first_with(master), staging.base());
         if (!plan_.is_root()) continue;
         std::span<float> const piece{values, static_cast<std::size_t>(now.size())};
         widen(master.type, stored, piece);
@@ -104,7 +104,7 @@ class WeightAccess {
     Buffer const* buffer = nullptr;
     Range part;
     std::byte* values = nullptr;
-    std::byte* room = nullptr;
+    std::byte* staging = nullptr;
   };
 
   /// Computes the initial values of a buffer in the device's own memory. Returns false if the host has to
@@ -128,17 +128,17 @@ class WeightAccess {
   void fill(ParameterSource const& source, Flat of, Range now, std::span<Staged> staged) {
     for (Staged& one : staged) {
       one.part = intersect(now, one.buffer->range);
-      if (one.part.size() > 0) one.values = memory_.stage(context_, *one.buffer, one.part, one.room);
+      if (one.part.size() > 0) one.values = memory_.stage(context_, *one.buffer, one.part, one.staging);
     }
     std::exception_ptr thrown;
     std::mutex mutex;
     auto const fill_piece = [&](Piece const& piece) {
       std::array<float, task_elements> values;
-      bool asked = false;
+      bool requested = false;
       for (Staged const& one : staged) {
         Range const here = intersect(piece.flat, one.part);
         if (here.size() == 0) continue;
-        if (!std::exchange(asked, true))
+        if (!std::exchange(requested, true))
           source(of.unit, piece.parameter, piece.logical.begin,
                  {values.data(), static_cast<std::size_t>(piece.logical.size())});
         narrow({values.data() + (here.begin - piece.flat.begin), static_cast<std::size_t>(here.size())},
@@ -160,19 +160,19 @@ class WeightAccess {
     for (Staged const& one : staged)
       if (one.part.size() > 0) memory_.unstage(context_, *one.buffer, one.part, one.values);
   }
-  /// Sends elements of a buffer from rank `from` to rank 0. Returns their address on rank 0, which is `room`
-  /// if they had to be copied. Other ranks do nothing.
-  std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* room) {
+  /// Sends elements of a buffer from rank `from` to rank 0. Returns their address on rank 0, which is
+  /// `staging` if they had to be copied. Other ranks do nothing.
+  std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* staging) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());
     comm::CollectiveId const by{"collect", plan_.unit(buffer.unit).name.c_str(), -1};
     if (plan_.shape.rank != from) {
-      transport_.receive(from, room, bytes, by);
-      return room;
+      transport_.receive(from, staging, bytes, by);
+      return staging;
     }
     Range const part{now.begin / shard_alignment * shard_alignment, round_up(now.end, shard_alignment)};
     std::byte const* const own =
-        memory_.view(context_, buffer, part, room) + buffer.bytes_of(now.begin - part.begin);
+        memory_.view(context_, buffer, part, staging) + buffer.bytes_of(now.begin - part.begin);
     if (!plan_.is_root()) transport_.send(0, own, bytes, by);
     return own;
   }

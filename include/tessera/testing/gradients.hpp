@@ -31,9 +31,9 @@ namespace testing {
 struct GradientDifference {
   std::string parameter;
   std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
-  double foretold = 0.0;
+  double predicted = 0.0;
   double measured = 0.0;
-  double error = -1.0;  ///< |foretold - measured| / (|foretold| + 1e-6)
+  double error = -1.0;  ///< |predicted - measured| / (|predicted| + 1e-6)
 
   /// Returns whether the gradient is right. In double precision, a right gradient has an error of about 1e-9.
   bool right() const { return error < 1e-6; }
@@ -56,7 +56,7 @@ inline std::ostream& operator<<(std::ostream& out, GradientReport const& report)
   for (std::string const& fault : report.faults) out << "fault: " << fault << '\n';
   for (GradientDifference const& one : report.differences) {
     char text[160];
-    std::snprintf(text, sizeof text, ": error %.1e, expected %.9g, measured %.9g, ", one.error, one.foretold,
+    std::snprintf(text, sizeof text, ": error %.1e, expected %.9g, measured %.9g, ", one.error, one.predicted,
                   one.measured);
     out << (one.right() ? "right: " : "WRONG: ") << one.parameter << text
         << (one.element < 0 ? std::string("all elements") : "element " + std::to_string(one.element)) << '\n';
@@ -84,7 +84,7 @@ struct GradientProbe {
   };
   std::vector<UnitSpec> units;
   std::vector<std::vector<std::vector<double>>> gradients;  ///< sums over micro-batches
-  std::vector<bool> gradients_spoilt;  ///< by unit: filled with poison in this micro-batch
+  std::vector<bool> gradients_poisoned;  ///< by unit: filled with poison in this micro-batch
   std::vector<Finding> findings;
 
   explicit GradientProbe(std::vector<UnitSpec> of) : units(std::move(of)) {}
@@ -99,20 +99,20 @@ struct GradientProbe {
   void start(Mode next) {
     mode = next;
     gradients.assign(units.size(), {});
-    gradients_spoilt.assign(units.size(), false);
+    gradients_poisoned.assign(units.size(), false);
     findings.clear();
   }
   double poison() const {
     return mode == Mode::number ? 0x1.23456789abcdep+3 : std::numeric_limits<double>::quiet_NaN();
   }
   template <class View>
-  void spoil(View const& view) const {
+  void fill_poison(View const& view) const {
     using Value = typename View::value_type;
     if (mode == Mode::not_a_number || mode == Mode::number)
       std::fill_n(view.data(), view.elements(), static_cast<Value>(poison()));
   }
   template <class View>
-  bool spoilt(View const& view, std::int64_t at) const {
+  bool is_poisoned(View const& view, std::int64_t at) const {
     using Value = typename View::value_type;
     Value const value = view.data()[at];
     return mode == Mode::number ? value == static_cast<Value>(poison())
@@ -132,7 +132,7 @@ struct GradientProbe {
     if (mode != Mode::not_a_number && mode != Mode::number) return;
     Finding finding{where, what, reads, -1, 0, elements};
     for (std::int64_t at = 0; at < std::min(elements, view.elements()); ++at) {
-      if (!spoilt(view, at) || !counts(at)) continue;
+      if (!is_poisoned(view, at) || !counts(at)) continue;
       if (finding.count++ == 0) finding.first = at;
       view.data()[at] = 0;
     }
@@ -158,11 +158,11 @@ class Probed {
     if (!pass.training) return detail::forward(model_, unit, segment, pass);
     UnitSpec const& spec = probe_->unit(unit);
     bool const last = unit + 1 == static_cast<int>(probe_->units.size()) && segment + 1 == spec.segments();
-    probe_->spoil(pass.output);
-    spoil_all(spec.saved, segment, pass.saved_values, pass.saved_statistics);
-    if (last) probe_->spoil(pass.losses);
+    probe_->fill_poison(pass.output);
+    poison_all(spec.saved, segment, pass.saved_values, pass.saved_statistics);
+    if (last) probe_->fill_poison(pass.losses);
     detail::forward(model_, unit, segment, pass);
-    std::string const where = at(unit, "forward"), reads = spoilt_tensors(unit, pass);
+    std::string const where = at(unit, "forward"), reads = poisoned_tensors(unit, pass);
     inspect(pass.output, where, "its output", reads);
     if (last)
       probe_->inspect(pass.losses, pass.losses.elements(), where, "its losses", reads,
@@ -174,28 +174,28 @@ class Probed {
   }
   template <class Place, class T>
   void backward_input(int unit, int segment, Pass<Place, T>& pass) const {
-    probe_->spoil(pass.input_gradient);
-    spoil_all(probe_->unit(unit).backward, segment, pass.backward_values, pass.backward_statistics);
-    spoil_gradients(unit, pass);
+    probe_->fill_poison(pass.input_gradient);
+    poison_all(probe_->unit(unit).backward, segment, pass.backward_values, pass.backward_statistics);
+    poison_gradients(unit, pass);
     detail::backward_input(model_, unit, segment, pass);
     inspect(pass.input_gradient, at(unit, "backward_input"), "its input_gradient",
-            spoilt_tensors(unit, pass));
+            poisoned_tensors(unit, pass));
   }
   template <class Place, class T>
   void backward_weight(int unit, int segment, Pass<Place, T>& pass) const {
     UnitSpec const& spec = probe_->unit(unit);
-    std::string const where = at(unit, "backward_weight"), reads = spoilt_tensors(unit, pass);
+    std::string const where = at(unit, "backward_weight"), reads = poisoned_tensors(unit, pass);
     bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
     if (segment + 1 == spec.segments()) {  // the first to run
-      for (auto const& view : pass.tied_gradients) probe_->spoil(view);
-      if (!probe_->gradients_spoilt[static_cast<std::size_t>(unit)]) spoil_gradients(unit, pass);
+      for (auto const& view : pass.tied_gradients) probe_->fill_poison(view);
+      if (!probe_->gradients_poisoned[static_cast<std::size_t>(unit)]) poison_gradients(unit, pass);
       if (lost_partials)
         for (auto const& left : pass.tied_sums)
           std::fill_n(left.data(), left.elements(), std::numeric_limits<compute_t<T>>::quiet_NaN());
     }
     detail::backward_weight(model_, unit, segment, pass);
     if (segment > 0) return;
-    probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = false;
+    probe_->gradients_poisoned[static_cast<std::size_t>(unit)] = false;
     for (std::size_t index = 0; index < pass.tied_gradients.size(); ++index) {
       ParameterSpec const& owned = probe_->unit(spec.borrows[index].unit)
                                        .parameters[static_cast<std::size_t>(spec.borrows[index].parameter)];
@@ -230,22 +230,22 @@ class Probed {
     return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
   }
   /// Fills the tensors that this segment must write with poison.
-  void spoil_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
-                 auto const& statistics) const {
+  void poison_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
+                  auto const& statistics) const {
     for (std::size_t index = 0; index < specs.size(); ++index) {
       if (specs[index].segment != segment) continue;
-      probe_->spoil(values[index]);
-      probe_->spoil(statistics[index]);
+      probe_->fill_poison(values[index]);
+      probe_->fill_poison(statistics[index]);
     }
   }
   /// Fills the gradients with poison, in the first backward function that gets them. Skips borrowed
   /// parameters, because borrowers may already have written their gradients there.
   template <class Place, class T>
-  void spoil_gradients(int unit, Pass<Place, T> const& pass) const {
+  void poison_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {
       if (!pass.gradient(index)) continue;
-      probe_->gradients_spoilt[static_cast<std::size_t>(unit)] = true;
-      if (trained(unit, index) && !probe_->borrowed(unit, index)) probe_->spoil(pass.gradient(index));
+      probe_->gradients_poisoned[static_cast<std::size_t>(unit)] = true;
+      if (trained(unit, index) && !probe_->borrowed(unit, index)) probe_->fill_poison(pass.gradient(index));
     }
   }
   template <class View>
@@ -256,12 +256,12 @@ class Probed {
   /// Returns the names of the unit's tensors that have NaN, because values that are computed from them are
   /// NaN, too.
   template <class Place, class T>
-  std::string spoilt_tensors(int unit, Pass<Place, T> const& pass) const {
+  std::string poisoned_tensors(int unit, Pass<Place, T> const& pass) const {
     std::string names;
     if (probe_->mode != GradientProbe::Mode::not_a_number) return names;
     auto const any = [&](auto const& view) {
       for (std::int64_t at = 0; at < view.elements(); ++at)
-        if (probe_->spoilt(view, at)) return true;
+        if (probe_->is_poisoned(view, at)) return true;
       return false;
     };
     auto const list = [&](auto const& specs, auto const& values, auto const& statistics, char const* what) {
@@ -280,7 +280,7 @@ class Probed {
                        std::string const& name) const {
     GradientProbe::Finding finding{where, "the gradient of " + name, {}, -1, 0, elements};
     for (std::int64_t at = 0; at < elements; ++at) {
-      if (!probe_->spoilt(gradient, at) && finding.count++ == 0) finding.first = at;
+      if (!probe_->is_poisoned(gradient, at) && finding.count++ == 0) finding.first = at;
       gradient.data()[at] = 0;
     }
     if (finding.count) probe_->note(finding);
@@ -380,7 +380,8 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
   report.step = trainer.step(batch);
   auto gradients = std::move(probe->gradients);
   double const loss = trainer.evaluate(batch);
-  double const exact = static_cast<double>(report.step.tokens) / static_cast<double>(report.step.unmasked);
+  double const exact =
+      static_cast<double>(report.step.tokens) / static_cast<double>(report.step.valid_tokens);
   for (auto& unit : gradients)
     for (auto& parameter : unit)
       for (double& value : parameter) {
@@ -430,7 +431,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
         GradientDifference one{spec.name, element};
         for (std::int64_t i = 0; i < size; ++i) {  // uses the actual change of fp32 weights
           float const at = detail::probe_weight(spec, unit, index, i);
-          one.foretold +=
+          one.predicted +=
               gradient[static_cast<std::size_t>(i)] * (static_cast<double>(at + up.of(unit, index, i)) -
                                                        static_cast<double>(at + down.of(unit, index, i)));
         }
@@ -438,7 +439,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
         one.measured = trainer.evaluate(batch);
         set_weights(down);
         one.measured -= trainer.evaluate(batch);
-        one.error = std::fabs(one.foretold - one.measured) / (std::fabs(one.foretold) + 1e-6);
+        one.error = std::fabs(one.predicted - one.measured) / (std::fabs(one.predicted) + 1e-6);
         if (!(one.error <= worst.error)) worst = one;  // NaN is the worst
       }
       report.differences.push_back(worst);

@@ -29,35 +29,35 @@ inline void check_options(TrainerOptions const& options, std::int64_t positions)
     std::snprintf(digits, sizeof digits, "%g", value);
     return std::string(digits);
   };
-  if (options.epsilon >= 0.0 && options.epsilon < least_normal)
+  if (options.epsilon >= 0.0 && options.epsilon < min_normal)
     fail(
         {"epsilon is 0 or not a normal number in fp32, so a weight without gradient would become 0 / 0; use "
          "1e-8"});
   if (options.schedule > RateShape::warmup_cosine_lr)
     fail({"schedule has the value ", static_cast<int>(options.schedule),
           ", which is not a member of RateShape"});
-  if (options.accumulation > most_accumulation)
+  if (options.accumulation > max_accumulation)
     fail({"accumulation is ", options.accumulation,
           ", but a step can have at most 16384 micro-batches; use a larger batch or more ranks"});
   for (Option const& option : option_table) {
     OptionValue const value = value_of(option, options);
     bool const real = value.type() == OptionValue::Type::real;
     if (value.type() == OptionValue::Type::seed) continue;
-    double const number = real ? value.real() : static_cast<double>(value.whole());
-    std::string const given = real ? text(number) : std::to_string(value.whole());
+    double const number = real ? value.real() : static_cast<double>(value.integer());
+    std::string const given = real ? text(number) : std::to_string(value.integer());
     int exponent = 0;
     bool const below = option.rule == OptionRule::below;
     if (option.rule == OptionRule::power_of_two &&
         (!(number > 0.0 && std::isfinite(number)) || std::frexp(number, &exponent) != 0.5))
       fail({option.name, " is ", given, "; it must be a power of two"});
-    if (number >= option.least && (below ? number < option.most : number <= option.most)) continue;
+    if (number >= option.min && (below ? number < option.max : number <= option.max)) continue;
     auto const limit = [&](double bound) {
       return real ? text(bound) : std::to_string(static_cast<std::int64_t>(bound));
     };
-    if (std::isinf(option.most) && number < option.least)
-      fail({option.name, " is ", given, "; it must be at least ", limit(option.least)});
-    fail({option.name, " is ", given, "; it must be from ", limit(option.least),
-          below ? " to below " : " to ", limit(option.most)});
+    if (std::isinf(option.max) && number < option.min)
+      fail({option.name, " is ", given, "; it must be at least ", limit(option.min)});
+    fail({option.name, " is ", given, "; it must be from ", limit(option.min), below ? " to below " : " to ",
+          limit(option.max)});
   }
   if (needs_end(options.schedule) && options.total_steps <= options.warmup_steps)
     fail({"total_steps is ", options.total_steps, " and warmup_steps is ", options.warmup_steps,

@@ -43,14 +43,14 @@ class StepTrace {
           bool const complete = plan.flat(of).gaps.empty() == (entry.verb == Verb::backward_weight);
           if (!plan.flat(of).trainable || !complete) continue;
           int const buffer = plan.train.find(BufferKind::micro_gradient, of);
-          Range const whole{0, plan.flat(of).padded};
-          record(plan, {step, micro_gradient, micro, -plan.flat(of).number}, of, whole,
-                 plan.train.at(buffer).type, data(buffer, whole));
+          Range const all{0, plan.flat(of).padded};
+          record(plan, {step, micro_gradient, micro, -plan.flat(of).number}, of, all,
+                 plan.train.at(buffer).type, data(buffer, all));
         }
       } else if (entry.verb == Verb::decide) {  // all gradients are complete
         for (Flat const of : plan.trainable()) {
           int const buffer = plan.train.find(plan.table.gradient.kind, of);
-          Range const part = plan.normed(of);
+          Range const part = plan.norm_part(of);
           record(plan, {step, gradient, 0, plan.flat(of).number}, of, part, plan.train.at(buffer).type,
                  data(buffer, part));
         }

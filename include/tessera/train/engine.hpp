@@ -58,7 +58,7 @@ class Engine : public AnyTrainer, private StateAccess {
   using AnyTrainer::step;
   Ticket step(Batch const& batch, bool stop) override;
   double evaluate(Batch const& batch) override;
-  void settle() override { store_.settle(); }
+  void synchronize() override { store_.synchronize(); }
   /// Throws Error(unsupported) if the host cannot read a step's buffers, as on a GPU.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
@@ -74,7 +74,7 @@ class Engine : public AnyTrainer, private StateAccess {
   void time_entries(EntryTimer* timer) override { timer_ = timer; }
   void fill(ParameterSource const& source) override { fill(source, nullptr); }
   void collect_pieces(ParameterSink const& sink) override {
-    settle();
+    synchronize();
     weights().collect_pieces(sink);
   }
   StateAccess& state() override { return *this; }
@@ -163,7 +163,7 @@ class Engine : public AnyTrainer, private StateAccess {
     if constexpr (slots > 0)
       for (auto const& readback : readbacks_)  // the next timed step reuses the CUDA events of these steps
         if (readback && readback->engine) read_back(*readback);
-    settle();
+    synchronize();
     context_.begin_timing(*timer_, plan_.train.schedule.instances());
   }
   void abandon_readbacks();
@@ -231,7 +231,7 @@ Engine<Place, T>::Engine(ErasedModel<Place, T> model, CheckedRecipe const& recip
 template <class Place, class T>
 void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* seed) {
   detail::select_device<Place>(device_);
-  settle();
+  synchronize();
   weights().fill(source, seed);
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
@@ -248,7 +248,7 @@ void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* 
 /// Enqueues copies of the optimizer's state for a checkpoint. Later updates wait for these copies.
 template <class Place, class T>
 void Engine<Place, T>::take_snapshot() {
-  settle();
+  synchronize();
   detail::select_device<Place>(device_);
   for (Buffer const& snapshot : plan_.train.buffers) {
     if (snapshot.kind != BufferKind::snapshot) continue;
@@ -316,11 +316,11 @@ template <class Place, class T>
 void Engine<Place, T>::load(Batch const& batch) {
   std::byte* const to = memory_.train(plan_.train.find(BufferKind::batch, -1));
   std::size_t const bytes = batch.tokens.size() * sizeof(std::int32_t);
-  std::size_t const half_way =
+  std::size_t const targets_offset =
       static_cast<std::size_t>(plan_.shape.accumulation * plan_.shape.batch * plan_.shape.sequence) *
       sizeof(std::int32_t);
   context_.upload(to, batch.tokens.data(), bytes);
-  context_.upload(to + half_way, batch.targets.data(), bytes);
+  context_.upload(to + targets_offset, batch.targets.data(), bytes);
 }
 
 /// Copies a finished step's scalars to its report. Throws Error(diverged) if the run cannot go on.
@@ -334,7 +334,7 @@ void Engine<Place, T>::conclude(StepReport& report, StepState const& state) cons
   report.skipped = state.skipped != 0;
   if (state.bad_unit >= 0) report.overflow = plan_.name_at(state.bad_unit, state.bad_element);
   report.tokens = rule_.tokens;
-  report.unmasked = state.unmasked;
+  report.valid_tokens = state.valid_tokens;
   report.stop = state.stop_votes > 0;
   if (state.stopped_at > 0) diverge(report, state);
 }
@@ -473,7 +473,7 @@ void Engine<Place, T>::rest() noexcept {
   if (context_.finished()) return;
   try {
     detail::select_device<Place>(device_);
-    settle();
+    synchronize();
   } catch (...) {  // the communicator has ended, and with it every kernel that waits for another rank
     context_.synchronize();
   }
@@ -484,7 +484,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
   if (failure_) std::rethrow_exception(failure_);
   detail::select_device<Place>(device_);
   admit(batch, batch.accumulation);
-  settle();
+  synchronize();
   struct Sums {
     double loss, counted;
   };
@@ -500,10 +500,10 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     load(one);
     context_.replay(1, plan_.recipe.capture == CaptureKind::graph,
                     [&] { evaluate_.run(context_, store_, transport_); });
-    settle();
+    synchronize();
     LossSum sum;
     context_.read(store_.loss_slot(0), &sum, sizeof sum);
-    Sums const own{sum.loss, static_cast<double>(sum.unmasked)};
+    Sums const own{sum.loss, static_cast<double>(sum.valid_tokens)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     comm::Peers const by = plan_.losses_by();
     for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, for any world size

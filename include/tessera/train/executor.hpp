@@ -11,9 +11,9 @@
 #include "tessera/comm/communicator.hpp"
 #include "tessera/config.hpp"
 #include "tessera/nn/model.hpp"
+#include "tessera/ops/accumulate.hpp"
 #include "tessera/ops/convert.hpp"
 #include "tessera/ops/cross_entropy.hpp"
-#include "tessera/ops/fold.hpp"
 #include "tessera/plan/program.hpp"
 #include "tessera/store/parameter_store.hpp"
 
@@ -81,12 +81,12 @@ class Executor {
   }
   /// Makes the view of a saved tensor: `statistic` (in the format of sums) if the tensor is a statistic such
   /// as a row's mean, otherwise `value`.
-  void bind(ActivationSpec const& kept, int buffer, Tensor<T, Place>& value,
+  void bind(ActivationSpec const& activation, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
-    if (kept.statistic)
-      statistic = tensor<S>(buffer, kept.shape);
+    if (activation.statistic)
+      statistic = tensor<S>(buffer, activation.shape);
     else
-      value = tensor<T>(buffer, kept.shape);
+      value = tensor<T>(buffer, activation.shape);
   }
 
   /// Makes the tensor views that the model's code uses in this entry. All other views of the pass stay empty.
@@ -182,14 +182,14 @@ class Executor {
         LossSum* const slot = store.loss_slot(instance.micro_batch);
         return ops::sum_losses(context, tensor<S>(entry.at(Role::losses), {samples()}),
                                targets(instance.micro_batch).reshaped({samples()}), &slot->loss,
-                               &slot->unmasked);
+                               &slot->valid_tokens);
       }
       case Verb::add_tied: {
         Operand const &from = entry.operands[0], &to = entry.operands[1];
         Borrow const& what = plan_.unit(entry.unit).borrows[static_cast<std::size_t>(to.index)];
         Tensor<S, Place> const sum = view<S>(to.buffer, to.begin, what);
-        return ops::fold(context, sum.reshaped({sum.elements()}), pointer<S>(from.buffer), 1, sum.elements(),
-                         false);
+        return ops::accumulate(context, sum.reshaped({sum.elements()}), pointer<S>(from.buffer), 1,
+                               sum.elements(), false);
       }
       case Verb::clear_gaps:
         for (Operand const& operand : entry.operands)

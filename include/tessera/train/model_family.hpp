@@ -36,7 +36,7 @@ struct ModelSpec {
       if (one.key == key) return one.value;
     throw Error(ErrorKind::usage, "a model's sizes lack " + std::string(key));
   }
-  std::int64_t whole(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
+  std::int64_t integer(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
   double number(std::string_view key, double absent) const {
     for (Number const& one : numbers)
       if (one.key == key) return one.value;
@@ -55,12 +55,12 @@ struct ModelSpec {
 /// A size in which the models of a family differ. All models also have the sizes positions and vocabulary.
 struct ModelKey {
   std::string name = {};     ///< the key: "layers" in layers=12
-  std::int64_t most = 0;     ///< the largest allowed value
+  std::int64_t max = 0;      ///< the largest allowed value
   bool real = false;         ///< any number above 0, not only whole ones
   std::string divides = {};  ///< another key whose number is a multiple of this one
   /// The default, computed from the numbers of earlier keys; empty: the number is required.
   std::function<double(ModelSpec const& before)> standard = {};
-  std::int64_t least = 1;   ///< the smallest allowed whole number
+  std::int64_t min = 1;     ///< the smallest allowed whole number
   std::string member = {};  ///< the field of the model's options, if its name differs
 };
 

@@ -21,7 +21,7 @@ namespace tessera {
 inline namespace v0 {
 
 /// The largest number of micro-batches in a step.
-inline constexpr int most_accumulation = 16384;
+inline constexpr int max_accumulation = 16384;
 
 /// The settings of a trainer that are chosen at run time. All ranks must have the same settings, except for
 /// `threads` and the memory limits.
@@ -74,15 +74,15 @@ struct TrainerOptions {
 /// Describes one optimizer step. Equal on every rank, except for times and comm_bytes.
 struct StepReport {
   std::int64_t step = 0;   ///< counts from 1; includes skipped steps
-  double loss = 0.0;       ///< mean over the unmasked tokens of the global batch, before the update; 0: none
+  double loss = 0.0;       ///< mean over the valid tokens of the global batch, before the update; 0: none
   double grad_norm = 0.0;  ///< norm of the whole gradient, without loss scale, before clipping
   double learning_rate = 0.0;
-  double scale = 1.0;         ///< the loss scale of this step's gradients
-  bool skipped = false;       ///< the gradient overflowed, or no token counted; nothing was updated
-  std::string overflow{};     ///< the first tensor found to hold a non-finite value
-  std::int64_t tokens = 0;    ///< number of tokens in the global batch
-  std::int64_t unmasked = 0;  ///< the part of `tokens` that is not masked
-  double seconds = 0.0;       ///< time on this rank from the batch to the report
+  double scale = 1.0;             ///< the loss scale of this step's gradients
+  bool skipped = false;           ///< the gradient overflowed, or no token counted; nothing was updated
+  std::string overflow{};         ///< the first tensor found to hold a non-finite value
+  std::int64_t tokens = 0;        ///< number of tokens in the global batch
+  std::int64_t valid_tokens = 0;  ///< the part of `tokens` that is not masked
+  double seconds = 0.0;           ///< time on this rank from the batch to the report
   double interval = 0.0;  ///< from the end of the previous step to the end of this one, on the clock of the
                           ///< rank's device; does not depend on when reports are read; first step: `seconds`
   std::int64_t comm_bytes = 0;           ///< bytes that this rank sent
@@ -102,7 +102,7 @@ inline std::ostream& operator<<(std::ostream& out, StepReport const& report) {
                 report.tokens_per_second());
   out << line;
   if (report.scale != 1.0) out << " | scale " << report.scale;
-  if (report.skipped && report.unmasked == 0)
+  if (report.skipped && report.valid_tokens == 0)
     out << " | skipped: all targets are masked";
   else if (report.skipped)
     out << " | skipped: overflow in " << report.overflow;

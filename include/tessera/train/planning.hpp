@@ -30,10 +30,10 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns the number of threads of one rank: `asked` if it is positive, otherwise the machine's cores
+/// Returns the number of threads of one rank: `requested` if it is positive, otherwise the machine's cores
 /// divided by the ranks, at least 1.
-inline int threads_of_rank(int asked, int world) {
-  if (asked > 0) return asked;
+inline int threads_of_rank(int requested, int world) {
+  if (requested > 0) return requested;
   int const cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::max(1, cores / std::max(1, world));
 }
@@ -64,7 +64,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
 
 /// Returns how many bytes the ranks of this process may plan on the host and on disk. For the host: the limit
 /// in the options, or the free memory without a limit. For the disk: the free bytes of nvme_directory.
-inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
+inline MemoryLimit memory_limit_off_device(TrainerOptions const& options) {
   MemoryLimit found{.host = options.host_memory_limit};
   if (found.host == 0) found.host = HostMemory::available();
   std::int64_t const free =
@@ -73,11 +73,11 @@ inline MemoryLimit memory_limit_beside_devices(TrainerOptions const& options) {
   return found;
 }
 
-/// Same as memory_limit_beside_devices, but also sets the limit of the device: TrainerOptions::memory_limit,
+/// Same as memory_limit_off_device, but also sets the limit of the device: TrainerOptions::memory_limit,
 /// or the free memory without a limit. On the CPU, memory_limit limits the host memory.
 template <class Place>
 MemoryLimit memory_limit(TrainerOptions const& options) {
-  MemoryLimit found = memory_limit_beside_devices(options);
+  MemoryLimit found = memory_limit_off_device(options);
   std::int64_t const limit = options.memory_limit;
   if constexpr (detail::has_own_memory<Place>)
     found.device = limit > 0 ? limit : DeviceArena<Place>::available();
@@ -203,7 +203,7 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
     else if (value.type() == OptionValue::Type::seed)
       mix(value.seed());
     else
-      mix(value.whole());
+      mix(value.integer());
   }
   mix(plan.shape.batch);
   mix(plan.shape.sequence);

@@ -151,7 +151,7 @@ class BasicTrainer : public rules<Recipe> {
   /// Same as collect, but passes consecutive pieces of each parameter and uses less than one mebibyte.
   void collect_pieces(ParameterSink const& sink) { started().collect_pieces(sink); }
   /// Waits until all running steps have ended.
-  void settle() { started().settle(); }
+  void synchronize() { started().synchronize(); }
   /// Calls the observer after every entry (computation or transfer) of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 

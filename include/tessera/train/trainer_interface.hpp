@@ -47,7 +47,7 @@ class AnyTrainer {
   virtual void fill(ParameterSource const& source) = 0;
   virtual void collect_pieces(ParameterSink const& sink) = 0;
   void collect(ParameterSink const& sink) { collect_pieces(whole_parameters(sink)); }
-  virtual void settle() = 0;
+  virtual void synchronize() = 0;
   virtual void observe(StepObserver observer) = 0;
   /// Measures when each entry of every later step begins and ends. `timer` gets the times before the step's
   /// ticket returns its report. Null stops this. A timed step waits for the steps before it. The timer must

@@ -22,7 +22,7 @@ namespace ts = tessera;
 
 /// Saves a trainer as a checkpoint and as a weight file, and loads both. Returns whether the loaded weights
 /// have the same bits.
-bool comes_back(ts::AnyTrainer& trainer, ts::AnyModel const& model) {
+bool loads_what_it_saved(ts::AnyTrainer& trainer, ts::AnyModel const& model) {
   std::filesystem::path const folder = "with_recipes_files";
   std::filesystem::remove_all(folder);
   std::filesystem::create_directory(folder);
@@ -60,9 +60,9 @@ int main() {
   for (ts::RecipeTable const& recipe : ts::registered_recipes()) {
     auto const trainer =
         ts::make_trainer(model, recipe, ts::comm::from_environment(), {.batch = 1, .sequence = 16});
-    trainer->settle();
+    trainer->synchronize();
     if (trainer->peak_bytes(ts::Tier::device) <= 0) return 1;
-    if (!comes_back(*trainer, model)) return 1;
+    if (!loads_what_it_saved(*trainer, model)) return 1;
   }
   std::printf("%zu recipes\n", ts::registered_recipes().size());
   return ts::registered_recipes().empty() ? 1 : 0;

@@ -23,7 +23,7 @@ TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
     report.step = step;
     report.interval = 0.25 * step;
     report.tokens = 16;
-    report.unmasked = step % 3 == 0 ? 4 : 8;
+    report.valid_tokens = step % 3 == 0 ? 4 : 8;
     CHECK(sums.positions(step) == (step % 3 == 0 ? 8 : 16));
     report.loss = step;
     if (auto const ended = sums.add(report)) epochs.push_back(*ended);
@@ -46,7 +46,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
     ts::StepReport of;
     of.step = step;
     of.interval = of.loss = step;
-    of.unmasked = 8;
+    of.valid_tokens = 8;
     return of;
   };
   cli::EpochSums whole(5, 2, 8);  // 3 steps are an epoch
@@ -86,7 +86,7 @@ TEST_CASE("a row of epochs has medians over repeats as times and the losses of t
                                                 .loss = 5.0 - epoch,
                                                 .loss_with_padding = 2.0});
   rows[0].repeats[0].tokens = 100;
-  rows[0].repeats[0].unmasked = 75;
+  rows[0].repeats[0].valid_tokens = 75;
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row.at("epochs") == 2);
   CHECK(row.at("samples") == 8);

@@ -45,13 +45,13 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   int steps = 0, warmup = 0, repeat = 0, epochs = 0, samples = 0;
   double min_time = 0.0, learning_rate = 0.0;
   std::string samples_are, published;
-  line.whole("--steps", steps, "");
-  line.whole("--epochs", epochs, "");
-  line.whole("--samples", samples, "");
+  line.integer("--steps", steps, "");
+  line.integer("--epochs", epochs, "");
+  line.integer("--samples", samples, "");
   line.text("--samples-are", "", samples_are, "");
   line.text("--published", "", published, "");
-  line.whole("--warmup", warmup, "");
-  line.whole("--repeat", repeat, "");
+  line.integer("--warmup", warmup, "");
+  line.integer("--repeat", repeat, "");
   line.real("--min-time", min_time, "");
   line.real("--learning-rate", learning_rate, "");
   REQUIRE(line.parse(static_cast<int>(argv.size()), argv.data()));

@@ -93,8 +93,8 @@ struct HeadIndex {
 /// to = values * factor for one row of n.
 template <class S, class T>
 EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T* to) {
-  for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-    put(to + i, get<S>(values + i, whole, count) * Packet<S>(factor), whole, count);
+  for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+    put(to + i, get<S>(values + i, full, count) * Packet<S>(factor), full, count);
   });
 }
 
@@ -103,10 +103,10 @@ template <class S>
 EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padded, S scale, S shift) {
   Packet<S> sum(S(0));
   Packet<S> const factor(scale), offset(-shift);
-  for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-    Packet<S> const value = exp(fma(get<S>(static_cast<S const*>(row) + i, whole, count), factor, offset));
-    put(row + i, value, whole, count);
-    sum = sum + get<S>(static_cast<S const*>(row) + i, whole, count);
+  for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+    Packet<S> const value = exp(fma(get<S>(static_cast<S const*>(row) + i, full, count), factor, offset));
+    put(row + i, value, full, count);
+    sum = sum + get<S>(static_cast<S const*>(row) + i, full, count);
   });
   std::fill(row + n, row + std::max(n, padded), S(0));
   return lane_sum(sum);
@@ -134,12 +134,12 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
     for (std::int64_t row = 0; row < rows; ++row) {
       S* const scores = tiles.scores + row * tiles.forward_keys;
       std::int64_t const visible = std::max<std::int64_t>(0, std::min(keys, last + row - key + 1));
-      Packet<S> most(-std::numeric_limits<S>::infinity());
-      for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
-        most = max(most, get<S>(static_cast<S const*>(scores) + i, whole, count,
-                                -std::numeric_limits<S>::infinity()));
+      Packet<S> largest_lanes(-std::numeric_limits<S>::infinity());
+      for_packets<S>(0, visible, [&](std::int64_t i, auto full, std::int64_t count) {
+        largest_lanes = max(largest_lanes, get<S>(static_cast<S const*>(scores) + i, full, count,
+                                                  -std::numeric_limits<S>::infinity()));
       });
-      S const top = std::max(largest[row], lane_max(most) * scale);
+      S const top = std::max(largest[row], lane_max(largest_lanes) * scale);
       S const keep = key == 0 ? S(0) : std::exp(largest[row] - top);
       total[row] = total[row] * keep + exponentiate_row(scores, visible, keys, scale, top);
       largest[row] = top;
@@ -191,7 +191,7 @@ class AttentionBackward {
       std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first that sees it
       bool add = false;
       for (std::int64_t member = 0; member < sizes_.group; ++member) {
-        take(member);
+        select_query_head(member);
         for (std::int64_t query = first; query < sequence; query += Tiles::backward_queries) {
           std::int64_t const queries = std::min(Tiles::backward_queries, sequence - query);
           recompute(query, queries, key, keys);
@@ -218,7 +218,7 @@ class AttentionBackward {
     }
     if (in_place) return;
     for (std::int64_t member = 0; member < sizes_.group; ++member) {
-      take(member);
+      select_query_head(member);
       if (in_scratch)
         for (std::int64_t row = 0; row < sequence; ++row)
           scale_row(tiles_.queries + (member * sequence + row) * head, S(1), head, at_.row(dx_.q, row));
@@ -229,7 +229,7 @@ class AttentionBackward {
 
  private:
   /// Switches to another of the query heads that share the keys.
-  void take(std::int64_t member) {
+  void select_query_head(std::int64_t member) {
     at_ = HeadIndex::of_queries(sizes_, keys_at_.sample, keys_at_.number * sizes_.group + member);
     dots_query_ = -1;
   }
@@ -266,10 +266,10 @@ class AttentionBackward {
           std::max<std::int64_t>(0, std::min(keys, sizes_.first + query + row - key + 1));
       exponentiate_row(scores, visible, keys, scale_, shifts[row]);
       Packet<S> const dot(tiles_.rows[row]), factor(scale_);
-      for_packets<S>(0, visible, [&](std::int64_t i, auto whole, std::int64_t count) {
-        Packet<S> const probability = get<S>(static_cast<S const*>(scores) + i, whole, count);
-        Packet<S> const slope = get<S>(static_cast<S const*>(slopes) + i, whole, count);
-        put(slopes + i, probability * factor * (slope - dot), whole, count);
+      for_packets<S>(0, visible, [&](std::int64_t i, auto full, std::int64_t count) {
+        Packet<S> const probability = get<S>(static_cast<S const*>(scores) + i, full, count);
+        Packet<S> const slope = get<S>(static_cast<S const*>(slopes) + i, full, count);
+        put(slopes + i, probability * factor * (slope - dot), full, count);
       });
       std::fill(slopes + visible, slopes + keys, S(0));
     }
@@ -282,8 +282,8 @@ class AttentionBackward {
       T const* const a = at_.row(dout_, query + row);
       T const* const b = at_.row(out_, query + row);
       Packet<S> sum(S(0));
-      for_packets<S>(0, at_.head, [&](std::int64_t i, auto whole, std::int64_t count) {
-        sum = multiply_add(get<S>(a + i, whole, count), get<S>(b + i, whole, count), sum);
+      for_packets<S>(0, at_.head, [&](std::int64_t i, auto full, std::int64_t count) {
+        sum = multiply_add(get<S>(a + i, full, count), get<S>(b + i, full, count), sum);
       });
       tiles_.rows[row] = lane_sum(sum);
     }

@@ -28,13 +28,13 @@ S log_sum_exp(T const* row, std::int64_t n) {
   for (std::int64_t begin = 0; begin < n; begin += block) {
     std::int64_t const end = std::min(begin + block, n);
     Packet<S> most(lowest);
-    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
-      most = max(most, get<S>(row + i, whole, count, lowest));
+    for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t count) {
+      most = max(most, get<S>(row + i, full, count, lowest));
     });
     S const next = std::max(top, lane_max(most));
     Packet<S> sums(S(0)), offset(next);
-    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
-      if constexpr (whole)
+    for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t count) {
+      if constexpr (full)
         sums = sums + exp(load<S>(row + i) - offset);
       else {
         alignas(64) S values[Packet<S>::size];
@@ -70,18 +70,18 @@ struct CrossEntropy {
       losses.data()[row] = normalizer - chosen;
       if (!gradient) return;
       Packet<S> const offset(normalizer), factor(scale);
-      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-        put(values + i, exp(get<S>(static_cast<T const*>(values) + i, whole, count) - offset) * factor, whole,
+      for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+        put(values + i, exp(get<S>(static_cast<T const*>(values) + i, full, count) - offset) * factor, full,
             count);
       });
       values[target] = T((std::exp(chosen - normalizer) - S(1)) * scale);
     });
   }
 
-  /// Sums the losses in row order, and counts the unmasked rows.
+  /// Sums the losses in row order, and counts the valid rows.
   template <class S>
   static void sum_losses(Context<Cpu>&, ConstTensor<S> const& losses,
-                         ConstTensor<std::int32_t> const& targets, double* loss, std::int64_t* unmasked) {
+                         ConstTensor<std::int32_t> const& targets, double* loss, std::int64_t* valid_tokens) {
     double sum = 0;
     std::int64_t count = 0;
     for (std::int64_t row = 0; row < losses.elements(); ++row) {
@@ -89,7 +89,7 @@ struct CrossEntropy {
       count += targets.data()[row] >= 0;
     }
     *loss = sum;
-    *unmasked = count;
+    *valid_tokens = count;
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements operations on flat arrays on the CPU: fold (sums of several arrays), norms, conversion,
+// Implements operations on flat arrays on the CPU: accumulate (sums of several arrays), norms, conversion,
 // activations, and the search for non-finite values. The contracts are in the ops headers.
 #pragma once
 
@@ -90,17 +90,18 @@ struct Elementwise {
   }
 
   template <class T>
-  static void fold(Context<Cpu>& context, Tensor<compute_t<T>> const& accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first, Tensor<float> const& partials, ops::BadNote const& note) {
+  static void accumulate(Context<Cpu>& context, Tensor<compute_t<T>> const& accumulator, T const* pieces,
+                         int count, std::int64_t stride, bool first, Tensor<float> const& partials,
+                         ops::BadNote const& note) {
     using S = compute_t<T>;
     S* const to = accumulator.data();
     for_blocks(context.pool(), accumulator.elements(), [&](std::int64_t begin, std::int64_t end, int) {
-      for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t some) {
-        Packet<S> sum = get<S>(pieces + i, whole, some);
-        if (!first) sum = get<S>(static_cast<S const*>(to) + i, whole, some) + sum;
+      for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t some) {
+        Packet<S> sum = get<S>(pieces + i, full, some);
+        if (!first) sum = get<S>(static_cast<S const*>(to) + i, full, some) + sum;
         for (int piece = 1; piece < count; ++piece)
-          sum = sum + get<S>(pieces + piece * stride + i, whole, some);
-        put(to + i, sum, whole, some);
+          sum = sum + get<S>(pieces + piece * stride + i, full, some);
+        put(to + i, sum, full, some);
       });
       if (partials.data())
         partials.data()[begin / block_elements] =

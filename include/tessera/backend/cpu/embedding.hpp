@@ -30,8 +30,8 @@ struct Embedding {
         return;
       }
       T const* const position = wpe.data() + (with.first_position + row % sequence) * n;
-      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-        put(to + i, get<S>(token + i, whole, count) + get<S>(position + i, whole, count), whole, count);
+      for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+        put(to + i, get<S>(token + i, full, count) + get<S>(position + i, full, count), full, count);
       });
     });
   }
@@ -56,11 +56,11 @@ struct Embedding {
         for (std::int64_t row = 0; row < rows; ++row) {
           if (tokens.data()[row] == with.padding_token) continue;
           S* const to = partial.data() + static_cast<std::int64_t>(tokens.data()[row]) * n;
-          for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+          for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t count) {
             put(to + i,
-                get<S>(static_cast<S const*>(to) + i, whole, count) +
-                    get<S>(dy.data() + row * n + i, whole, count),
-                whole, count);
+                get<S>(static_cast<S const*>(to) + i, full, count) +
+                    get<S>(dy.data() + row * n + i, full, count),
+                full, count);
           });
         }
       });
@@ -72,12 +72,12 @@ struct Embedding {
     if (!dwpe) return;
     context.pool().parallel_for(dwpe.shape().rows(), [&](std::int64_t to, int) {
       std::int64_t const position = to - with.first_position;
-      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
+      for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
         Packet<S> sum(S(0));
         if (position >= 0 && position < sequence)
           for (std::int64_t row = position; row < rows; row += sequence)
-            sum = sum + get<S>(dy.data() + row * n + i, whole, count);
-        put(dwpe.data() + to * n + i, sum, whole, count);
+            sum = sum + get<S>(dy.data() + row * n + i, full, count);
+        put(dwpe.data() + to * n + i, sum, full, count);
       });
     });
   }

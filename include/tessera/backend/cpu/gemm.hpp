@@ -33,11 +33,11 @@ struct Tiling {
   /// fit the scratch memory. Prefers at least eight tiles if C is big enough.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     if (m == 0 || n == 0) return;  // no tiles
-    std::int64_t const least_rows = parts(m, max_rows), least_cols = parts(n, max_cols);
-    std::int64_t const wanted = m * n < 8 * small_tile ? 1 : 8;
+    std::int64_t const min_rows = parts(m, max_rows), min_cols = parts(n, max_cols);
+    std::int64_t const min_tiles = m * n < 8 * small_tile ? 1 : 8;
     double best = std::numeric_limits<double>::infinity();
-    for (std::int64_t down = least_rows; down < least_rows + 8; ++down)
-      for (std::int64_t across = least_cols; across < least_cols + 8; ++across) {
+    for (std::int64_t down = min_rows; down < min_rows + 8; ++down)
+      for (std::int64_t across = min_cols; across < min_cols + 8; ++across) {
         std::int64_t const tile_rows = round_up(parts(m, down), Microtile<P>::row_panel);
         std::int64_t const tile_cols = round_up(parts(n, across), across == 1 ? Packet<S>::size : col_step);
         if (tile_rows > max_rows || tile_cols > max_cols) continue;
@@ -45,7 +45,7 @@ struct Tiling {
         double const work = static_cast<double>(tiles * tile_rows * tile_cols) +
                             Microtile<P>::right_cost * static_cast<double>(parts(m, tile_rows) * n) +
                             Microtile<P>::left_cost * static_cast<double>(parts(n, tile_cols) * m);
-        double const cost = tiles < wanted ? work * 4 : work;
+        double const cost = tiles < min_tiles ? work * 4 : work;
         if (cost < best) {
           best = cost;
           rows = tile_rows;
@@ -58,8 +58,8 @@ struct Tiling {
   static constexpr std::int64_t small_tile = 32 * 48;
   static constexpr std::int64_t col_step = 2 * Packet<S>::size;
 
-  static constexpr std::int64_t parts(std::int64_t extent, std::int64_t most) {
-    return (extent + most - 1) / most;
+  static constexpr std::int64_t parts(std::int64_t extent, std::int64_t max_extent) {
+    return (extent + max_extent - 1) / max_extent;
   }
   static constexpr std::int64_t round_up(std::int64_t extent, std::int64_t step) {
     return parts(extent, step) * step;
@@ -106,15 +106,15 @@ struct InPlace {
 };
 
 /// An epilogue with its type erased, so that product_tile is compiled once per type of operands. The product
-/// is stored in place if in_place.to is set. Otherwise take(i, j, values, stride, rows, count) receives
+/// is stored in place if in_place.to is set. Otherwise receive(i, j, values, stride, rows, count) receives
 /// `count` values of each of `rows` rows, starting at row i and column j of the result.
 template <class S>
 struct Epilogue {
-  using Take = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t, std::int64_t,
-                                            std::int64_t)>;
+  using Receive = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t,
+                                               std::int64_t, std::int64_t)>;
 
   InPlace<S> in_place{};
-  Take take{};
+  Receive receive{};
 };
 
 /// Computes one register tile, from a panel of the right operand that is `packets` packets wide.
@@ -191,7 +191,7 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
           // If the depth is a single block, each register tile is final at once, so all use the same memory.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, steps, values, packed, from, to, stride, first);
-          if (last) epilogue.take(i + row, j + col, to, stride, some, count);
+          if (last) epilogue.receive(i + row, j + col, to, stride, some, count);
         }
       }
     }
@@ -221,12 +221,12 @@ struct NoSums {};
 /// A callback, or null: sums(j, values, count) receives the sums of `count` columns of B, starting at column
 /// j.
 template <class S>
-using TakeSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
+using ReceiveSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
 
 /// Implements `product` below, with the type of its epilogue erased.
 template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
-                     std::int64_t depth, Epilogue<S> const& epilogue, TakeSums<S> const& sums) {
+                     std::int64_t depth, Epilogue<S> const& epilogue, ReceiveSums<S> const& sums) {
   using P = packed_for<S, A, B>;
   Tiling<S, P> const tiling(m, n);
   std::int64_t const tile_rows = (m + tiling.rows - 1) / tiling.rows;
@@ -249,21 +249,21 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
 
 /// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on the whole pool. `epilogue` is InPlace or a
 /// function. epilogue(i, j, values, count) receives `count` finished values of row i, starting at column j,
-/// once for every element; `values` is padded to whole packets. If given, sums(j, values, count) receives the
+/// once for every element; `values` is padded to full packets. If given, sums(j, values, count) receives the
 /// sums of B's columns.
 template <class S, class A, class B, class Finish, class Sums = NoSums>
 void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
              std::int64_t depth, Finish const& epilogue, Sums const& sums = {}) {
-  TakeSums<S> take_sums;
-  if constexpr (!std::is_same_v<Sums, NoSums>) take_sums = sums;
+  ReceiveSums<S> receive_sums;
+  if constexpr (!std::is_same_v<Sums, NoSums>) receive_sums = sums;
   if constexpr (std::is_same_v<Finish, InPlace<S>>) {
-    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{epilogue, {}}, take_sums);
+    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{epilogue, {}}, receive_sums);
   } else {
-    auto const take = [&](std::int64_t i, std::int64_t j, S const* values, std::int64_t stride,
-                          std::int64_t rows, std::int64_t count) {
+    auto const receive = [&](std::int64_t i, std::int64_t j, S const* values, std::int64_t stride,
+                             std::int64_t rows, std::int64_t count) {
       for (std::int64_t row = 0; row < rows; ++row) epilogue(i + row, j, values + row * stride, count);
     };
-    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{{}, take}, take_sums);
+    product_on_pool(context, a, b, m, n, depth, Epilogue<S>{{}, receive}, receive_sums);
   }
 }
 

@@ -17,7 +17,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns the sum of term(i, whole, count) over [0, n), in four running packets. The term must be 0 in lanes
+/// Returns the sum of term(i, full, count) over [0, n), in four running packets. The term must be 0 in lanes
 /// beyond n.
 template <class S, class Term>
 EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
@@ -27,8 +27,8 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   for (; i + 4 * width <= n; i += 4 * width)
     for (int part = 0; part < 4; ++part)
       sums[part] = sums[part] + term(i + part * width, std::true_type{}, width);
-  for_packets<S>(i, n, [&](std::int64_t at, auto whole, std::int64_t count) {
-    sums[0] = sums[0] + term(at, whole, count);
+  for_packets<S>(i, n, [&](std::int64_t at, auto full, std::int64_t count) {
+    sums[0] = sums[0] + term(at, full, count);
   });
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
@@ -45,14 +45,14 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstT
   std::int64_t const rows = x.shape().rows(), n = x.shape().columns();
   context.pool().parallel_for((n + width - 1) / width, [&](std::int64_t stripe, int) {
     std::int64_t const begin = stripe * width;
-    for_packets<S>(begin, std::min(begin + width, n), [&](std::int64_t i, auto whole, std::int64_t count) {
+    for_packets<S>(begin, std::min(begin + width, n), [&](std::int64_t i, auto full, std::int64_t count) {
       Packet<S> gammas(S(0)), betas(S(0));
       for (std::int64_t block = 0; block < rows; block += row_block) {
         Packet<S> block_gammas(S(0)), block_betas(S(0));
         for (std::int64_t row = block; row < std::min(block + row_block, rows); ++row) {
-          Packet<S> const slope = get<S>(dy.data() + row * n + i, whole, count);
+          Packet<S> const slope = get<S>(dy.data() + row * n + i, full, count);
           Packet<S> const normal =
-              (get<S>(x.data() + row * n + i, whole, count) - Packet<S>(Centered ? mean.data()[row] : S(0))) *
+              (get<S>(x.data() + row * n + i, full, count) - Packet<S>(Centered ? mean.data()[row] : S(0))) *
               Packet<S>(rstd.data()[row]);
           block_gammas = multiply_add(slope, normal, block_gammas);
           block_betas = block_betas + slope;
@@ -60,8 +60,8 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstT
         gammas = gammas + block_gammas;
         betas = betas + block_betas;
       }
-      put(sums + i, gammas, whole, count);
-      if constexpr (Centered) put(sums + n + i, betas, whole, count);
+      put(sums + i, gammas, full, count);
+      if constexpr (Centered) put(sums + n + i, betas, full, count);
     });
   });
 }
@@ -80,21 +80,21 @@ struct RowNorm {
       S average(0);
       if constexpr (Centered)
         average =
-            sum_terms<S>(n, [&](auto i, auto whole, auto count) { return get<S>(from + i, whole, count); }) /
+            sum_terms<S>(n, [&](auto i, auto full, auto count) { return get<S>(from + i, full, count); }) /
             S(n);
       Packet<S> const center(average);
-      S const squares = sum_terms<S>(n, [&](auto i, auto whole, auto count) {
-        Packet<S> const off = get<S>(from + i, whole, count, average) - center;
+      S const squares = sum_terms<S>(n, [&](auto i, auto full, auto count) {
+        Packet<S> const off = get<S>(from + i, full, count, average) - center;
         return off * off;
       });
       S const scale = S(1) / std::sqrt(squares / S(n) + S(epsilon));
       if constexpr (Centered) mean.data()[row] = average;
       rstd.data()[row] = scale;
-      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-        Packet<S> const normal = (get<S>(from + i, whole, count) - center) * Packet<S>(scale);
+      for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+        Packet<S> const normal = (get<S>(from + i, full, count) - center) * Packet<S>(scale);
         Packet<S> shift(S(0));
-        if constexpr (Centered) shift = get<S>(beta.data() + i, whole, count);
-        put(y.data() + row * n + i, fma(normal, get<S>(gamma.data() + i, whole, count), shift), whole, count);
+        if constexpr (Centered) shift = get<S>(beta.data() + i, full, count);
+        put(y.data() + row * n + i, fma(normal, get<S>(gamma.data() + i, full, count), shift), full, count);
       });
     });
   }
@@ -114,23 +114,23 @@ struct RowNorm {
       T const* const from = x.data() + row * n;
       T const* const base = residual_gradient ? residual_gradient.data() + row * n : nullptr;
       Packet<S> const center(Centered ? mean.data()[row] : S(0)), scale(rstd.data()[row]);
-      auto const scaled = [&](std::int64_t i, auto whole, std::int64_t count) {
-        return get<S>(slopes + i, whole, count) * get<S>(gamma.data() + i, whole, count);
+      auto const scaled = [&](std::int64_t i, auto full, std::int64_t count) {
+        return get<S>(slopes + i, full, count) * get<S>(gamma.data() + i, full, count);
       };
-      auto const normal = [&](std::int64_t i, auto whole, std::int64_t count) {
-        return (get<S>(from + i, whole, count) - center) * scale;
+      auto const normal = [&](std::int64_t i, auto full, std::int64_t count) {
+        return (get<S>(from + i, full, count) - center) * scale;
       };
       S sum(0);
       if constexpr (Centered) sum = sum_terms<S>(n, scaled);
-      S const dot = sum_terms<S>(n, [&](std::int64_t i, auto whole, std::int64_t count) {
-        return scaled(i, whole, count) * normal(i, whole, count);
+      S const dot = sum_terms<S>(n, [&](std::int64_t i, auto full, std::int64_t count) {
+        return scaled(i, full, count) * normal(i, full, count);
       });
       Packet<S> const sum_mean(sum / S(n)), minus_dot_mean(-dot / S(n));
-      for_packets<S>(0, n, [&](std::int64_t i, auto whole, std::int64_t count) {
-        Packet<S> const off = scaled(i, whole, count) - sum_mean;
-        Packet<S> result = fma(normal(i, whole, count), minus_dot_mean, off) * scale;
-        if (base) result = result + get<S>(base + i, whole, count);
-        put(dx.data() + row * n + i, result, whole, count);
+      for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
+        Packet<S> const off = scaled(i, full, count) - sum_mean;
+        Packet<S> result = fma(normal(i, full, count), minus_dot_mean, off) * scale;
+        if (base) result = result + get<S>(base + i, full, count);
+        put(dx.data() + row * n + i, result, full, count);
       });
     });
   }

@@ -16,15 +16,15 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns an epilogue that stores function(index, column, value, whole, count) of each packet of results in
+/// Returns an epilogue that stores function(index, column, value, full, count) of each packet of results in
 /// `to`. `index` is the element's position in the (m, n) result and `column` its column.
 template <class S, class T, class F>
 auto map_into(T* to, std::int64_t n, F const& function) {
   return [to, n, function](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
-    for_packets<S>(0, count, [&](std::int64_t offset, auto whole, std::int64_t some) {
+    for_packets<S>(0, count, [&](std::int64_t offset, auto full, std::int64_t some) {
       std::int64_t const column = j + offset;
       std::int64_t const index = i * n + column;
-      put(to + index, function(index, column, load<S>(values + offset), whole, some), whole, some);
+      put(to + index, function(index, column, load<S>(values + offset), full, some), full, some);
     });
   };
 }
@@ -46,12 +46,12 @@ struct PlusBiasAndResidual {
   T const *bias, *base;
   Packet<S> scale;
 
-  template <class Whole>
+  template <class Full>
   EIGEN_STRONG_INLINE Packet<S> operator()(std::int64_t index, std::int64_t column, Packet<S> value,
-                                           Whole whole, std::int64_t count) const {
+                                           Full full, std::int64_t count) const {
     value = value * scale;
-    if (bias) value = value + get<S>(bias + column, whole, count);
-    return base ? value + get<S>(base + index, whole, count) : value;
+    if (bias) value = value + get<S>(bias + column, full, count);
+    return base ? value + get<S>(base + index, full, count) : value;
   }
 };
 
@@ -73,10 +73,10 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& s
   std::int64_t const rows = x.shape().rows(), n = x.shape().columns();
   context.pool().parallel_for((n + width - 1) / width, [&](std::int64_t stripe, int) {
     std::int64_t const begin = stripe * width;
-    for_packets<S>(begin, std::min(begin + width, n), [&](std::int64_t i, auto whole, std::int64_t count) {
+    for_packets<S>(begin, std::min(begin + width, n), [&](std::int64_t i, auto full, std::int64_t count) {
       Packet<S> sum(S(0));
-      for (std::int64_t row = 0; row < rows; ++row) sum = sum + get<S>(x.data() + row * n + i, whole, count);
-      put(sums.data() + i, sum, whole, count);
+      for (std::int64_t row = 0; row < rows; ++row) sum = sum + get<S>(x.data() + row * n + i, full, count);
+      put(sums.data() + i, sum, full, count);
     });
   });
 }
@@ -97,9 +97,9 @@ struct Linear {
       with_activation(with.activation, [&](auto form) {
         run(map_into<S>(y.data(), n,
                         [add, form, pre = with.pre.data()](std::int64_t index, std::int64_t column,
-                                                           Packet<S> value, auto whole, std::int64_t count) {
-                          put(pre + index, add(index, column, value, whole, count), whole, count);
-                          return form.value(get<S>(static_cast<T const*>(pre) + index, whole, count));
+                                                           Packet<S> value, auto full, std::int64_t count) {
+                          put(pre + index, add(index, column, value, full, count), full, count);
+                          return form.value(get<S>(static_cast<T const*>(pre) + index, full, count));
                         }));
       });
     else if (with.bias || with.residual || with.scale != 1.0)
@@ -123,9 +123,9 @@ struct Linear {
     with_activation(with.activation, [&](auto form) {
       run(map_into<S>(dx.data(), n,
                       [add, form, pre = with.pre.data()](std::int64_t index, std::int64_t column,
-                                                         Packet<S> value, auto whole, std::int64_t count) {
-                        value = add(index, column, value, whole, count);
-                        return value * form.derivative(get<S>(pre + index, whole, count));
+                                                         Packet<S> value, auto full, std::int64_t count) {
+                        value = add(index, column, value, full, count);
+                        return value * form.derivative(get<S>(pre + index, full, count));
                       }));
     });
   }
@@ -142,8 +142,8 @@ struct Linear {
     } else if (with.dbias) {
       plain_product(context, x, true, dy, false, dw, store_weight,
                     [to = with.dbias.data()](std::int64_t j, S const* sums, std::int64_t cols) {
-                      for_packets<S>(0, cols, [&](std::int64_t offset, auto whole, std::int64_t count) {
-                        put(to + j + offset, get<S>(sums + offset, whole, count), whole, count);
+                      for_packets<S>(0, cols, [&](std::int64_t offset, auto full, std::int64_t count) {
+                        put(to + j + offset, get<S>(sums + offset, full, count), full, count);
                       });
                     });
     } else {

@@ -134,7 +134,7 @@ class Panels {
     return panel * most - (thin ? 1 : 0);
   }
   int packets(std::int64_t panel) const { return static_cast<int>(start(panel + 1) - start(panel)); }
-  /// The number of columns, padded to whole packets.
+  /// The number of columns, padded to full packets.
   std::int64_t padded() const { return packets_ * Packet<S>::size; }
 
  private:
@@ -142,17 +142,17 @@ class Panels {
   std::int64_t packets_;
 };
 
-/// Converts `count` contiguous values and pads them with zeros to whole packets.
+/// Converts `count` contiguous values and pads them with zeros to full packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
-  for_packets<S>(0, count, [&](std::int64_t i, auto whole, std::int64_t rest) {
-    store(to + i, get<S>(from + i, whole, rest));
+  for_packets<S>(0, count, [&](std::int64_t i, auto full, std::int64_t rest) {
+    store(to + i, get<S>(from + i, full, rest));
   });
 }
 
 /// `pack_along` packs one row, whose values are adjacent in k. `pack_across` packs `count` adjacent values of
 /// the same k (of several k, if a packed value holds several). Both convert the values and pad with zeros to
-/// whole packets.
+/// full packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
   convert_row(from, depth, to);
@@ -229,15 +229,15 @@ template <class S, class T>
 EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, S* to, std::int64_t step) {
   constexpr int width = Packet<S>::size;
-  for_packets<S>(0, depth, [&](std::int64_t k, auto whole, std::int64_t count) {
+  for_packets<S>(0, depth, [&](std::int64_t k, auto full, std::int64_t count) {
     Packet<S> block[std::size_t{width}];
     if (rows == width)
-      for (int row = 0; row < width; ++row) block[row] = get<S>(from + row * stride + k, whole, count);
+      for (int row = 0; row < width; ++row) block[row] = get<S>(from + row * stride + k, full, count);
     else
       for (int row = 0; row < width; ++row)
-        block[row] = row < rows ? get<S>(from + row * stride + k, whole, count) : Packet<S>(S(0));
+        block[row] = row < rows ? get<S>(from + row * stride + k, full, count) : Packet<S>(S(0));
     transpose_packets<S>(block);
-    if constexpr (whole)
+    if constexpr (full)
       for (int part = 0; part < width; ++part) store(to + (k + part) * step, block[part]);
     else
       for (int part = 0; part < count; ++part) store(to + (k + part) * step, block[part]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides Eigen's SIMD packets as a value type. The last values of an array form a padded packet, so one
-// expression handles whole and partial packets.
+// expression handles full and partial packets.
 #pragma once
 
 #include <algorithm>
@@ -318,7 +318,7 @@ EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t coun
   std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));
 }
 
-/// Calls body(i, whole, count) for each packet of [begin, end), where i is its first index. `whole` is
+/// Calls body(i, full, count) for each packet of [begin, end), where i is its first index. `full` is
 /// std::true_type, except for a last packet of fewer values. With `get` and `put` below, one expression
 /// handles both.
 template <class S, class F>
@@ -329,18 +329,18 @@ EIGEN_STRONG_INLINE void for_packets(std::int64_t begin, std::int64_t end, F&& b
   if (i < end) body(i, std::false_type{}, end - i);
 }
 
-template <class S, bool Whole, class T>
-EIGEN_STRONG_INLINE Packet<S> get(T const* from, std::bool_constant<Whole>, std::int64_t count,
+template <class S, bool Full, class T>
+EIGEN_STRONG_INLINE Packet<S> get(T const* from, std::bool_constant<Full>, std::int64_t count,
                                   S rest = S(0)) {
-  if constexpr (Whole)
+  if constexpr (Full)
     return load<S>(from);
   else
     return load_partial<S>(from, count, rest);
 }
 
-template <bool Whole, class T, class S>
-EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Whole>, std::int64_t count) {
-  if constexpr (Whole)
+template <bool Full, class T, class S>
+EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Full>, std::int64_t count) {
+  if constexpr (Full)
     store(to, value);
   else
     store_partial(to, value, count);
@@ -368,15 +368,15 @@ void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
 template <class S, class F, class... T>
 void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... arrays) {
   for_blocks(pool, elements, [&](std::int64_t begin, std::int64_t end, int) {
-    for_packets<S>(begin, end, [&](std::int64_t i, auto whole, std::int64_t count) {
+    for_packets<S>(begin, end, [&](std::int64_t i, auto full, std::int64_t count) {
       auto const apply = [&](auto... packets) {
         functor(packets...);
         auto const keep = [&](auto* to, Packet<S> value) {
-          if constexpr (!std::is_const_v<std::remove_pointer_t<decltype(to)>>) put(to, value, whole, count);
+          if constexpr (!std::is_const_v<std::remove_pointer_t<decltype(to)>>) put(to, value, full, count);
         };
         (keep(arrays + i, packets), ...);
       };
-      apply(get<S>(static_cast<T const*>(arrays) + i, whole, count)...);
+      apply(get<S>(static_cast<T const*>(arrays) + i, full, count)...);
     });
   });
 }

@@ -136,8 +136,8 @@ class ThreadPool {
   }
 
   void work(int worker) noexcept {
-    for (int turn = 0; turn < threads_; ++turn) {
-      Cursor& cursor = cursors_[static_cast<std::size_t>((worker + turn) % threads_)];
+    for (int offset = 0; offset < threads_; ++offset) {
+      Cursor& cursor = cursors_[static_cast<std::size_t>((worker + offset) % threads_)];
       while (cursor.next.load(std::memory_order_relaxed) < cursor.end) {
         std::int64_t const begin = cursor.next.fetch_add(grain_, std::memory_order_relaxed);
         if (begin >= cursor.end) break;

@@ -17,9 +17,9 @@ namespace cpu {
 struct Rotary {
   /// Rotates each position in one task, which computes the angles once for all samples and heads.
   template <class T>
-  static void turn(Context<Cpu>& context, ops::Columns<T const, Cpu> from, ops::Columns<T, Cpu> to,
-                   std::int64_t sequence, ops::RotaryFrequencies const& frequencies,
-                   ops::RotaryOptions const& with) {
+  static void rotate(Context<Cpu>& context, ops::Columns<T const, Cpu> from, ops::Columns<T, Cpu> to,
+                     std::int64_t sequence, ops::RotaryFrequencies const& frequencies,
+                     ops::RotaryOptions const& with) {
     using S = compute_t<T>;
     std::int64_t const pairs = frequencies.pairs;
     context.pool().parallel_for(sequence, [&](std::int64_t position, int) {
@@ -33,12 +33,12 @@ struct Rotary {
         for (std::int64_t head = 0; head < to.columns; head += 2 * pairs) {
           T const* const low = from.data + row * from.stride + head;
           T* const low_to = to.data + row * to.stride + head;
-          for_packets<S>(0, pairs, [&](std::int64_t i, auto whole, std::int64_t count) {
-            Packet<S> const a = get<S>(low + i, whole, count), b = get<S>(low + pairs + i, whole, count),
-                            c = get<S>(static_cast<S const*>(cosines) + i, whole, count),
-                            s = get<S>(static_cast<S const*>(sines) + i, whole, count);
-            put(low_to + i, fma(a, c, -(b * s)), whole, count);
-            put(low_to + pairs + i, fma(b, c, a * s), whole, count);
+          for_packets<S>(0, pairs, [&](std::int64_t i, auto full, std::int64_t count) {
+            Packet<S> const a = get<S>(low + i, full, count), b = get<S>(low + pairs + i, full, count),
+                            c = get<S>(static_cast<S const*>(cosines) + i, full, count),
+                            s = get<S>(static_cast<S const*>(sines) + i, full, count);
+            put(low_to + i, fma(a, c, -(b * s)), full, count);
+            put(low_to + pairs + i, fma(b, c, a * s), full, count);
           });
         }
     });

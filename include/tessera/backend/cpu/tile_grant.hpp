@@ -20,7 +20,7 @@ namespace detail {
 
 /// Checks the processor and requests permission from the kernel. Without permission, using a tile raises
 /// SIGILL (Linux, Documentation/arch/x86/xstate.rst).
-inline bool ask_for_tiles() noexcept {
+inline bool request_tiles() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
   constexpr long request_permission = 0x1023, tile_data = 18;
@@ -32,7 +32,7 @@ inline bool ask_for_tiles() noexcept {
 
 /// Returns whether this process may use tiles. The first call requests the permission, for all threads.
 inline bool tiles_granted() noexcept {
-  static bool const granted = detail::ask_for_tiles();
+  static bool const granted = detail::request_tiles();
   return granted;
 }
 

@@ -51,12 +51,12 @@ void require(cudnnStatus_t status, char const* what) {
 }
 
 /// While one exists, this thread may make calls that stream capture forbids: making a plan loads kernels.
-class BesideCapture {
+class RelaxedCaptureMode {
  public:
-  BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  BesideCapture(BesideCapture const&) = delete;
-  BesideCapture& operator=(BesideCapture const&) = delete;
-  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureMode(RelaxedCaptureMode const&) = delete;
+  RelaxedCaptureMode& operator=(RelaxedCaptureMode const&) = delete;
+  ~RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
@@ -185,7 +185,7 @@ struct Plans {
 class Cudnn final : public tessera::cuda::CudnnAttention {
  public:
   Cudnn() {
-    BesideCapture const beside;
+    RelaxedCaptureMode const relaxed;
     version_ = cudnnGetVersion();
     if (version_ < oldest_version)
       unusable_ = "cuDNN " + version_text(version_) + " is older than " + version_text(oldest_version);
@@ -218,9 +218,9 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
       Plans const& plans = plans_of(pass, shape, static_cast<std::int64_t>(workspace.size()));
       for (std::int64_t sample = 0; sample < shape.samples; sample += plans.size.samples)
         for (std::int64_t head = 0; head < shape.heads / shape.group; head += plans.size.key_heads) {
-          bool const whole = sample + plans.size.samples <= shape.samples &&
-                             head + plans.size.key_heads <= shape.heads / shape.group;
-          (whole ? plans.piece : plans.last)->run(handle_, at, sample, head, workspace);
+          bool const full_piece = sample + plans.size.samples <= shape.samples &&
+                                  head + plans.size.key_heads <= shape.heads / shape.group;
+          (full_piece ? plans.piece : plans.last)->run(handle_, at, sample, head, workspace);
         }
       return {};
     } catch (Failed const& failed) {
@@ -248,13 +248,13 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
         throw Failed{"the addresses of operands must be multiples of 16 bytes"};
   }
 
-  /// The size of the largest equal part of `all` whose need is at most `room`; 0 if none fits.
+  /// The size of the largest equal part of `all` whose need is at most `limit`; 0 if none fits.
   template <class Need>
-  static std::int64_t largest_part(std::int64_t all, std::int64_t room, Need const& need_of) {
+  static std::int64_t largest_part(std::int64_t all, std::int64_t limit, Need const& need_of) {
     for (std::int64_t part = all; part > 0;) {
       std::int64_t const need = need_of(part);
-      if (need <= room) return part;
-      std::int64_t const fit = std::min(part - 1, part * room / need);  // need grows with the part
+      if (need <= limit) return part;
+      std::int64_t const fit = std::min(part - 1, part * limit / need);  // need grows with the part
       if (fit == 0) return 0;
       std::int64_t const parts = (all + fit - 1) / fit;
       part = (all + parts - 1) / parts;
@@ -266,7 +266,7 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
   Plans const& plans_of(Pass pass, CudnnShape const& shape, std::int64_t workspace) {
     Plans& plans = plans_[{pass, shape, workspace}];
     if (plans.piece) return plans;
-    BesideCapture const beside;
+    RelaxedCaptureMode const relaxed;
     std::int64_t const key_heads = shape.heads / shape.group;
     std::optional<Plan> plan;
     auto const need_of = [&](Piece piece) {

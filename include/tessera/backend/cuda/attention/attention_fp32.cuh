@@ -22,7 +22,7 @@ inline namespace v0 {
 namespace cuda {
 
 /// Returns the bytes of shared memory for `formed` rows that are converted to operands of tensor cores, and
-/// for `waiting` fp32 rows whose copy is under way.
+/// for `waiting` fp32 rows whose copy is in flight.
 template <DType Product, int D>
 constexpr std::size_t bytes_of_rows(int formed, int waiting) {
   using Rows = OperandRows<Product, D>;
@@ -38,7 +38,7 @@ struct Fp32ForwardCut {
   static constexpr int keys = D <= 64 ? 32 : 16;
   static constexpr int blocks = D <= 64 ? 3 : 2;  // per multiprocessor, at once
   static constexpr std::size_t shared_bytes = bytes_of_rows<Product, D>(queries + 2 * keys, 2 * keys);
-  static_assert(shared_bytes <= least_shared_bytes);
+  static_assert(shared_bytes <= min_shared_bytes);
 };
 
 template <DType Product, int D>
@@ -64,32 +64,32 @@ __global__ __launch_bounds__(
   std::int64_t const seen = at.offset + row;  // the last key that query sees
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
 
-  RowsOnTheWay<Rows, D, Cut::threads> const way(waiting, at.head);
+  RowLoader<Rows, D, Cut::threads> const loader(waiting, at.head);
   std::int64_t const first_key = at.first_key(pair, stride);
   auto const start_keys = [&](std::int64_t key) {
     std::int64_t const from = first_key + key * stride;
-    way.template start<Cut::keys, 0>(x.k + from, stride, at.keys - key);
-    way.template start<Cut::keys, 1>(x.v + from, stride, at.keys - key);
+    loader.template start<Cut::keys, 0>(x.k + from, stride, at.keys - key);
+    loader.template start<Cut::keys, 1>(x.v + from, stride, at.keys - key);
     commit_copies();
   };
   start_keys(0);
-  way.template read_all<Cut::queries>(queries, x.q + at.first(pair, x.q_stride) + first * x.q_stride,
-                                      x.q_stride, at.sequence - first);
+  loader.template read_all<Cut::queries>(queries, x.q + at.first(pair, x.q_stride) + first * x.q_stride,
+                                         x.q_stride, at.sequence - first);
 
   float const scale_of_2 = scale * log2_of_e;
   float sums[M][D / 8][4] = {};
   RunningSoftmax<M> softmax;
   for (std::int64_t key = 0; key < end; key += Cut::keys) {
     wait_for_copies<0>();
-    way.template arrive<Cut::keys, 0>(keys);
-    way.template arrive<Cut::keys, 1>(values);
+    loader.template arrive<Cut::keys, 0>(keys);
+    loader.template arrive<Cut::keys, 1>(values);
     if (key + Cut::keys < end) start_keys(key + Cut::keys);
     __syncthreads();
     if (key < seen + 16 * M) {
       float scores[M][N][4];
       Rows::scores(queries + warp * 16 * M * Rows::stride, keys, scores);
       if (key + Cut::keys > seen + 1) mask_tile<false>(scores, seen - key, -INFINITY);
-      softmax.take(scores, scale_of_2, sums);
+      softmax.add_scores(scores, scale_of_2, sums);
       Rows::multiply_rows(scores, values, sums);
     }
     __syncthreads();
@@ -110,7 +110,7 @@ struct Fp32GradientCut {
   static constexpr int numbers = 4 * others > rows ? 4 * others : rows;  // floats for per-row numbers
   static constexpr std::size_t shared_bytes =
       bytes_of_rows<Product, D>(2 * rows + 2 * others, 2 * others) + numbers * sizeof(float);
-  static_assert(shared_bytes <= least_shared_bytes);
+  static_assert(shared_bytes <= min_shared_bytes);
 };
 
 /// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k. Also writes g.dots.
@@ -120,7 +120,7 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   using Cut = Fp32GradientCut<Product, D>;
   using Rows = OperandRows<Product, D>;
   using Value = typename Rows::Value;
-  using Way = RowsOnTheWay<Rows, D, Cut::threads>;
+  using Loader = RowLoader<Rows, D, Cut::threads>;
   constexpr int N = Cut::others / 8;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   Value* const queries = reinterpret_cast<Value*>(shared_bytes);
@@ -136,26 +136,26 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::rows, existing = at.sequence - first;
   std::int64_t const seen = at.offset + first + own, end = at.offset + min(at.sequence, first + Cut::rows);
 
-  Way const way(waiting, at.head);
+  Loader const loader(waiting, at.head);
   std::int64_t const first_key = at.first_key(pair, stride);
   auto const start_keys = [&](std::int64_t key) {
     std::int64_t const from = first_key + key * stride;
-    way.template start<Cut::others, 0>(g.x.k + from, stride, at.keys - key);
-    way.template start<Cut::others, 1>(g.x.v + from, stride, at.keys - key);
+    loader.template start<Cut::others, 0>(g.x.k + from, stride, at.keys - key);
+    loader.template start<Cut::others, 1>(g.x.v + from, stride, at.keys - key);
     commit_copies();
   };
   start_keys(0);
-  way.template read_all<Cut::rows>(queries, g.x.q + at.first(pair, g.x.q_stride) + first * g.x.q_stride,
-                                   g.x.q_stride, existing);
+  loader.template read_all<Cut::rows>(queries, g.x.q + at.first(pair, g.x.q_stride) + first * g.x.q_stride,
+                                      g.x.q_stride, existing);
   std::int64_t const out_at = at.out(pair) + first * at.channels;
 #pragma unroll
-  for (int i = 0; i < Cut::rows; i += Way::step) {
-    int const row = way.first + i;
-    float4 const dout = way.read(i, g.dout + out_at, at.channels, existing),
-                 out = way.read(i, g.out + out_at, at.channels, existing);
-    Rows::put(douts + row * Rows::stride, way.channel, dout);
-    float const dot = Way::dot(dout, out);
-    if (way.channel == 0) {
+  for (int i = 0; i < Cut::rows; i += Loader::step) {
+    int const row = loader.first + i;
+    float4 const dout = loader.read(i, g.dout + out_at, at.channels, existing),
+                 out = loader.read(i, g.out + out_at, at.channels, existing);
+    Rows::put(douts + row * Rows::stride, loader.channel, dout);
+    float const dot = Loader::dot(dout, out);
+    if (loader.channel == 0) {
       dots[row] = dot;
       if (row < existing) g.dots[at.rows(of_grid) + first + row] = dot;
     }
@@ -172,8 +172,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   }
   for (std::int64_t key = 0; key < end; key += Cut::others) {
     wait_for_copies<0>();
-    way.template arrive<Cut::others, 0>(keys);
-    way.template arrive<Cut::others, 1>(values);
+    loader.template arrive<Cut::others, 0>(keys);
+    loader.template arrive<Cut::others, 1>(values);
     if (key + Cut::others < end) start_keys(key + Cut::others);
     __syncthreads();
     if (key < seen + 16) {
@@ -221,14 +221,14 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   std::int64_t const first = blockIdx.x % blocks * Cut::rows, row = first + own;
   std::int64_t const start = at.sees(first);
 
-  RowsOnTheWay<Rows, D, Cut::threads> const way(waiting, at.head);
+  RowLoader<Rows, D, Cut::threads> const loader(waiting, at.head);
   std::int64_t const first_query = at.first(pair, g.x.q_stride), first_out = at.out(pair);
   auto const start_queries = [&](int member, std::int64_t query) {
     std::int64_t const existing = at.sequence - query, column = member * at.head;
-    way.template start<Cut::others, 0>(g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
-                                       existing);
-    way.template start<Cut::others, 1>(g.dout + first_out + column + query * at.channels, at.channels,
-                                       existing);
+    loader.template start<Cut::others, 0>(g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
+                                          existing);
+    loader.template start<Cut::others, 1>(g.dout + first_out + column + query * at.channels, at.channels,
+                                          existing);
     // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     int const i = threadIdx.x % Cut::others;
     float const* const from =
@@ -239,16 +239,16 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
   };
   if (start < at.sequence) start_queries(0, start);
   std::int64_t const keys_at = at.first_key(pair, stride) + first * stride;
-  way.template read_all<Cut::rows>(keys, g.x.k + keys_at, stride, at.keys - first);
-  way.template read_all<Cut::rows>(values, g.x.v + keys_at, stride, at.keys - first);
+  loader.template read_all<Cut::rows>(keys, g.x.k + keys_at, stride, at.keys - first);
+  loader.template read_all<Cut::rows>(values, g.x.v + keys_at, stride, at.keys - first);
 
   float const scale_of_2 = g.scale * log2_of_e;
   float dkeys[1][D / 8][4] = {}, dvalues[1][D / 8][4] = {};
   for (int member = 0; member < at.group; ++member)
     for (std::int64_t query = start; query < at.sequence; query += Cut::others) {
       wait_for_copies<0>();
-      way.template arrive<Cut::others, 0>(queries);
-      way.template arrive<Cut::others, 1>(douts);
+      loader.template arrive<Cut::others, 0>(queries);
+      loader.template arrive<Cut::others, 1>(douts);
       if (threadIdx.x < 2 * Cut::others)
         numbers[threadIdx.x] = waiting_numbers[threadIdx.x] * (threadIdx.x < Cut::others ? log2_of_e : 1.0f);
       if (query + Cut::others < at.sequence)

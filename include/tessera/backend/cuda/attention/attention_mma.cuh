@@ -30,7 +30,7 @@ struct ForwardCut {
   static constexpr int keys = D <= 64 ? 64 : 32;
   static constexpr bool keeps_queries = D <= 64;  // in registers
   static constexpr std::size_t shared_bytes = (queries + 4 * keys) * (D + 8) * 2;
-  static_assert(shared_bytes <= least_shared_bytes);
+  static_assert(shared_bytes <= min_shared_bytes);
 };
 
 template <class T, int D>
@@ -85,7 +85,7 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
       else
         Rows::scores(own, keys, scores);
       if (key + Cut::keys > seen + 1) mask_tile<false>(scores, seen - key, -INFINITY);
-      softmax.take(scores, scale_of_2, sums);
+      softmax.add_scores(scores, scale_of_2, sums);
       Rows::multiply_rows(scores, keys + Cut::keys * Rows::stride, sums);
     }
     __syncthreads();
@@ -126,7 +126,7 @@ struct GradientCut {
   static constexpr int chunk = 32;
   static constexpr std::size_t shared_bytes =
       (2 * rows + 4 * others) * (D + 8) * 2 + 4 * others * sizeof(float);
-  static_assert(shared_bytes <= least_shared_bytes);
+  static_assert(shared_bytes <= min_shared_bytes);
 };
 
 /// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k.

@@ -81,13 +81,13 @@ struct OperandRows<DType::tf32, D> {
   }
 
   /// The number of values in a matrix of 16 rows and K columns, in the layout that `multiply_columns` reads.
-  /// Each warp stores 16 of the columns from its registers, transposed (`turn`).
+  /// Each warp stores 16 of the columns from its registers, transposed (`store_transposed`).
   template <int K>
-  static constexpr int turned_values = 16 * (K + 4);
+  static constexpr int transposed_values = 16 * (K + 4);
 
   /// Stores a warp's values, transposed, as columns `first` to `first` + 15 of that matrix.
   template <int K>
-  static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
+  static __device__ void store_transposed(float const (&values)[1][2][4], Value* to, int first) {
     int const lane = threadIdx.x % 32, column = first + lane / 8 + lane / 4 % 2 * 4;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -96,9 +96,9 @@ struct OperandRows<DType::tf32, D> {
         to[(8 * n + lane % 4 * 2 + i % 2) * (K + 4) + column + i / 2 * 8] = round_to_tf32(values[0][n][i]);
   }
 
-  /// sums (16, 8) = turned right, over 16 * `steps` columns of `turned` and as many rows of `right`.
+  /// sums (16, 8) = transposed right, over 16 * `steps` columns of `transposed` and as many rows of `right`.
   template <int K>
-  static __device__ void multiply_columns(Value const* turned, Value const* right, int steps,
+  static __device__ void multiply_columns(Value const* transposed, Value const* right, int steps,
                                           float (&sums)[1][1][4]) {
     int const lane = threadIdx.x % 32;
     float odd[4] = {};
@@ -108,7 +108,7 @@ struct OperandRows<DType::tf32, D> {
       unsigned a[2][4];
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        load_matrices(a[i], turned + lane % 16 * (K + 4) + k + 8 * i + lane / 16 * 4);
+        load_matrices(a[i], transposed + lane % 16 * (K + 4) + k + 8 * i + lane / 16 * 4);
       Value const* const from = right + (k + lane % 4 * 2) * stride + lane / 4;
       multiply_tf32_tile(sums[0][0], a[0], from[0], from[stride]);
       multiply_tf32_tile(odd, a[1], from[8 * stride], from[9 * stride]);
@@ -218,10 +218,10 @@ struct PieceRows {
   }
 
   template <int K>
-  static constexpr int turned_values = (pieces * 16 + 8) * K;
+  static constexpr int transposed_values = (pieces * 16 + 8) * K;
 
   template <int K>
-  static __device__ void turn(float const (&values)[1][2][4], Value* to, int first) {
+  static __device__ void store_transposed(float const (&values)[1][2][4], Value* to, int first) {
     int const lane = threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < 2; ++n)
@@ -236,7 +236,7 @@ struct PieceRows {
   }
 
   template <int K>
-  static __device__ void multiply_columns(Value const* turned, Value const* right, int steps,
+  static __device__ void multiply_columns(Value const* transposed, Value const* right, int steps,
                                           float (&sums)[1][1][4]) {
     static_assert(pieces == 2);
     int const lane = threadIdx.x % 32;
@@ -248,8 +248,8 @@ struct PieceRows {
       unsigned a[2][4], b[4];
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        load_transposed_matrices(
-            a[i], turned + (k + lane % 8 + lane / 16 * 8) * (pieces * 16 + 8) + 16 * i + lane / 8 % 2 * 8);
+        load_transposed_matrices(a[i], transposed + (k + lane % 8 + lane / 16 * 8) * (pieces * 16 + 8) +
+                                           16 * i + lane / 8 % 2 * 8);
       load_transposed_matrices(b, right + (k + lane % 16) * stride + lane / 16 * D);
       multiply_tile<bfloat16>(rest[0][0], a[1], b[0], b[1]);
       multiply_tile<bfloat16>(sums[0][0], a[0], b[0], b[1]);
@@ -297,7 +297,7 @@ struct OperandRows<DType::bf16x3, D> : PieceRows<3, D> {};
 /// Copies fp32 rows from global to shared memory, and then converts them into operands. Uses `Threads`
 /// threads of a block, 4 channels per thread. Rows have D channels, of which only the first `head` exist.
 template <class Rows, int D, int Threads>
-struct RowsOnTheWay {
+struct RowLoader {
   using Value = typename Rows::Value;
   static constexpr int lanes = D / 4;           // per row
   static constexpr int step = Threads / lanes;  // rows copied at once
@@ -306,7 +306,7 @@ struct RowsOnTheWay {
   bool const inside;
 
   /// `shared` must have space for the copied rows of all parts.
-  __device__ RowsOnTheWay(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
+  __device__ RowLoader(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
 
   /// Starts to copy Count rows as part `Part`. Only the first `existing` rows exist; the rest become zeros.
   template <int Count, int Part>

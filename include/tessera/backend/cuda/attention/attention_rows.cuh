@@ -194,7 +194,7 @@ struct RunningSoftmax {
   /// Replaces scores by e^(score - the largest score so far), scaled. Rescales `sums` of earlier tiles to
   /// match.
   template <int N, int W>
-  __device__ void take(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
+  __device__ void add_scores(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll

@@ -30,7 +30,8 @@ struct ShortGradientCut {
   static constexpr std::size_t shared_bytes() {
     using Rows = OperandRows<Product, D>;
     return bytes_of_rows<Product, D>(2 * keys + 2 * queries, 3 * queries) +
-           Rows::template turned_values<keys> * sizeof(typename Rows::Value) + 3 * queries * sizeof(float);
+           Rows::template transposed_values<keys> * sizeof(typename Rows::Value) +
+           3 * queries * sizeof(float);
   }
 };
 
@@ -41,7 +42,7 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
   using Cut = ShortGradientCut<Product, D>;
   using Rows = OperandRows<Product, D>;
   using Value = typename Rows::Value;
-  using Way = RowsOnTheWay<Rows, D, Cut::threads>;
+  using Loader = RowLoader<Rows, D, Cut::threads>;
   constexpr int N = Cut::queries / 8;
   static_assert(Cut::threads / 32 == D / 8);
   extern __shared__ __align__(16) unsigned char shared_bytes[];
@@ -49,8 +50,8 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
   Value* const values = keys + Cut::keys * Rows::stride;
   Value* const queries = values + Cut::keys * Rows::stride;
   Value* const douts = queries + Cut::queries * Rows::stride;
-  Value* const turned = douts + Cut::queries * Rows::stride;
-  float* const waiting = reinterpret_cast<float*>(turned + Rows::template turned_values<Cut::keys>);
+  Value* const transposed = douts + Cut::queries * Rows::stride;
+  float* const waiting = reinterpret_cast<float*>(transposed + Rows::template transposed_values<Cut::keys>);
   float* const lse = waiting + 3 * Cut::queries * D;
   float* const dots = lse + Cut::queries;
   float* const waiting_lse = dots + Cut::queries;
@@ -58,15 +59,15 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
   int const lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp * 16;  // the warp's first key
   std::int64_t const pair = g.first_pair + blockIdx.x * at.group, stride = g.x.kv_stride;
 
-  Way const way(waiting, at.head);
+  Loader const loader(waiting, at.head);
   std::int64_t const first_query = at.first(pair, g.x.q_stride), first_out = at.out(pair);
   auto const start_queries = [&](int member, std::int64_t query) {
     std::int64_t const existing = at.sequence - query, column = member * at.head;
     std::int64_t const out_at = first_out + column + query * at.channels;
-    way.template start<Cut::queries, 0>(g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
-                                        existing);
-    way.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
-    way.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
+    loader.template start<Cut::queries, 0>(g.x.q + first_query + column + query * g.x.q_stride, g.x.q_stride,
+                                           existing);
+    loader.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
+    loader.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
     // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
     if (threadIdx.x < Cut::queries)
       copy_4_bytes(waiting_lse + threadIdx.x, g.logsumexp + at.rows(pair + member) + query + threadIdx.x,
@@ -75,8 +76,8 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
   };
   start_queries(0, 0);
   std::int64_t const keys_at = at.first_key(pair, stride);
-  way.template read_all<Cut::keys>(keys, g.x.k + keys_at, stride, at.keys);
-  way.template read_all<Cut::keys>(values, g.x.v + keys_at, stride, at.keys);
+  loader.template read_all<Cut::keys>(keys, g.x.k + keys_at, stride, at.keys);
+  loader.template read_all<Cut::keys>(values, g.x.v + keys_at, stride, at.keys);
 
   float const scale_of_2 = g.scale * log2_of_e;
   float dkeys[1][D / 8][4] = {}, dvalues[1][D / 8][4] = {};
@@ -84,12 +85,12 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
   for (int member = 0; member < at.group; ++member)
     for (std::int64_t query = 0; query < at.sequence; query += Cut::queries) {
       wait_for_copies<0>();
-      way.template arrive<Cut::queries, 0>(queries);
-      way.template arrive<Cut::queries, 1>(douts);
+      loader.template arrive<Cut::queries, 0>(queries);
+      loader.template arrive<Cut::queries, 1>(douts);
 #pragma unroll
-      for (int i = 0; i < Cut::queries; i += Way::step) {
-        float const dot = way.template dot_of_waiting<Cut::queries, 1, 2>(i);
-        if (way.channel == 0) dots[way.first + i] = dot;
+      for (int i = 0; i < Cut::queries; i += Loader::step) {
+        float const dot = loader.template dot_of_waiting<Cut::queries, 1, 2>(i);
+        if (loader.channel == 0) dots[loader.first + i] = dot;
       }
       if (threadIdx.x < Cut::queries) lse[threadIdx.x] = waiting_lse[threadIdx.x] * log2_of_e;
       if (query + Cut::queries < at.sequence)
@@ -117,13 +118,13 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
           for (int i = 0; i < 4; ++i)
             slopes[0][n][i] = scores[0][n][i] * (slopes[0][n][i] - dots[8 * n + lane % 4 * 2 + i % 2]);
         if (diagonal) mask_tile<true>(slopes, seen - row, 0);
-        Rows::template turn<Cut::keys>(slopes, turned, row);
+        Rows::template store_transposed<Cut::keys>(slopes, transposed, row);
         Rows::multiply_rows(slopes, queries, dkeys);
       }
       __syncthreads();
       int const warps = static_cast<int>(min(std::int64_t{Cut::keys}, seen + Cut::queries + 15)) / 16;
       float sums[1][1][4];
-      Rows::template multiply_columns<Cut::keys>(turned, keys + 8 * warp, warps, sums);
+      Rows::template multiply_columns<Cut::keys>(transposed, keys + 8 * warp, warps, sums);
       store_sums(sums, factors,
                  g.dx.q + at.first(pair + member, g.dx.q_stride) + query * g.dx.q_stride + 8 * warp,
                  g.dx.q_stride, at.sequence - query, at.head - 8 * warp);
@@ -138,7 +139,7 @@ cudaError_t run_attention_short_gradient(cudaStream_t stream, AttentionGradient<
                                          std::int64_t pairs) {
   using Cut = ShortGradientCut<Product, D>;
   constexpr std::size_t bytes = Cut::shared_bytes();
-  static_assert(bytes <= least_shared_bytes);
+  static_assert(bytes <= min_shared_bytes);
   cudaError_t const status = allow_shared(attention_short_gradient<Product, D>, bytes);
   attention_short_gradient<Product, D>
       <<<static_cast<unsigned>(pairs / g.at.group), Cut::threads, bytes, stream>>>(g);

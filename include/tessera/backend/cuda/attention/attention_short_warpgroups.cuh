@@ -149,12 +149,12 @@ __global__ __launch_bounds__(ShortHead::threads,
     wait_for_products<0>(dvalues);
   };
   float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
-  // Stores a result through `room`, a block of shared memory that nothing reads any more.
-  auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* room, T* to,
+  // Stores a result through `scratch`, a block of shared memory that nothing reads any more.
+  auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* scratch, T* to,
                          std::int64_t to_at, std::int64_t stride, int number, int which) {
     std::int64_t const row = 64 * number, existing = at.sequence - row;
-    Rows::store(sums, by, room, to + to_at + row * stride, stride, existing, head);
-    if (g.partials) Rows::sum_stored(room, existing, head, 0, g.partials_of(pair, row, which));
+    Rows::store(sums, by, scratch, to + to_at + row * stride, stride, existing, head);
+    if (g.partials) Rows::sum_stored(scratch, existing, head, 0, g.partials_of(pair, row, which));
   };
   std::int64_t const dq_at = at.first(pair, g.dx.q_stride), dk_at = at.first(pair, g.dx.kv_stride);
 

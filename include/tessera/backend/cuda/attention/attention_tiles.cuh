@@ -466,7 +466,7 @@ cudaError_t run_attention_forward_tiles(cudaStream_t stream, HeadLayout const& a
                                         compute_t<T>* logsumexp) {
   using Tile = AttentionTile<compute_t<T>>;
   constexpr std::size_t bytes = Tile::template shared_bytes<W>;
-  static_assert(bytes <= least_shared_bytes);
+  static_assert(bytes <= min_shared_bytes);
   bool const packed =
       x.q_stride == x.kv_stride && x.v == x.k + at.channels && at.group == 1 && at.keys == at.sequence;
   auto* const kernel = packed ? &attention_forward_tiles<T, W, true> : &attention_forward_tiles<T, W, false>;
@@ -481,7 +481,7 @@ cudaError_t run_attention_gradient_tiles(cudaStream_t stream, AttentionGradient<
                                          std::int64_t pairs) {
   using Tile = AttentionTile<compute_t<T>>;
   constexpr std::size_t bytes = Tile::template shared_bytes<W>;
-  static_assert(bytes <= least_shared_bytes);
+  static_assert(bytes <= min_shared_bytes);
   cudaError_t const query_status = allow_shared(attention_query_gradient_tiles<T, W>, bytes);
   cudaError_t const key_status = allow_shared(attention_key_gradient_tiles<T, W>, bytes);
   attention_dots<<<blocks_for(pairs * g.at.sequence, 8), 256, 0, stream>>>(g, pairs * g.at.sequence);

@@ -346,8 +346,8 @@ __global__ __launch_bounds__(Cut::threads,
   unsigned char* const keys = shared_blocks + 2 * group * Rows::bytes;
   unsigned char* const values = keys + Rows::bytes;
 
-  // A turn is one block of queries of one head. Turns go over the blocks of a head, head by head. No query of
-  // a head's first `hidden` blocks sees the warpgroup's keys.
+  // An iteration is one block of queries of one head. Iterations go over the blocks of a head, head by head.
+  // No query of a head's first `hidden` blocks sees the warpgroup's keys.
   std::int64_t const start = at.sees(first);
   int const members = static_cast<int>(at.group);
   int const blocks = start < at.sequence ? static_cast<int>((at.sequence - start + 63) / 64) : 0;
@@ -356,13 +356,13 @@ __global__ __launch_bounds__(Cut::threads,
   std::int64_t const queries_at = at.first(pair, g.x.q_stride), outs_at = at.out(pair);
   std::uint64_t const own_keys = Rows::describe(keys), own_values = Rows::further(own_keys, 1);
   std::uint64_t const first_stage = Rows::describe(stages);
-  auto const stage = [&](int turn) { return static_cast<unsigned>(turn) % Cut::stages * 2; };
-  auto const statistics_of = [&](int turn) { return statistics + 64 * stage(turn); };
-  auto const copy_queries = [&](int turn) {
-    int const member = turn / blocks;
-    std::int64_t const query = start + 64 * static_cast<std::int64_t>(turn % blocks);
+  auto const stage = [&](int iteration) { return static_cast<unsigned>(iteration) % Cut::stages * 2; };
+  auto const statistics_of = [&](int iteration) { return statistics + 64 * stage(iteration); };
+  auto const copy_queries = [&](int iteration) {
+    int const member = iteration / blocks;
+    std::int64_t const query = start + 64 * static_cast<std::int64_t>(iteration % blocks);
     std::int64_t const existing = at.sequence - query, column = member * at.head;
-    unsigned char* const to = stages + stage(turn) * Rows::bytes;
+    unsigned char* const to = stages + stage(iteration) * Rows::bytes;
     Rows::template copy<Cut::threads>(to, g.x.q + queries_at + column + query * g.x.q_stride, g.x.q_stride,
                                       existing, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.dout + outs_at + column + query * at.channels,
@@ -372,15 +372,15 @@ __global__ __launch_bounds__(Cut::threads,
       int const i = threadIdx.x % 64;
       float const* const from =
           threadIdx.x < 64 ? g.logsumexp + at.rows(pair + member) : g.dots + at.rows(of_grid + member);
-      copy_4_bytes(statistics_of(turn) + threadIdx.x, from + query + i, i < existing);
+      copy_4_bytes(statistics_of(iteration) + threadIdx.x, from + query + i, i < existing);
     }
   };
-  int const turns = members * blocks;
-  auto const advance = [&](int turn) {
+  int const iterations = members * blocks;
+  auto const advance = [&](int iteration) {
     wait_for_copies<0>();
     show_to_products();
     __syncthreads();
-    if (turn + 1 < turns) copy_queries(turn + 1);
+    if (iteration + 1 < iterations) copy_queries(iteration + 1);
     commit_copies();
   };
   for (int i = 0; i < Cut::groups; ++i) {
@@ -389,26 +389,26 @@ __global__ __launch_bounds__(Cut::threads,
     Rows::template copy<Cut::threads>(to, g.x.k + from, stride, at.keys - key, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.x.v + from, stride, at.keys - key, head);
   }
-  if (turns > 0) copy_queries(0);
+  if (iterations > 0) copy_queries(0);
   commit_copies();
 
   float const scale_of_2 = g.scale * log2_of_e;
   float dkeys[D / 8][4] = {}, dvalues[D / 8][4] = {}, scores[8][4], slopes[8][4];
   unsigned probabilities[4][4], gradients[4][4];
-  auto const multiply = [&](int turn) {
+  auto const multiply = [&](int iteration) {
     begin_products();
-    Rows::scores(own_keys, Rows::further(first_stage, stage(turn)), scores);
+    Rows::scores(own_keys, Rows::further(first_stage, stage(iteration)), scores);
     commit_products();
     wait_for_products<1>(dkeys);
     wait_for_products<1>(dvalues);  // so the registers of their operands can be reused
     begin_products();
-    Rows::scores(own_values, Rows::further(first_stage, stage(turn) + 1), slopes);
+    Rows::scores(own_values, Rows::further(first_stage, stage(iteration) + 1), slopes);
     commit_products();
   };
   // Starts the products of both gradients and does not wait for their end.
-  auto const add = [&](int turn) {
-    std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(turn % blocks);
-    float const* const lse = statistics_of(turn);
+  auto const add = [&](int iteration) {
+    std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(iteration % blocks);
+    float const* const lse = statistics_of(iteration);
     wait_for_products<1>(scores);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
@@ -431,22 +431,22 @@ __global__ __launch_bounds__(Cut::threads,
     }
     Rows::round(slopes, gradients);
     begin_products();
-    Rows::multiply_rows(probabilities, Rows::further(first_stage, stage(turn) + 1), dvalues);
-    Rows::multiply_rows(gradients, Rows::further(first_stage, stage(turn)), dkeys);
+    Rows::multiply_rows(probabilities, Rows::further(first_stage, stage(iteration) + 1), dvalues);
+    Rows::multiply_rows(gradients, Rows::further(first_stage, stage(iteration)), dkeys);
     commit_products();
   };
-  for (int turn = 0; turn < turns; ++turn) {
-    advance(turn);
-    if (turn % blocks < hidden) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    advance(iteration);
+    if (iteration % blocks < hidden) {
       wait_for_products<0>(dkeys);  // before the stage that they read is overwritten
       continue;
     }
-    multiply(turn);
-    add(turn);
+    multiply(iteration);
+    add(iteration);
   }
   wait_for_products<0>(dkeys);
   wait_for_products<0>(dvalues);
-  if (turns == 0) {  // no query sees these keys, and nothing has waited for the copies yet
+  if (iterations == 0) {  // no query sees these keys, and nothing has waited for the copies yet
     wait_for_copies<0>();
     __syncthreads();
   }

@@ -53,13 +53,14 @@ struct SumOfExponentials {
 };
 
 /// Computes one row per block. Reads packs where addresses are aligned, and up to 2 (N - 1) single values
-/// before and after the packs, one per thread. With a gradient, the first `kept` packs stay in shared memory
-/// for the second pass; the other packs are read again. `Whole` means that the logits are aligned for packs.
-template <class T, bool Whole>
+/// before and after the packs, one per thread. With a gradient, the first `cached` packs stay in shared
+/// memory for the second pass; the other packs are read again. `Full` means that the logits are aligned for
+/// packs.
+template <class T, bool Full>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
                                                              T* logits, std::int32_t const* targets,
                                                              compute_t<T>* losses, bool gradient,
-                                                             compute_t<T> const* gradient_scale, int kept) {
+                                                             compute_t<T> const* gradient_scale, int cached) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, at_once = 4;
   extern __shared__ uint4 shared_packs[];
@@ -81,8 +82,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   if (target < 0) {
     if (thread == 0) losses[row] = S(0);
     if (!gradient) return;
-    for (int p = thread; p < packs; p += threads)
-      store<n, Whole>(body + std::int64_t{p} * n, Pack<T, n>{}, n);
+    for (int p = thread; p < packs; p += threads) store<n, Full>(body + std::int64_t{p} * n, Pack<T, n>{}, n);
     if (single) *alone = put<T>(S(0));
     return;
   }
@@ -94,18 +94,18 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
 #pragma unroll
     for (int i = 0; i < at_once; ++i)
       if (int const p = first + i * threads; p < packs)
-        loaded[i] = load<n, Whole>(body + std::int64_t{p} * n, n);
+        loaded[i] = load<n, Full>(body + std::int64_t{p} * n, n);
 #pragma unroll
     for (int i = 0; i < at_once; ++i)
       if (int const p = first + i * threads; p < packs) {
-        if (p < kept) shared[p] = loaded[i];
+        if (p < cached) shared[p] = loaded[i];
         S x[n];
         read_pack(loaded[i], x);
         sum.add(x);
       }
   }
-  S const lone[1] = {single ? get<S>(*alone) : S(0)};
-  if (single) sum.add(lone);
+  S const tail_value[1] = {single ? get<S>(*alone) : S(0)};
+  if (single) sum.add(tail_value);
   sum.combine();
   S const chosen_exponent = sum.exponent(chosen);
   if (thread == 0) losses[row] = log(sum.total) - chosen_exponent * sum.ln_2;
@@ -119,14 +119,14 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
     read_pack(pack, x);
 #pragma unroll
     for (int k = 0; k < n; ++k) x[k] = softmax(x[k]);
-    store<n, Whole>(body + std::int64_t{p} * n, make_pack<T>(x), n);
+    store<n, Full>(body + std::int64_t{p} * n, make_pack<T>(x), n);
   };
   int p = thread;
 #pragma unroll 4
-  for (; p < min(kept, packs); p += threads) finish(p, shared[p]);
+  for (; p < min(cached, packs); p += threads) finish(p, shared[p]);
 #pragma unroll 4
-  for (; p < packs; p += threads) finish(p, load<n, Whole>(body + std::int64_t{p} * n, n));
-  if (single) *alone = put<T>(softmax(lone[0]));
+  for (; p < packs; p += threads) finish(p, load<n, Full>(body + std::int64_t{p} * n, n));
+  if (single) *alone = put<T>(softmax(tail_value[0]));
   // The thread that wrote the target's softmax writes its gradient over it.
   int const writer = target < head             ? target
                      : target < columns - tail ? (target - head) / n % threads
@@ -140,8 +140,8 @@ int cross_entropy_threads(std::int64_t columns) {
   // Two blocks per multiprocessor if two rows fit into its shared memory.
   constexpr std::int64_t half_of_shared = 112 << 10;
   std::int64_t const bytes = columns * static_cast<std::int64_t>(sizeof(T));
-  std::int64_t const wanted = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs per thread
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, 32, bytes <= half_of_shared ? 512 : 1024));
+  std::int64_t const thread_count = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs per thread
+  return static_cast<int>(std::clamp<std::int64_t>(thread_count, 32, bytes <= half_of_shared ? 512 : 1024));
 }
 
 template <class T>
@@ -150,19 +150,19 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
                        compute_t<T> const* gradient_scale) {
   auto* const kernel =
       takes_packs<pack_width<T>>(logits) ? &cross_entropy_kernel<T, true> : &cross_entropy_kernel<T, false>;
-  int kept = 0;
+  int cached = 0;
   if (gradient) {
-    int device = 0, most = 0;
+    int device = 0, max_bytes = 0;
     context.check(cudaGetDevice(&device), "cudaGetDevice");
-    context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+    context.check(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                   "cudaDeviceGetAttribute");
-    most -= 1024;  // for the reductions
-    kept = static_cast<int>(std::min<std::int64_t>(columns / pack_width<T>, most / 16));
-    context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
+    max_bytes -= 1024;  // for the reductions
+    cached = static_cast<int>(std::min<std::int64_t>(columns / pack_width<T>, max_bytes / 16));
+    context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_bytes),
                   "cudaFuncSetAttribute");
   }
-  kernel<<<static_cast<unsigned>(rows), cross_entropy_threads<T>(columns), 16 * std::size_t(kept),
-           context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, kept);
+  kernel<<<static_cast<unsigned>(rows), cross_entropy_threads<T>(columns), 16 * std::size_t(cached),
+           context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, cached);
 }
 
 /// Uses one block. Each thread adds every 1024th row in order, then the sums of the threads are added
@@ -170,7 +170,7 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
 template <class S>
 __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S const* losses,
                                                           std::int32_t const* targets, double* loss,
-                                                          std::int64_t* unmasked) {
+                                                          std::int64_t* valid_tokens) {
   double sum = 0;
   long long count = 0;
 #pragma unroll 4
@@ -182,7 +182,7 @@ __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S c
   count = reduce_row<Sum>(count);
   if (threadIdx.x != 0) return;
   *loss = sum;
-  *unmasked = count;
+  *valid_tokens = count;
 }
 
 struct CrossEntropy {
@@ -202,9 +202,9 @@ struct CrossEntropy {
   /// last, so the bits differ from the CPU's.
   template <class S>
   static void sum_losses(Context<Cuda>& context, Tensor<S const, Cuda> losses,
-                         Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* unmasked) {
+                         Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* valid_tokens) {
     sum_losses_kernel<<<1, 1024, 0, context.stream()>>>(losses.elements(), losses.data(), targets.data(),
-                                                        loss, unmasked);
+                                                        loss, valid_tokens);
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements operations on flat arrays on the GPU: fold (sums of several arrays), norms, conversion,
+// Implements operations on flat arrays on the GPU: accumulate (sums of several arrays), norms, conversion,
 // activations, and the search for non-finite values. The contracts are in the ops headers.
 #pragma once
 
@@ -60,11 +60,11 @@ void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* t
 
 /// The initial value of a sum of several arrays ("pieces"): zero, the target's old values, or the first
 /// array.
-enum class FoldStart { zero, target, first_piece };
+enum class AccumulateStart { zero, target, first_piece };
 
-template <class S, int N, int Groups, bool Whole, class T, class D>
-__device__ __forceinline__ void fold_groups(std::int64_t elements, T const* pieces, std::int64_t count,
-                                            std::int64_t stride, FoldStart start, D* to) {
+template <class S, int N, int Groups, bool Full, class T, class D>
+__device__ __forceinline__ void accumulate_groups(std::int64_t elements, T const* pieces, std::int64_t count,
+                                                  std::int64_t stride, AccumulateStart start, D* to) {
   Batch<S, N, Groups> sums{};
   auto const each = [&](auto const& work) {
 #pragma unroll
@@ -75,40 +75,40 @@ __device__ __forceinline__ void fold_groups(std::int64_t elements, T const* piec
   auto const start_with = [&](auto const& batch) {
     each([&](int group, int k) { sums.pack[group].value[k] = get<S>(batch.pack[group].value[k]); });
   };
-  if (start == FoldStart::target)
-    start_with(load_batch<N, Groups, Whole>(static_cast<D const*>(to), elements));
-  else if (start == FoldStart::first_piece)
-    start_with(load_batch<N, Groups, Whole>(pieces, elements));
+  if (start == AccumulateStart::target)
+    start_with(load_batch<N, Groups, Full>(static_cast<D const*>(to), elements));
+  else if (start == AccumulateStart::first_piece)
+    start_with(load_batch<N, Groups, Full>(pieces, elements));
 #pragma unroll 4
-  for (std::int64_t piece = start == FoldStart::first_piece ? 1 : 0; piece < count; ++piece) {
-    auto const more = load_batch<N, Groups, Whole>(pieces + piece * stride, elements);
+  for (std::int64_t piece = start == AccumulateStart::first_piece ? 1 : 0; piece < count; ++piece) {
+    auto const more = load_batch<N, Groups, Full>(pieces + piece * stride, elements);
     each([&](int group, int k) { sums.pack[group].value[k] += get<S>(more.pack[group].value[k]); });
   }
   Batch<D, N, Groups> result;
   each([&](int group, int k) { result.pack[group].value[k] = put<D>(sums.pack[group].value[k]); });
-  store_batch<N, Groups, Whole>(to, result, elements);
+  store_batch<N, Groups, Full>(to, result, elements);
 }
 
 template <class S, int N, int Groups, class T, class D>
-__global__ __launch_bounds__(elementwise_threads) void fold_kernel(std::int64_t elements, bool packed,
-                                                                   T const* pieces, std::int64_t count,
-                                                                   std::int64_t stride, FoldStart start,
-                                                                   D* to) {
+__global__ __launch_bounds__(elementwise_threads) void accumulate_kernel(std::int64_t elements, bool packed,
+                                                                         T const* pieces, std::int64_t count,
+                                                                         std::int64_t stride,
+                                                                         AccumulateStart start, D* to) {
   if (packed && start_of_group<N, Groups>(Groups - 1) + N <= elements)
-    fold_groups<S, N, Groups, true>(elements, pieces, count, stride, start, to);
+    accumulate_groups<S, N, Groups, true>(elements, pieces, count, stride, start, to);
   else
-    fold_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
+    accumulate_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
 }
 
 /// to = the sum of `count` arrays ("pieces") that are `stride` elements apart. Adds the arrays in order in S,
 /// and rounds once. `to` may be the first array if the types are the same.
 template <class S, class T, class D>
-void run_fold(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
-              std::int64_t stride, FoldStart start, D* to) {
+void run_accumulate(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
+                    std::int64_t stride, AccumulateStart start, D* to) {
   constexpr int n = pack_width<T, D>, groups = 2;
   if (elements == 0) return;
   bool const packed = takes_packs<n>(pieces, to) && (count < 2 || stride % n == 0);
-  fold_kernel<S, n, groups>
+  accumulate_kernel<S, n, groups>
       <<<blocks_for(elements, elementwise_threads * n * groups), elementwise_threads, 0, stream>>>(
           elements, packed, pieces, count, stride, start, to);
 }
@@ -124,8 +124,8 @@ inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // per thread block
 template <class T>
 inline constexpr bool norm_copies = sizeof(T) <= 4;
 template <class T>
-inline constexpr int norm_room = norm_copies<T> ? norm_block * sizeof(T) + 64
-                                                : 0;  // 64: avoids bank conflicts
+inline constexpr int norm_shared_bytes = norm_copies<T> ? norm_block * sizeof(T) + 64
+                                                        : 0;  // 64: avoids bank conflicts
 
 /// Records the first non-finite value of a block. Called by one thread, when the block's sum is not finite.
 /// note.bad->unit also serves as the lock between blocks.
@@ -135,11 +135,11 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   std::int64_t index = 0;
   while (index < count && isfinite(get<compute_t<T>>(values[index]))) ++index;
   std::int64_t const element = note.begin + begin + (index < count ? index : 0);
-  constexpr unsigned long long taken = 1ull << 63;
+  constexpr unsigned long long locked = 1ull << 63;
   auto* const lock = reinterpret_cast<unsigned long long*>(&note.bad->unit);
   auto* const first = reinterpret_cast<std::int64_t volatile*>(&note.bad->element);
   unsigned long long held;
-  while ((held = atomicExch(lock, taken)) == taken) {
+  while ((held = atomicExch(lock, locked)) == locked) {
   }
   __threadfence();
   std::int64_t const unit = static_cast<std::int64_t>(held);
@@ -187,7 +187,7 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
     }
   } else if (norm_copies<T> && packed) {
     extern __shared__ __align__(16) unsigned char shared[];
-    T* const copied = reinterpret_cast<T*>(shared + own * norm_room<T>);
+    T* const copied = reinterpret_cast<T*>(shared + own * norm_shared_bytes<T>);
     constexpr int n = 16 / sizeof(T);
 #pragma unroll 16
     for (int at = lane * n; at < norm_block; at += norm_lanes * n)
@@ -212,7 +212,7 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
 
 template <class T, class Q>
 void run_norm_partials(cudaStream_t stream, ops::Rows<ops::NormRow> const& rows, ops::NormRow const& one) {
-  constexpr int sums = norm_sums<T>, bytes = sums * norm_room<T>;
+  constexpr int sums = norm_sums<T>, bytes = sums * norm_shared_bytes<T>;
   static_assert(bytes <= 48 << 10);
   if (rows.blocks == 0) return;
   norm_partials_kernel<T, Q><<<blocks_for(rows.blocks, sums), sums * norm_lanes, bytes, stream>>>(rows, one);
@@ -220,11 +220,11 @@ void run_norm_partials(cudaStream_t stream, ops::Rows<ops::NormRow> const& rows,
 
 // ---- inspection -----------------------------------------------------------------------------------------
 
-template <class T, int N, bool Whole>
+template <class T, int N, bool Full>
 __device__ __forceinline__ void find_non_finite(T const* values, std::int64_t elements,
                                                 unsigned long long* index) {
   constexpr int groups = 4;
-  auto const batch = load_batch<N, groups, Whole>(values, elements);
+  auto const batch = load_batch<N, groups, Full>(values, elements);
   unsigned long long found = ~0ull;
 #pragma unroll
   for (int group = groups - 1; group >= 0; --group)
@@ -271,10 +271,12 @@ struct Elementwise {
 
   /// Gives the same bits as on the CPU. Reads every array once.
   template <class T>
-  static void fold(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces, int count,
-                   std::int64_t stride, bool first, Tensor<float, Cuda> partials, ops::BadNote const& note) {
-    run_fold<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
-                           first ? FoldStart::first_piece : FoldStart::target, accumulator.data());
+  static void accumulate(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces,
+                         int count, std::int64_t stride, bool first, Tensor<float, Cuda> partials,
+                         ops::BadNote const& note) {
+    run_accumulate<compute_t<T>>(context.stream(), accumulator.elements(), pieces, count, stride,
+                                 first ? AccumulateStart::first_piece : AccumulateStart::target,
+                                 accumulator.data());
     if (partials.data())
       norm_partials(context, Tensor<compute_t<T> const, Cuda>{accumulator.data(), accumulator.shape()},
                     partials, note);

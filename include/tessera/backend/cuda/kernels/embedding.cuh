@@ -23,7 +23,7 @@ namespace cuda {
 inline constexpr int embedding_warps = 8;
 
 /// Computes one row per warp. `wpe` is the row of the first position and may be null.
-template <class T, int N, bool Whole>
+template <class T, int N, bool Full>
 __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel(
     std::int64_t rows, std::int64_t columns, std::int64_t sequence, std::int32_t const* tokens, T const* wte,
     T const* wpe, T* y) {
@@ -35,13 +35,13 @@ __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel
   T* const to = y + row * columns;
 #pragma unroll 4
   for (std::int64_t column = std::int64_t{N} * threadIdx.x; column < columns; column += 32 * N) {
-    Pack<T, N> result = load<N, Whole>(token + column, columns - column);
+    Pack<T, N> result = load<N, Full>(token + column, columns - column);
     if (position) {
-      Pack<T, N> const added = load<N, Whole>(position + column, columns - column);
+      Pack<T, N> const added = load<N, Full>(position + column, columns - column);
 #pragma unroll
       for (int k = 0; k < N; ++k) result.value[k] = put<T>(get<S>(result.value[k]) + get<S>(added.value[k]));
     }
-    store<N, Whole>(to + column, result, columns - column);
+    store<N, Full>(to + column, result, columns - column);
   }
 }
 
@@ -76,7 +76,7 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
   if (token == padding || (begin > 0 && tokens[begin - 1] == token)) return;
   for (std::int64_t stripe = blockIdx.y; stripe * 32 * N < columns; stripe += gridDim.y) {
     std::int64_t const column = (stripe * 32 + lane) * N;
-    bool const inside = column < columns;  // whole packs: N divides the columns
+    bool const inside = column < columns;  // full packs: N divides the columns
     T const* const from = dy + column;
     S* const to = partial + token * columns + column;
     constexpr int each = N < pack_width<S> ? N : pack_width<S>;
@@ -139,7 +139,7 @@ void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t f
                        std::int64_t elements, T const* dy, T* dwpe) {
   std::int64_t const end = first + used;
   run_fill(stream, first, dwpe, compute_t<T>(0));
-  run_fold<compute_t<T>>(stream, used, dy, samples, used, FoldStart::zero, dwpe + first);
+  run_accumulate<compute_t<T>>(stream, used, dy, samples, used, AccumulateStart::zero, dwpe + first);
   run_fill(stream, elements - end, dwpe + end, compute_t<T>(0));
 }
 
@@ -152,9 +152,9 @@ struct Embedding {
     std::int64_t const rows = y.shape().rows(), columns = y.shape().columns();
     if (rows == 0) return;
     T const* const positions = wpe ? wpe.data() + with.first_position * columns : nullptr;
-    bool const whole = columns % n == 0 && takes_packs<n>(wte.data(), positions, y.data());
+    bool const full_packs = columns % n == 0 && takes_packs<n>(wte.data(), positions, y.data());
     auto* const kernel =
-        whole ? &embedding_forward_kernel<T, n, true> : &embedding_forward_kernel<T, 1, false>;
+        full_packs ? &embedding_forward_kernel<T, n, true> : &embedding_forward_kernel<T, 1, false>;
     kernel<<<blocks_for(rows, embedding_warps), dim3(32, embedding_warps), 0, context.stream()>>>(
         rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), positions, y.data());
   }

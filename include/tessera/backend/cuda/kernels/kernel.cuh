@@ -23,7 +23,7 @@ namespace cuda {
 
 /// The shared memory that a block may use on every GPU from 8.0 on: 99 KiB on 8.6, 8.9 and 12.0, more on
 /// others.
-inline constexpr std::size_t least_shared_bytes = 99 << 10;
+inline constexpr std::size_t min_shared_bytes = 99 << 10;
 
 // ---- kernels that begin before the previous one ends ----------------------------------------------------
 
@@ -160,11 +160,11 @@ __device__ __forceinline__ void store_word(uint2* to, uint2 word) {
 __device__ __forceinline__ void store_word(unsigned* to, unsigned word) { *to = word; }
 __device__ __forceinline__ void store_word(unsigned short* to, unsigned short word) { *to = word; }
 
-/// Loads N values. `Whole` means that all N values exist and the address is aligned (takes_packs). Otherwise
+/// Loads N values. `Full` means that all N values exist and the address is aligned (takes_packs). Otherwise
 /// only the first `count` values are loaded, one by one, and the rest are zero.
-template <int N, bool Whole, class T>
+template <int N, bool Full, class T>
 __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
-  if constexpr (Whole) {
+  if constexpr (Full) {
     return *reinterpret_cast<Pack<T, N> const*>(from);
   } else {
     Pack<T, N> pack{};
@@ -176,9 +176,9 @@ __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
 }
 
 /// Stores N values, or the first `count` of them.
-template <int N, bool Whole, class T>
+template <int N, bool Full, class T>
 __device__ __forceinline__ void store(T* to, Pack<T, N> const& pack, std::int64_t count) {
-  if constexpr (Whole) {
+  if constexpr (Full) {
     Word<sizeof(pack)> word;
     memcpy(&word, &pack, sizeof(pack));
     store_word(reinterpret_cast<Word<sizeof(pack)>*>(to), word);
@@ -266,27 +266,27 @@ __device__ __forceinline__ std::int64_t start_of_group(int group) {
   return ((static_cast<std::int64_t>(blockIdx.x) * Groups + group) * blockDim.x + threadIdx.x) * N;
 }
 
-template <int N, int Groups, bool Whole, class T>
+template <int N, int Groups, bool Full, class T>
 __device__ __forceinline__ Batch<T, N, Groups> load_batch(T const* from, std::int64_t elements) {
   Batch<T, N, Groups> batch;
 #pragma unroll
   for (int group = 0; group < Groups; ++group) {
     std::int64_t const i = start_of_group<N, Groups>(group);
-    batch.pack[group] = load<N, Whole>(from + i, elements - i);
+    batch.pack[group] = load<N, Full>(from + i, elements - i);
   }
   return batch;
 }
 
-template <int N, int Groups, bool Whole, class T>
+template <int N, int Groups, bool Full, class T>
 __device__ __forceinline__ void store_batch(T* to, Batch<T, N, Groups> const& batch, std::int64_t elements) {
 #pragma unroll
   for (int group = 0; group < Groups; ++group) {
     std::int64_t const i = start_of_group<N, Groups>(group);
-    store<N, Whole>(to + i, batch.pack[group], elements - i);
+    store<N, Full>(to + i, batch.pack[group], elements - i);
   }
 }
 
-template <class S, int N, int Groups, bool Whole, class F, class... T>
+template <class S, int N, int Groups, bool Full, class F, class... T>
 __device__ __forceinline__ void transform_groups(std::int64_t elements, F const& functor, T*... arrays) {
   auto const work = [&](auto... batches) {
 #pragma unroll
@@ -304,11 +304,11 @@ __device__ __forceinline__ void transform_groups(std::int64_t elements, F const&
       }
     auto const finish = [&](auto* to, auto const& batch) {
       if constexpr (!std::is_const_v<std::remove_pointer_t<decltype(to)>>)
-        store_batch<N, Groups, Whole>(to, batch, elements);
+        store_batch<N, Groups, Full>(to, batch, elements);
     };
     (finish(arrays, batches), ...);
   };
-  work(load_batch<N, Groups, Whole>(static_cast<T const*>(arrays), elements)...);
+  work(load_batch<N, Groups, Full>(static_cast<T const*>(arrays), elements)...);
 }
 
 /// Does the elementwise work of one thread. `functor(S&...)` receives one element of each array. Elements of
@@ -350,8 +350,8 @@ __device__ __forceinline__ int find_row(ops::Rows<Row> const& rows, std::int64_t
   int first = 0, end = rows.count;
   while (end - first > 1) {
     int const threads = static_cast<int>(blockDim.x), step = (end - first + threads - 1) / threads;
-    int const asked = first + static_cast<int>(threadIdx.x) * step;
-    int const before = __syncthreads_count(asked < end && rows.first[asked].block <= block);
+    int const probe = first + static_cast<int>(threadIdx.x) * step;
+    int const before = __syncthreads_count(probe < end && rows.first[probe].block <= block);
     first += (before - 1) * step;
     end = min(end, first + step);
   }

@@ -23,14 +23,14 @@ namespace cuda {
 // Multiplications are explicitly rounded or fused. Otherwise the compiler would fuse them differently in
 // different forms of a kernel, whose sums must be the same. A row is spread over the threads of one
 // threadIdx.y: pack p of a thread is pack p * blockDim.x + threadIdx.x of the row. The layout depends only on
-// the shape, so that sums do not depend on addresses. `Whole` means that rows consist of whole packs and are
+// the shape, so that sums do not depend on addresses. `Full` means that rows consist of full packs and are
 // aligned for packs.
 
 /// Loads the pack at a position of a row. Returns zeros beyond the row, set as whole words and not value by
 /// value.
-template <int N, bool Whole, class T>
+template <int N, bool Full, class T>
 __device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
-  if constexpr (Whole) {
+  if constexpr (Full) {
     using Bits = Word<sizeof(Pack<T, N>)>;
     Bits bits{};
     if (position < columns) bits = *reinterpret_cast<Bits const*>(row + position);
@@ -39,9 +39,9 @@ __device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, in
     return load<N, false>(row + position, columns - position);
   }
 }
-template <int N, bool Whole, class T>
+template <int N, bool Full, class T>
 __device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, int position, int columns) {
-  if (!Whole || position < columns) store<N, Whole>(row + position, pack, columns - position);
+  if (!Full || position < columns) store<N, Full>(row + position, pack, columns - position);
 }
 
 /// The maximum number of threads per row, and the number of packs that each keeps in registers. Backward
@@ -69,7 +69,7 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 
 /// Computes one row per threadIdx.y. Rows that fit stay in registers; longer ones are read once for each of
 /// up to three passes. Without `Centered` (RMS normalisation) there is no beta and no mean.
-template <class T, bool Whole, bool Centered>
+template <class T, bool Full, bool Centered>
 __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
     std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
     compute_t<T>* mean, compute_t<T>* rstd) {
@@ -91,7 +91,7 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
         Pack<T, n> stored[packs];
 #pragma unroll
         for (int p = 0; p < packs; ++p)
-          stored[p] = load_of_row<n, Whole>(from, position_of(begin, p), columns);
+          stored[p] = load_of_row<n, Full>(from, position_of(begin, p), columns);
 #pragma unroll
         for (int p = 0; p < packs; ++p) read_pack(stored[p], values[p]);
         loaded = begin;
@@ -108,7 +108,7 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
         if (position >= columns) break;
 #pragma unroll
         for (int k = 0; k < n; ++k)
-          if (Whole || position + k < columns) sum = add(sum, values[p][k]);
+          if (Full || position + k < columns) sum = add(sum, values[p][k]);
       }
     });
     return reduce_row<Sum>(sum);
@@ -129,13 +129,13 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
       int const position = position_of(begin, p);
       if (position >= columns) break;
       S gammas[n], betas[n] = {}, result[n];
-      read_pack(load_of_row<n, Whole>(gamma, position, columns), gammas);
-      if constexpr (Centered) read_pack(load_of_row<n, Whole>(beta, position, columns), betas);
+      read_pack(load_of_row<n, Full>(gamma, position, columns), gammas);
+      if constexpr (Centered) read_pack(load_of_row<n, Full>(beta, position, columns), betas);
 #pragma unroll
       for (int k = 0; k < n; ++k)
         result[k] =
             detail::multiply_add(detail::multiply(values[p][k] - average, scale), gammas[k], betas[k]);
-      store_of_row<n, Whole>(y + row * columns, make_pack<T>(result), position, columns);
+      store_of_row<n, Full>(y + row * columns, make_pack<T>(result), position, columns);
     }
   });
 }
@@ -181,7 +181,7 @@ inline constexpr int norm_warp_threads = 128;
 /// threads of one threadIdx.y process a row and keep it in registers. Each threadIdx.y adds its rows in
 /// order, then the results are added in order. With Sums, the residual gradient and dx are summed in the same
 /// way into `sum_blocks` rows each. Rows beyond the number of blocks are set to zero.
-template <class T, int Packs, int Threads, int Blocks, bool Whole, bool Centered, bool Sums>
+template <class T, int Packs, int Threads, int Blocks, bool Full, bool Centered, bool Sums>
 __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                               std::int64_t rows_of_block,
                                                                               compute_t<T>* partials,
@@ -198,7 +198,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
   // packs: two rows of three arrays.
   extern __shared__ uint4 norm_packs[];
   int const threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
-  auto const on_its_way = [&](int which, int array, int p) {
+  auto const in_flight_copy = [&](int which, int array, int p) {
     return reinterpret_cast<Pack<T, n>*>(norm_packs + ((which * 3 + array) * packs + p) * threads + thread);
   };
   std::int64_t const first = blockIdx.x * rows_of_block, end = min(first + rows_of_block, g.rows);
@@ -207,13 +207,13 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
       bool const exists = row < end && position(p) < columns;
-      copy_16_bytes(on_its_way(which, 0, p), g.dy + at + position(p), exists);
-      copy_16_bytes(on_its_way(which, 1, p), g.x + at + position(p), exists);
-      if (g.residual) copy_16_bytes(on_its_way(which, 2, p), g.residual + at + position(p), exists);
+      copy_16_bytes(in_flight_copy(which, 0, p), g.dy + at + position(p), exists);
+      copy_16_bytes(in_flight_copy(which, 1, p), g.x + at + position(p), exists);
+      if (g.residual) copy_16_bytes(in_flight_copy(which, 2, p), g.residual + at + position(p), exists);
     }
     commit_copies();
   };
-  if constexpr (Whole) send_for(first + threadIdx.y, 0);
+  if constexpr (Full) send_for(first + threadIdx.y, 0);
   S next_center(0), next_scale(0);
   auto const load_statistics = [&](std::int64_t row) {
     if constexpr (Centered) next_center = row < end ? g.mean[row] : S(0);
@@ -229,22 +229,22 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
     S const center = next_center, scale = next_scale;
     load_statistics(row + blockDim.y);
     Pack<T, n> gammas[packs], slopes[packs], inputs[packs], residuals[packs];
-    if constexpr (Whole) {
+    if constexpr (Full) {
       send_for(row + blockDim.y, which ^ 1);
       wait_for_copies<1>();
     }
 #pragma unroll  // reloaded for each row: keeping them as fp32 would take too many registers
-    for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Whole>(g.gamma, position(p), columns);
+    for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Full>(g.gamma, position(p), columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
-      if constexpr (Whole) {
-        slopes[p] = *on_its_way(which, 0, p);
-        inputs[p] = *on_its_way(which, 1, p);
-        if (g.residual) residuals[p] = *on_its_way(which, 2, p);
+      if constexpr (Full) {
+        slopes[p] = *in_flight_copy(which, 0, p);
+        inputs[p] = *in_flight_copy(which, 1, p);
+        if (g.residual) residuals[p] = *in_flight_copy(which, 2, p);
       } else {
-        slopes[p] = load_of_row<n, Whole>(g.dy + at, position(p), here);
-        inputs[p] = load_of_row<n, Whole>(g.x + at, position(p), here);
-        if (g.residual) residuals[p] = load_of_row<n, Whole>(g.residual + at, position(p), here);
+        slopes[p] = load_of_row<n, Full>(g.dy + at, position(p), here);
+        inputs[p] = load_of_row<n, Full>(g.x + at, position(p), here);
+        if (g.residual) residuals[p] = load_of_row<n, Full>(g.residual + at, position(p), here);
       }
     }
 
@@ -284,10 +284,10 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
         for (int k = 0; k < n; ++k) {
           // absent inputs are zero, but the values computed from them are not
           if (g.residual) residual_sums[p][k] += residual[k];
-          if (position(p) + (Whole ? 0 : k) < here) dx_sums[p][k] += values[k];
+          if (position(p) + (Full ? 0 : k) < here) dx_sums[p][k] += values[k];
         }
       }
-      if (g.dx) store_of_row<n, Whole>(g.dx + at, result, position(p), here);
+      if (g.dx) store_of_row<n, Full>(g.dx + at, result, position(p), here);
     }
   }
 
@@ -336,14 +336,14 @@ template <bool Centered, class T>
 __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
                                                                        compute_t<T>* partials) {
   using S = compute_t<T>;
-  constexpr int strands = 16, row_block = 64;
-  __shared__ S shared[2][strands][32];
+  constexpr int row_threads = 16, row_block = 64;
+  __shared__ S shared[2][row_threads][32];
   std::int64_t const column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   S sums[2] = {S(0), S(0)};
   if (column < g.columns)
-    for (std::int64_t block = threadIdx.y; block < g.rows; block += strands * row_block) {
+    for (std::int64_t block = threadIdx.y; block < g.rows; block += row_threads * row_block) {
       S parts[2] = {S(0), S(0)};
-      for (std::int64_t row = block; row < min(block + strands * row_block, g.rows); row += strands) {
+      for (std::int64_t row = block; row < min(block + row_threads * row_block, g.rows); row += row_threads) {
         std::int64_t const at = row * g.columns + column;
         S const slope = get<S>(g.dy[at]);
         S const center = Centered ? g.mean[row] : S(0);
@@ -357,7 +357,7 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
   __syncthreads();
   if (threadIdx.y >= (Centered ? 2 : 1) || column >= g.columns) return;
   S sum(0);
-  for (int strand = 0; strand < strands; ++strand) sum += shared[threadIdx.y][strand][threadIdx.x];
+  for (int thread = 0; thread < row_threads; ++thread) sum += shared[threadIdx.y][thread][threadIdx.x];
   partials[threadIdx.y * g.columns + column] = sum;
 }
 
@@ -422,9 +422,9 @@ struct RowNorm {
     if (columns > 1 << 30)
       return context.check(cudaErrorInvalidValue, "the forward pass of a norm of more than 2^30 channels");
     dim3 const block = norm_block_shape<T>(columns, norm_forward_packs, 128);
-    bool const whole = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
-    auto* const kernel = whole ? &layer_norm_forward_kernel<T, true, Centered>
-                               : &layer_norm_forward_kernel<T, false, Centered>;
+    bool const packed = columns % n == 0 && takes_packs<n>(x.data(), gamma.data(), beta.data(), y.data());
+    auto* const kernel = packed ? &layer_norm_forward_kernel<T, true, Centered>
+                                : &layer_norm_forward_kernel<T, false, Centered>;
     kernel<<<blocks_for(rows, block.y), block, 0, context.stream()>>>(
         rows, static_cast<int>(columns), x.data(), gamma.data(), beta.data(),
         static_cast<compute_t<T>>(epsilon), y.data(), mean.data(), rstd.data());
@@ -486,23 +486,25 @@ struct RowNorm {
     auto* kernel = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, false, Centered, Sums>;
     int bytes = 0;
     if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
-      auto* const whole = &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
+      auto* const packed_kernel =
+          &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
       int const packs = 2 * 3 * Packs;  // in flight per thread
-      int const room = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
+      int const copy_bytes = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
       // GPUs of 8.0 to 8.9 have less shared memory than GPUs of 9.0. The limit belongs to the kernel, which
       // other callers also launch, so it is always set to the maximum.
-      int device = 0, most = 0;
+      int device = 0, max_bytes = 0;
       cudaFuncAttributes its{};
       context.check(cudaGetDevice(&device), "cudaGetDevice");
-      context.check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+      context.check(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                     "cudaDeviceGetAttribute");
-      context.check(cudaFuncGetAttributes(&its, whole), "cudaFuncGetAttributes");
-      most -= static_cast<int>(its.sharedSizeBytes);
-      if (room <= most) {
-        context.check(cudaFuncSetAttribute(whole, cudaFuncAttributeMaxDynamicSharedMemorySize, most),
-                      "cudaFuncSetAttribute");
-        kernel = whole;
-        bytes = room;
+      context.check(cudaFuncGetAttributes(&its, packed_kernel), "cudaFuncGetAttributes");
+      max_bytes -= static_cast<int>(its.sharedSizeBytes);
+      if (copy_bytes <= max_bytes) {
+        context.check(
+            cudaFuncSetAttribute(packed_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_bytes),
+            "cudaFuncSetAttribute");
+        kernel = packed_kernel;
+        bytes = copy_bytes;
       }
     }
     kernel<<<blocks.count, blocks.threads, bytes, context.stream()>>>(

@@ -61,16 +61,16 @@ __global__ __launch_bounds__(rotary_threads) void rotary_kernel(
 
 struct Rotary {
   template <class T>
-  static void turn(Context<Cuda>& context, ops::Columns<T const, Cuda> from, ops::Columns<T, Cuda> to,
-                   std::int64_t sequence, ops::RotaryFrequencies const& frequencies,
-                   ops::RotaryOptions const& with) {
+  static void rotate(Context<Cuda>& context, ops::Columns<T const, Cuda> from, ops::Columns<T, Cuda> to,
+                     std::int64_t sequence, ops::RotaryFrequencies const& frequencies,
+                     ops::RotaryOptions const& with) {
     constexpr int n = pack_width<T>;
     if (to.rows == 0 || to.columns == 0) return;
-    bool const whole = frequencies.pairs % n == 0 && from.stride % n == 0 && to.stride % n == 0 &&
-                       takes_packs<n>(from.data, to.data);
-    std::int64_t const work = to.columns / (2 * (whole ? n : 1));
+    bool const packed = frequencies.pairs % n == 0 && from.stride % n == 0 && to.stride % n == 0 &&
+                        takes_packs<n>(from.data, to.data);
+    std::int64_t const work = to.columns / (2 * (packed ? n : 1));
     int const threads = static_cast<int>(std::min<std::int64_t>(rotary_threads, (work + 31) / 32 * 32));
-    auto* const kernel = whole ? &rotary_kernel<n, T> : &rotary_kernel<1, T>;
+    auto* const kernel = packed ? &rotary_kernel<n, T> : &rotary_kernel<1, T>;
     kernel<<<static_cast<unsigned>(to.rows), threads, 0, context.stream()>>>(from, to, sequence, frequencies,
                                                                              with);
   }

@@ -132,10 +132,11 @@ constexpr std::size_t sort_workspace_bytes(std::int64_t count) {
 inline SortedKeys run_sort(cudaStream_t stream, std::int64_t count, std::int32_t const* numbers,
                            std::int64_t bound, void* workspace) {
   unsigned const tiles = blocks_for(count, sort_tile);
-  std::int64_t const room = std::int64_t{tiles} * sort_tile;
+  std::int64_t const capacity = std::int64_t{tiles} * sort_tile;
   std::int32_t* const memory = static_cast<std::int32_t*>(workspace);
-  std::int32_t* const positions = memory + 4 * room;
-  SortedKeys from{nullptr, nullptr}, to{memory, memory + room}, other{memory + 2 * room, memory + 3 * room};
+  std::int32_t* const positions = memory + 4 * capacity;
+  SortedKeys from{nullptr, nullptr}, to{memory, memory + capacity},
+      other{memory + 2 * capacity, memory + 3 * capacity};
   int const bits = std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(bound - 1))));
   for (int shift = 0; shift < bits; shift += 8) {
     std::int32_t const* const keys = from.keys ? from.keys : numbers;

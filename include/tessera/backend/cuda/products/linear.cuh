@@ -185,9 +185,9 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
     return run(std::integral_constant<ProductEnd, ProductEnd::bias>{});
   } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Y, float>) {
     int const terms = piece_terms(context.math().product);
-    std::size_t const room = p.pre ? 0 : context.workspace().size();
+    std::size_t const capacity = p.pre ? 0 : context.workspace().size();
     return terms > 0 && !activated &&
-           suits_planes(p.rows, p.columns, p.depth, terms, room, p.residual != nullptr) &&
+           suits_planes(p.rows, p.columns, p.depth, terms, capacity, p.residual != nullptr) &&
            run_by_planes(context, p, terms, partials);
   } else {
     return false;

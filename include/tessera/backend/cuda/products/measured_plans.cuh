@@ -80,12 +80,12 @@ static __global__ void count_differences(std::int64_t words, std::uint32_t const
 }
 
 /// A stream whose destructor waits for its work, including the release of its memory.
-class SpareStream {
+class ScopedStream {
  public:
-  SpareStream() = default;
-  SpareStream(SpareStream const&) = delete;
-  SpareStream& operator=(SpareStream const&) = delete;
-  ~SpareStream() { cudaStreamSynchronize(stream_.get()); }
+  ScopedStream() = default;
+  ScopedStream(ScopedStream const&) = delete;
+  ScopedStream& operator=(ScopedStream const&) = delete;
+  ~ScopedStream() { cudaStreamSynchronize(stream_.get()); }
   cudaStream_t get() const noexcept { return stream_.get(); }
 
  private:
@@ -94,15 +94,15 @@ class SpareStream {
 
 /// Device memory that is freed at the end of its scope; null if none is available. With a stream, allocating
 /// and freeing do not wait for the device, whose other streams may be waiting for another rank.
-class Spare {
+class ScopedMemory {
  public:
-  explicit Spare(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
-  Spare(std::size_t bytes, SpareStream const& stream) : stream_(stream.get()) {
+  explicit ScopedMemory(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
+  ScopedMemory(std::size_t bytes, ScopedStream const& stream) : stream_(stream.get()) {
     keep(cudaMallocAsync(&data_, bytes ? bytes : 1, stream_));
   }
-  Spare(Spare const&) = delete;
-  Spare& operator=(Spare const&) = delete;
-  ~Spare() {
+  ScopedMemory(ScopedMemory const&) = delete;
+  ScopedMemory& operator=(ScopedMemory const&) = delete;
+  ~ScopedMemory() {
     if (stream_ && data_)
       cudaFreeAsync(data_, stream_);
     else
@@ -123,12 +123,12 @@ class Spare {
 
 /// While an object of this class exists, the thread may allocate memory and wait, even if one of its streams
 /// is being captured.
-class BesideCapture {
+class RelaxedCaptureMode {
  public:
-  BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  BesideCapture(BesideCapture const&) = delete;
-  BesideCapture& operator=(BesideCapture const&) = delete;
-  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCaptureMode(RelaxedCaptureMode const&) = delete;
+  RelaxedCaptureMode& operator=(RelaxedCaptureMode const&) = delete;
+  ~RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
@@ -253,8 +253,8 @@ class MeasuredPlans final : public PlanChoice {
   /// is too little memory to measure.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
-    BesideCapture const beside;
-    SpareStream const stream;
+    RelaxedCaptureMode const relaxed;
+    ScopedStream const stream;
     BlasPlan plan = first;
     std::array<cublasLtMatmulHeuristicResult_t, most> candidates;
     int const count = plan.candidates(blas, key, workspace_bytes, candidates);
@@ -267,24 +267,25 @@ class MeasuredPlans final : public PlanChoice {
     require(cudaGetDevice(&device), "cudaGetDevice");
     require(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
     std::int64_t const flushed = 2 * std::max<std::int64_t>(cache, 1 << 20);
-    Spare const a(static_cast<std::size_t>(key.a_elements()) * size_of_type(key.in), stream),
+    ScopedMemory const a(static_cast<std::size_t>(key.a_elements()) * size_of_type(key.in), stream),
         b(static_cast<std::size_t>(key.b_elements()) * size_of_type(key.in), stream),
         c(key.add ? results : 0, stream), extra(extras, stream), want(results + 4, stream),
         got(results + 4, stream), workspace(workspace_bytes, stream), found(4, stream),
         flush(static_cast<std::size_t>(flushed), stream);
-    for (Spare const* spare : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
-      if (!spare->get()) return std::nullopt;
-    auto const fill = [&](cudaDataType_t type, std::int64_t elements, std::uint32_t seed, Spare const& to) {
+    for (ScopedMemory const* memory : {&a, &b, &c, &extra, &want, &got, &workspace, &found, &flush})
+      if (!memory->get()) return std::nullopt;
+    auto const fill = [&](cudaDataType_t type, std::int64_t elements, std::uint32_t seed,
+                          ScopedMemory const& to) {
       fill_operand<<<static_cast<unsigned>((elements + 255) / 256), 256, 0, stream.get()>>>(type, elements,
                                                                                             seed, to.get());
     };
     auto const fill_twice = [&](OperandLines const& lines, bool negative, std::uint32_t seed,
-                                Spare const& to) {
+                                ScopedMemory const& to) {
       fill_cancelling<<<static_cast<unsigned>((lines.count + 255) / 256), 256, 0, stream.get()>>>(
           key.in, lines, negative, seed, to.get());
     };
     if (key.fused == Fused::gelu_derivative) fill(key.out, key.rows * key.columns, 4, extra);
-    auto const run = [&](Spare const& to) {
+    auto const run = [&](ScopedMemory const& to) {
       return plan.run(blas, {a.get(), b.get(), c.get(), extra.get(), to.get()}, workspace.get(),
                       stream.get()) == CUBLAS_STATUS_SUCCESS;
     };

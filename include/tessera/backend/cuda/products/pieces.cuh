@@ -164,7 +164,7 @@ struct PieceRange {
 /// terms.
 inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool planes, int terms,
                          std::byte* to) {
-  std::int64_t const stride = of.along_lines ? of.depth : of.extent, whole = in_piece_units(at.depth);
+  std::int64_t const stride = of.along_lines ? of.depth : of.extent, padded_depth = in_piece_units(at.depth);
   PieceForm form{};
   form.from = of.data + (of.along_lines ? at.first * stride + at.deep : at.deep * stride + at.first);
   form.from_stride = stride;
@@ -172,11 +172,11 @@ inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool plan
   form.to = reinterpret_cast<bfloat16*>(to);
   form.lines = static_cast<unsigned>(of.along_lines ? at.extent : at.depth);
   form.width = static_cast<unsigned>(of.along_lines ? at.depth : at.extent);
-  form.line_end = of.along_lines || planes ? form.lines : static_cast<unsigned>(whole);
+  form.line_end = of.along_lines || planes ? form.lines : static_cast<unsigned>(padded_depth);
   form.width_end = static_cast<unsigned>(in_piece_units(form.width));
-  bool const beside = of.along_lines && !planes;  // copies share lines
-  form.line_stride = beside ? terms * whole : form.width_end;
-  form.piece_stride = beside ? whole : std::int64_t{form.line_end} * form.width_end;
+  bool const interleaved = of.along_lines && !planes;  // copies share lines
+  form.line_stride = interleaved ? terms * padded_depth : form.width_end;
+  form.piece_stride = interleaved ? padded_depth : std::int64_t{form.line_end} * form.width_end;
   return form;
 }
 
@@ -186,7 +186,7 @@ struct PieceBlock {
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and the size of its blocks. The depth of a block is at most `deepest`. `room`
+/// The operands of a product and the size of its blocks. The depth of a block is at most `deepest`. `memory`
 /// holds the bfloat16 pieces into which the fp32 values of a block are split: `copies` pieces a value.
 struct PieceSplit {
   PieceOperand left, right;
@@ -194,29 +194,31 @@ struct PieceSplit {
   std::int64_t rows, columns, depth;
   std::byte *lefts, *rights;  // memory for their pieces
 
-  PieceSplit(Product<float> const& p, int terms, int copies, std::int64_t deepest, std::span<std::byte> room)
+  PieceSplit(Product<float> const& p, int terms, int copies, std::int64_t deepest,
+             std::span<std::byte> memory)
       : left{p.a, p.rows, p.depth, !p.a_transposed},
         right{p.b, p.columns, p.depth, p.b_transposed},
-        size(piece_blocks(p.rows, p.columns, p.depth, deepest, terms, copies, room.size())),
+        size(piece_blocks(p.rows, p.columns, p.depth, deepest, terms, copies, memory.size())),
         rows(p.rows),
         columns(p.columns),
         depth(p.depth),
-        lefts(room.data()),
+        lefts(memory.data()),
         rights(lefts + piece_bytes_of(size.rows, size.depth, copies)) {}
 
   // The pieces of the operand that stays are formed once, and used for all blocks of the other operand.
-  bool forms_left(PieceBlock const& at) const { return !size.left_stays || at.column == 0; }
-  bool forms_right(PieceBlock const& at) const { return size.left_stays || at.row == 0; }
+  bool forms_left(PieceBlock const& at) const { return !size.left_stationary || at.column == 0; }
+  bool forms_right(PieceBlock const& at) const { return size.left_stationary || at.row == 0; }
 
   /// Calls visit(block) for all blocks in order. Stops and returns false if a call returns false.
   template <class F>
   bool for_blocks(F&& visit) const {
     for (std::int64_t deep = 0; deep < depth; deep += size.depth)
-      for (std::int64_t stay = 0; stay < (size.left_stays ? rows : columns);
-           stay += size.left_stays ? size.rows : size.columns)
-        for (std::int64_t move = 0; move < (size.left_stays ? columns : rows);
-             move += size.left_stays ? size.columns : size.rows) {
-          std::int64_t const row = size.left_stays ? stay : move, column = size.left_stays ? move : stay;
+      for (std::int64_t stationary = 0; stationary < (size.left_stationary ? rows : columns);
+           stationary += size.left_stationary ? size.rows : size.columns)
+        for (std::int64_t streamed = 0; streamed < (size.left_stationary ? columns : rows);
+             streamed += size.left_stationary ? size.columns : size.rows) {
+          std::int64_t const row = size.left_stationary ? stationary : streamed,
+                             column = size.left_stationary ? streamed : stationary;
           if (!visit(PieceBlock{row, std::min(size.rows, rows - row), column,
                                 std::min(size.columns, columns - column), deep,
                                 std::min(size.depth, depth - deep)}))

@@ -62,11 +62,11 @@ constexpr std::int64_t in_piece_units(std::int64_t extent) {
 /// The largest block of a product: `rows` x `columns` of the result over `depth`. The outer loop runs over
 /// the depth, the middle one over blocks of one operand, and the inner one over blocks of the other. The
 /// pieces of the middle loop's operand stay in memory. The pieces of the inner loop's operand are formed
-/// again for each block of the middle loop. `left_stays` means that the left operand stays. `rows` is 0 if no
-/// block fits.
+/// again for each block of the middle loop. `left_stationary` means that the left operand stays. `rows` is 0
+/// if no block fits.
 struct PieceBlocks {
   std::int64_t rows = 0, columns = 0, depth = 0;
-  bool left_stays = true;
+  bool left_stationary = true;
 };
 
 /// Returns the bytes of an operand's block with `copies` bfloat16 values for each value.
@@ -90,48 +90,54 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
   constexpr double block_cost = 16 << 20, operation_cost = 1.0 / 175;
   constexpr std::int64_t busy = 2 << 20;  // result values that occupy all multiprocessors
   PieceBlocks best;
-  double least = 0;
+  double lowest_cost = 0;
   std::int64_t const fewest = std::max<std::int64_t>(1, (depth + deepest - 1) / deepest);
   for (std::int64_t parts = fewest; rows > 0 && columns > 0 && depth > 0; parts += 1 + parts / 8) {
     std::int64_t const deep = in_piece_units((depth + parts - 1) / parts), slices = (depth + deep - 1) / deep;
-    std::int64_t const room = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * copies) /
-                              piece_unit * piece_unit;  // rows plus columns
+    std::int64_t const capacity = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * copies) /
+                                  piece_unit * piece_unit;  // rows plus columns
     std::int64_t blocks = 0;
-    for (bool const left_stays : {true, false}) {
-      std::int64_t const stay = left_stays ? rows : columns, move = left_stays ? columns : rows;
-      std::int64_t const moving = std::min(in_piece_units(move), in_piece_units(room / 4));
-      std::int64_t const most = std::min(in_piece_units(stay), room - moving);
-      if (most < piece_unit) continue;
-      std::int64_t const turns = (stay + most - 1) / most, held = in_piece_units((stay + turns - 1) / turns);
-      std::int64_t const widest = std::min(in_piece_units(move), room - held),
-                         passes = (move + widest - 1) / widest,
-                         passing = in_piece_units((move + passes - 1) / passes);
-      blocks = turns * passes;
-      double const cost = 8.0 * static_cast<double>(slices - 1) * static_cast<double>(rows * columns) +
-                          (4.0 + 2.0 * copies) * static_cast<double>(depth * (stay + turns * move)) +
-                          (block_cost + operation_cost * 2.0 * terms * static_cast<double>(deep) *
-                                            static_cast<double>(std::max(busy, held * passing))) *
-                              static_cast<double>(slices * blocks);
-      if (best.rows > 0 && cost >= least) continue;
-      least = cost;
-      best = left_stays ? PieceBlocks{held, passing, deep, true} : PieceBlocks{passing, held, deep, false};
+    for (bool const left_stationary : {true, false}) {
+      std::int64_t const stationary_extent = left_stationary ? rows : columns,
+                         streamed_extent = left_stationary ? columns : rows;
+      std::int64_t const min_streamed =
+          std::min(in_piece_units(streamed_extent), in_piece_units(capacity / 4));
+      std::int64_t const max_held = std::min(in_piece_units(stationary_extent), capacity - min_streamed);
+      if (max_held < piece_unit) continue;
+      std::int64_t const blocks_down = (stationary_extent + max_held - 1) / max_held,
+                         held = in_piece_units((stationary_extent + blocks_down - 1) / blocks_down);
+      std::int64_t const widest = std::min(in_piece_units(streamed_extent), capacity - held),
+                         passes = (streamed_extent + widest - 1) / widest,
+                         streamed = in_piece_units((streamed_extent + passes - 1) / passes);
+      blocks = blocks_down * passes;
+      double const cost =
+          8.0 * static_cast<double>(slices - 1) * static_cast<double>(rows * columns) +
+          (4.0 + 2.0 * copies) *
+              static_cast<double>(depth * (stationary_extent + blocks_down * streamed_extent)) +
+          (block_cost + operation_cost * 2.0 * terms * static_cast<double>(deep) *
+                            static_cast<double>(std::max(busy, held * streamed))) *
+              static_cast<double>(slices * blocks);
+      if (best.rows > 0 && cost >= lowest_cost) continue;
+      lowest_cost = cost;
+      best = left_stationary ? PieceBlocks{held, streamed, deep, true}
+                             : PieceBlocks{streamed, held, deep, false};
     }
     if (blocks == 1 || deep == piece_unit) break;  // more parts only add cost
   }
   return best;
 }
 
-/// Numbers the tiles of a product and assigns them to clusters of thread blocks. The first `whole` tiles are
-/// assigned to the clusters in turn. Each remaining tile is shared: several clusters run parts of its steps
-/// over the depth. If few tiles are shared, all clusters run an equal number of consecutive steps. If more
-/// are shared, each tile has its own cluster for its first `own` steps, and each further cluster runs the
-/// other steps of `each` tiles, so that most clusters work at the same depth.
+/// Numbers the tiles of a product and assigns them to clusters of thread blocks. The first `unshared` tiles
+/// are assigned to the clusters in turn. Each remaining tile is shared: several clusters run parts of its
+/// steps over the depth. If few tiles are shared, all clusters run an equal number of consecutive steps. If
+/// more are shared, each tile has its own cluster for its first `own` steps, and each further cluster runs
+/// the other steps of `each` tiles, so that most clusters work at the same depth.
 struct PieceWork {
-  int down, across, steps, clusters, whole;
+  int down, across, steps, clusters, unshared;
   bool columns_first;  // consecutive tiles have the same columns
   int own, each;       // 0 if clusters run equal numbers of steps
 
-  TESSERA_HOST_DEVICE constexpr int shared() const { return down * across - whole; }
+  TESSERA_HOST_DEVICE constexpr int shared() const { return down * across - unshared; }
   TESSERA_HOST_DEVICE constexpr int down_of(int tile) const {
     return columns_first ? tile % down : tile / across;
   }
@@ -150,23 +156,23 @@ struct PieceWork {
   /// Calls visit(tile, first step, end step, is last) for each tile, or part of one, that a cluster runs.
   template <class F>
   TESSERA_HOST_DEVICE constexpr void for_parts(int cluster, F&& visit) const {
-    bool const rests = own > 0 && cluster >= shared();
-    int const length = own == 0 ? steps : rests ? steps - own : own, first = rests ? own : 0;
-    int at = own == 0 ? begin(cluster) : rests ? (cluster - shared()) * each * length : cluster * length;
-    int end = own == 0 ? begin(cluster + 1) : at + (rests ? each : 1) * length;
+    bool const runs_rest = own > 0 && cluster >= shared();
+    int const length = own == 0 ? steps : runs_rest ? steps - own : own, first = runs_rest ? own : 0;
+    int at = own == 0 ? begin(cluster) : runs_rest ? (cluster - shared()) * each * length : cluster * length;
+    int end = own == 0 ? begin(cluster + 1) : at + (runs_rest ? each : 1) * length;
     if (end > shared() * length) end = shared() * length;
-    for (int next = cluster; next < whole || at < end;) {
+    for (int next = cluster; next < unshared || at < end;) {
       int tile = next, from = 0, to = steps;
-      if (next < whole) {
+      if (next < unshared) {
         next += clusters;
       } else {
         int const within = at % length, rest = within + end - at;
-        tile = whole + at / length;
+        tile = unshared + at / length;
         from = first + within;
         to = first + (rest < length ? rest : length);
         at += to - from;
       }
-      visit(tile, from, to, next >= whole && at >= end);
+      visit(tile, from, to, next >= unshared && at >= end);
     }
   }
 
@@ -175,7 +181,7 @@ struct PieceWork {
   /// and ends before the tile does.
   TESSERA_HOST_DEVICE constexpr int places() const { return 2 * (own > 0 ? shared() : clusters); }
   TESSERA_HOST_DEVICE constexpr int place(int cluster, int tile, bool begins_tile) const {
-    return 2 * (own > 0 ? tile - whole : cluster) + begins_tile;
+    return 2 * (own > 0 ? tile - unshared : cluster) + begins_tile;
   }
 };
 
@@ -199,11 +205,11 @@ constexpr PieceWork share_pieces(std::int64_t down, std::int64_t across, std::in
   work.down = static_cast<int>(down);
   work.across = static_cast<int>(across);
   work.steps = static_cast<int>(steps);
-  work.whole = static_cast<int>(shares ? tiles - rest : tiles);
-  work.clusters = static_cast<int>(!shares          ? std::min<std::int64_t>(clusters, tiles)
-                                   : even           ? clusters
-                                   : work.whole > 0 ? clusters
-                                                    : rest + (rest + each - 1) / each);
+  work.unshared = static_cast<int>(shares ? tiles - rest : tiles);
+  work.clusters = static_cast<int>(!shares             ? std::min<std::int64_t>(clusters, tiles)
+                                   : even              ? clusters
+                                   : work.unshared > 0 ? clusters
+                                                       : rest + (rest + each - 1) / each);
   work.columns_first = down <= across;
   work.own = static_cast<int>(shares ? own : 0);
   work.each = static_cast<int>(shares && !even ? each : 0);

@@ -61,11 +61,11 @@ inline std::optional<PlanNumbers> read_plan(std::string_view line) {
     at = stop == end ? stop : stop + 1;  // past the space
     return code == std::errc();
   };
-  bool const whole = std::all_of(plan.first.begin(), plan.first.end(), read) &&
-                     std::all_of(plan.second.begin(), plan.second.end(), read);
-  std::string const written = whole ? plan_line(plan) : std::string();
-  return whole && written.starts_with(line) && written.size() == line.size() + 1 ? std::optional(plan)
-                                                                                 : std::nullopt;
+  bool const complete = std::all_of(plan.first.begin(), plan.first.end(), read) &&
+                        std::all_of(plan.second.begin(), plan.second.end(), read);
+  std::string const written = complete ? plan_line(plan) : std::string();
+  return complete && written.starts_with(line) && written.size() == line.size() + 1 ? std::optional(plan)
+                                                                                    : std::nullopt;
 }
 
 /// A map from products to plans, in memory and in a file. Several threads may use it.
@@ -80,7 +80,7 @@ class PlanFile {
     struct stat status {};
     if (::fstat(file.number, &status) != 0)
       throw Error(ErrorKind::failed, cannot("get the status of the file", errno));
-    if (!S_ISREG(status.st_mode) || status.st_size > most_bytes)
+    if (!S_ISREG(status.st_mode) || status.st_size > max_bytes)
       throw Error(ErrorKind::data, path_ + ": is not a product-plan file; delete it, or give another folder");
     std::string text(static_cast<std::size_t>(status.st_size), '\0');
     for (std::size_t done = 0; done < text.size();) {
@@ -110,13 +110,13 @@ class PlanFile {
   AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
     std::unique_lock lock(mutex_);
     auto const [entry, made] = known_.try_emplace(product, algorithm);
-    AlgorithmNumbers const kept = entry->second;
-    if (!made || !writes_ || !failure_.empty()) return kept;
+    AlgorithmNumbers const stored = entry->second;
+    if (!made || !writes_ || !failure_.empty()) return stored;
     lock.unlock();  // so no rank waits for another rank's write
     std::string const problem = append(plan_line({product, algorithm}));
     lock.lock();
     if (failure_.empty()) failure_ = problem;
-    return kept;
+    return stored;
   }
   /// The reason that an added plan is not in the file, or empty. After a failure nothing more is written.
   std::string failure() const {
@@ -125,7 +125,7 @@ class PlanFile {
   }
 
  private:
-  static constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
+  static constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
 
   struct Opened {
     Opened(std::string const& path, int flags)

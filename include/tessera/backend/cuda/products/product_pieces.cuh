@@ -242,7 +242,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
     unsigned parity = 0, fetched = 0;
     bool waits = warpgroup > 0;  // for its turn on the tensor cores before its next step
     work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
-      bool const whole = from == 0 && to == work.steps;
+      bool const all_steps = from == 0 && to == work.steps;
       int const row = work.down_of(tile) * 2 * Tiles::rows, column = work.across_of(tile) * Tiles::columns,
                 own_row = block * Tiles::rows + warp * 16;
       // Fetches the epilogue's operands while the products run.
@@ -258,7 +258,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
       }
       if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);  // the previous tile has read its bias
       if (int const four = static_cast<int>(threadIdx.x) % 128 * 4; adds_bias<End> && four < Tiles::columns) {
-        bool const exists = whole && bias && column + four < columns;
+        bool const exists = all_steps && bias && column + four < columns;
         copy_16_bytes(strip.bias + 4 * four, exists ? bias + column + four : bias, exists);
       }
 #pragma unroll
@@ -303,15 +303,16 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         sync_warpgroup(warpgroup + 2);
       }
       ColumnSums column_sums;
-      bool const part = End == ProductEnd::bias && !whole;  // if so, the sums are stored unscaled
+      bool const part = End == ProductEnd::bias && !all_steps;  // if so, the sums are stored unscaled
       finish_pieces<End>(totals, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
                          (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
                          part ? 0 : column, fetched++, column_sums);
       if constexpr (sums_columns<End>) {
         int const block_row = row + block * Tiles::rows;
         if (partials && block_row < rows)
-          leave_sums<8>(column_sums, pair_of_sums(), strip, 2, 5, min(columns - column, Tiles::columns),
-                        partials + block_row / Tiles::rows * partials_stride + column);
+          store_column_sums<8>(column_sums, pair_of_sums(), strip, 2, 5,
+                               min(columns - column, Tiles::columns),
+                               partials + block_row / Tiles::rows * partials_stride + column);
       }
     });
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
@@ -329,7 +330,7 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
                                                            float const* parts) {
   await_kernel_before();
   constexpr int groups = PieceTiles::columns / 4;
-  int const tile = work.whole + static_cast<int>(blockIdx.x);
+  int const tile = work.unshared + static_cast<int>(blockIdx.x);
   int const begin = static_cast<int>(blockIdx.x) * work.steps;
   int const first = work.own > 0 ? 0 : work.cluster_of(begin),
             last = work.own > 0 ? 1 : work.cluster_of(begin + work.steps - 1);
@@ -389,15 +390,15 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   if (!has_warpgroups()) return false;
   PieceWork const work = work_of_pieces(rows, columns, depth, terms, bytes);
   std::int64_t const all = std::max(1, processors() / 2), tiles = std::int64_t{work.down} * work.across,
-                     turns = (tiles + all - 1) / all;
-  bool const busy = (work.shared() > 0 && !(residual && work.whole > 0)) || 10 * tiles >= 9 * turns * all;
+                     waves = (tiles + all - 1) / all;
+  bool const busy = (work.shared() > 0 && !(residual && work.unshared > 0)) || 10 * tiles >= 9 * waves * all;
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
 /// Whether finish_parts adds end.pre. It can only do so if all tiles are shared.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
-  return work.shared() > 0 && work.whole == 0;
+  return work.shared() > 0 && work.unshared == 0;
 }
 
 /// A product of planes. a is (rows, depth) or, with Columns, (depth, rows). b is (columns, depth) or, with
@@ -409,9 +410,9 @@ class PieceProduct {
 
  public:
   /// Prepares the product. Returns false if it cannot run: lines of y, pre and bias must begin at multiples
-  /// of 16 bytes. `room` is the memory for partial sums.
+  /// of 16 bytes. `memory` is the memory for partial sums.
   bool describe(PiecePlanes const& a, PiecePlanes const& b, int terms, PieceEnd const& end,
-                std::span<std::byte> room) {
+                std::span<std::byte> memory) {
     constexpr std::int64_t most = (1LL << 31) - 256;  // a copy's coordinates are 32 bits
     if (end.rows >= most || end.columns >= most || end.depth >= most / terms || end.columns % 4 != 0 ||
         end.stride % 4 != 0 || !takes_packs<4>(end.y, end.pre, end.bias) || !takes_packs<2>(end.partials))
@@ -419,9 +420,9 @@ class PieceProduct {
     terms_ = terms;
     end_ = end;
     work_ =
-        work_of_pieces(end.rows, end.columns, end.depth, terms, End == ProductEnd::bias ? room.size() : 0);
+        work_of_pieces(end.rows, end.columns, end.depth, terms, End == ProductEnd::bias ? memory.size() : 0);
     bool const shared = work_.shared() > 0, reads = End != ProductEnd::bias;
-    parts_ = shared ? reinterpret_cast<float*>(room.data()) : nullptr;
+    parts_ = shared ? reinterpret_cast<float*>(memory.data()) : nullptr;
     bool const runs =
         (std::int64_t{work_.down} * work_.across + work_.clusters) * work_.steps < most && has_warpgroups() &&
         make_plane_map(a_map_, a, Columns ? Tiles::depth : Tiles::rows) &&

@@ -166,8 +166,8 @@ using ColumnSums = float2[StripAt::panels];
 /// Stores the sums of the first `width` columns of a tile, adding its warps' sums in order. Called by all
 /// `Warps` warps of the tile. Strip `spare` must have been stored before the tile's last two strips.
 template <int Warps>
-__device__ __forceinline__ void leave_sums(ColumnSums const& sums, int i, ProductStrips const& own, int spare,
-                                           int barrier, int width, float* to) {
+__device__ __forceinline__ void store_column_sums(ColumnSums const& sums, int i, ProductStrips const& own,
+                                                  int spare, int barrier, int width, float* to) {
   constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
   int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // the first warpgroup only copies
   await_strips<2>();
@@ -435,8 +435,9 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
       if constexpr (sums_columns<End>) {
         int const block_row = (tile / across * 2 + block) * Tiles::rows;
         if (partials && block_row < rows)
-          leave_sums<4>(column_sums, lane, strip, 2, warpgroup + 3, min(columns - column, Tiles::columns),
-                        partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
+          store_column_sums<4>(
+              column_sums, lane, strip, 2, warpgroup + 3, min(columns - column, Tiles::columns),
+              partials + static_cast<std::int64_t>(block_row / Tiles::rows) * columns + column);
       }
     }
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

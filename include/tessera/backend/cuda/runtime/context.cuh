@@ -230,22 +230,22 @@ class Context<Cuda> : public MathChannel {
   void write(void* to, void const* from, std::size_t bytes) {
     if (!forbidden("write")) cuda::copy_and_wait(to, from, bytes);
   }
-  /// Copies bytes of the device to the caller's buffer `room` and returns `room`. Returns `from` itself if
-  /// that is host memory. Waits for all enqueued work.
-  std::byte const* host_view(void const* from, std::size_t bytes, std::byte* room) {
+  /// Copies bytes of the device to the caller's buffer `buffer` and returns `buffer`. Returns `from` itself
+  /// if that is host memory. Waits for all enqueued work.
+  std::byte const* host_view(void const* from, std::size_t bytes, std::byte* buffer) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
     raise();
     if (cuda::is_host(from)) return static_cast<std::byte const*>(from);
-    cuda::copy_and_wait(room, from, bytes);
-    return room;
+    cuda::copy_and_wait(buffer, from, bytes);
+    return buffer;
   }
-  /// Zeroes and returns the caller's buffer `room`, in which the caller prepares bytes for the device.
+  /// Zeroes and returns the caller's buffer `buffer`, in which the caller prepares bytes for the device.
   /// Returns `to` itself if that is host memory. `unstage` copies the bytes to the device.
-  std::byte* stage(void* to, std::size_t bytes, std::byte* room) {
+  std::byte* stage(void* to, std::size_t bytes, std::byte* buffer) {
     if (forbidden("stage") || cuda::is_host(to)) return static_cast<std::byte*>(to);
-    std::memset(room, 0, bytes);
-    return room;
+    std::memset(buffer, 0, bytes);
+    return buffer;
   }
   void unstage(void* to, std::byte const* staged, std::size_t bytes) {
     if (to != staged) write(to, staged, bytes);

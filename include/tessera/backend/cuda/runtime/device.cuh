@@ -31,7 +31,7 @@ inline bool has_warpgroups() {
 }
 
 /// Makes a GPU current for this thread if possible, and collects what could keep this program from using it.
-inline DeviceAnswers ask_device(int device) {
+inline DeviceAnswers query_device(int device) {
   DeviceAnswers all;
   all.device = device;
   if (cudaRuntimeGetVersion(&all.runtime) != cudaSuccess) all.runtime = CUDART_VERSION;
@@ -65,7 +65,7 @@ inline void select_device(int device) {
   cudaFuncAttributes attributes{};
   if (cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess)
     return;
-  if (std::optional<std::string> const reason = why_unusable(ask_device(device)))
+  if (std::optional<std::string> const reason = why_unusable(query_device(device)))
     throw Error(ErrorKind::unsupported, *reason);
 }
 

@@ -43,14 +43,14 @@ class HostTasks {
   /// launch.
   void enqueue(std::size_t lane, cudaStream_t stream, Context<Cpu>& host,
                void (*work)(Context<Cpu>& host, void* data), void* data, Counts* counts) {
-    std::optional<Desk>& desk = desks_[lane];
-    if (!desk) desk.emplace(*signals_[lane]);
-    Context<Cpu>& own = lane == static_cast<std::size_t>(Lane::host) ? host : desk->own;
+    std::optional<LaneWorker>& lane_worker = lane_workers_[lane];
+    if (!lane_worker) lane_worker.emplace(*signals_[lane]);
+    Context<Cpu>& own = lane == static_cast<std::size_t>(Lane::host) ? host : lane_worker->own;
     auto const task = tasks_.try_emplace(data, HostTask{work, data, &own, &thrown_}).first;
     if (counts)
       ++(*counts)[lane];
     else
-      desk->worker.expect(1);
+      lane_worker->worker.expect(1);
     if (batch_memory_)
       failure_.check(hand_over(batch_memory_, stream, task->second, *signals_[lane]), "cuStreamBatchMemOp");
     else
@@ -61,15 +61,15 @@ class HostTasks {
   /// Tells the workers to expect the tasks of a graph that is about to be launched.
   void expect(Counts const& counts) noexcept {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
-      if (counts[lane] > 0) desks_[lane]->worker.expect(counts[lane]);
+      if (counts[lane] > 0) lane_workers_[lane]->worker.expect(counts[lane]);
   }
   /// Rethrows the first exception of a task.
   void raise() const { thrown_.raise(); }
 
  private:
   /// The worker thread of one lane, and a context with only that thread.
-  struct Desk {
-    explicit Desk(HostSignal& signal) : worker(signal) {}
+  struct LaneWorker {
+    explicit LaneWorker(HostSignal& signal) : worker(signal) {}
     Context<Cpu> own{1, {}};
     HostWorker worker;
   };
@@ -79,8 +79,9 @@ class HostTasks {
   HostFailure thrown_;
   std::map<void*, HostTask> tasks_;
   Arena<PinnedMemory> signal_memory_;
-  std::array<HostSignal*, lane_count> signals_{};      // in signal_memory_
-  std::array<std::optional<Desk>, lane_count> desks_;  // destroyed first: their threads use the other members
+  std::array<HostSignal*, lane_count> signals_{};  // in signal_memory_
+  std::array<std::optional<LaneWorker>, lane_count>
+      lane_workers_;  // destroyed first: their threads use the other members
 };
 
 }  // namespace cuda

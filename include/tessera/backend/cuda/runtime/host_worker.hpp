@@ -109,7 +109,7 @@ class HostWorker {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds eager{5};
-  static constexpr std::chrono::microseconds nap{100};
+  static constexpr std::chrono::microseconds idle_sleep{100};
 
   void serve() noexcept {
     for (std::uint32_t served = 0;; ++served) {
@@ -134,7 +134,7 @@ class HostWorker {
       else if (Clock::now() - since < eager)
         std::this_thread::yield();
       else
-        std::this_thread::sleep_for(nap);
+        std::this_thread::sleep_for(idle_sleep);
     }
     return nullptr;
   }

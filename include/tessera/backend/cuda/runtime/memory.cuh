@@ -49,7 +49,7 @@ struct DeviceMemory {
   }
   /// The number of bytes of a GPU that are mapped now.
   static std::int64_t held(int device) noexcept {
-    return device < 0 || device >= most_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
+    return device < 0 || device >= max_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
   }
 
   /// Free bytes of the current GPU, minus what the libraries allocate after the arena.
@@ -60,16 +60,16 @@ struct DeviceMemory {
   }
 
  private:
-  static constexpr int most_devices = 64;
+  static constexpr int max_devices = 64;
 
   static void count(void const* base, std::int64_t bytes) noexcept {
     cudaPointerAttributes about{};
     if (cudaPointerGetAttributes(&about, base) == cudaSuccess && about.device >= 0 &&
-        about.device < most_devices)
+        about.device < max_devices)
       held_[static_cast<std::size_t>(about.device)].fetch_add(bytes);
   }
 
-  static inline std::array<std::atomic<std::int64_t>, most_devices> held_{};
+  static inline std::array<std::atomic<std::int64_t>, max_devices> held_{};
 };
 
 /// Pinned host memory, which has the same addresses on the GPU. It begins at a multiple of the granularity,

@@ -30,7 +30,7 @@ class Uploads {
     for (Upload& upload : ring_) upload.done = make_event();
   }
   void reserve(std::size_t bytes) {
-    for (Upload& upload : ring_) upload.make_room(bytes);
+    for (Upload& upload : ring_) upload.grow(bytes);
   }
   /// `from` may be reused at once. Waits only for the eighth upload before this one. Allocates pinned memory
   /// if an upload is larger than reserved.
@@ -40,7 +40,7 @@ class Uploads {
     failure_.check(cudaEventSynchronize(next.done.get()), "cudaEventSynchronize");
     if (failure_) return;
     try {
-      next.make_room(bytes);
+      next.grow(bytes);
     } catch (Error const& error) {
       failure_.keep(error.what());
       return;
@@ -56,7 +56,7 @@ class Uploads {
     Event done;
     Arena<PinnedMemory> memory;
 
-    void make_room(std::size_t bytes) {
+    void grow(std::size_t bytes) {
       if (memory.bytes() < static_cast<std::int64_t>(bytes))
         memory = Arena<PinnedMemory>(static_cast<std::int64_t>(bytes));
     }

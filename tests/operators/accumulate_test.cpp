@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the sum of micro-batch gradients for exact bits.
-#include "tessera/ops/fold.hpp"
+#include "tessera/ops/accumulate.hpp"
 
 #include <cstdint>
 #include <type_traits>
@@ -18,7 +18,7 @@ using reference::same_bits;
 using test::Machine;
 using test::OnPlace;
 
-TEST_CASE_TEMPLATE("fold adds gradients in order and computes the norm partials of the sum", T,
+TEST_CASE_TEMPLATE("accumulate adds gradients in order and computes the norm partials of the sum", T,
                    TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   using S = compute_t<T>;
@@ -45,8 +45,8 @@ TEST_CASE_TEMPLATE("fold adds gradients in order and computes the norm partials 
           Array<float> const no_norms = poison<float>({(n + 4095) / 4096});
           OnPlace<float> norms(no_norms), want_norms(no_norms);
           T const* const data = from.cview().data();
-          ops::fold(machine.context, to.view(), data, count, stride, first);
-          ops::fold(machine.context, with_norms.view(), data, count, stride, first, norms.view());
+          ops::accumulate(machine.context, to.view(), data, count, stride, first);
+          ops::accumulate(machine.context, with_norms.view(), data, count, stride, first, norms.view());
           ops::norm_partials(machine.context, to.view(), want_norms.view());
           machine.finish();
           CHECK(same_bits(to.back().values, want.values));
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("fold adds gradients in order and computes the norm partials 
           CHECK(same_bits(norms.back().values, want_norms.back().values));
           if constexpr (std::is_same_v<S, T>)
             if (first) {  // the accumulator may be the first summand
-              ops::fold(machine.context, test::part(from.view(), 0, n), data, count, stride, true);
+              ops::accumulate(machine.context, test::part(from.view(), 0, n), data, count, stride, true);
               machine.finish();
               Array<T> in_place = from.back();
               in_place.values.resize(static_cast<std::size_t>(n));

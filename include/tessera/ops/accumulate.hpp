@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the operation fold, which adds micro-batch gradients to an accumulator, in order.
+// Provides the operation accumulate, which adds micro-batch gradients to an accumulator, in order.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,17 @@ namespace ops {
 /// (ceil(n/4096)) is not empty, it gets the result of norm_partials on the sum, with the same `note`. The CPU
 /// computes it while the sum is in the cache.
 template <class T, class P>
-void fold(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
-          std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {
+void accumulate(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
+                std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {
   double const n = static_cast<double>(accumulator.shape().elements());
   detail::expect(!partials.data() || partials.shape().elements() == (accumulator.elements() + 4095) / 4096,
-                 "fold", "accumulator (n), partials (ceil(n/4096))", accumulator.shape(), partials.shape());
-  Operation const operation{"fold", n * (count - (first ? 1 : 0) + (partials.data() ? 2 : 0)),
+                 "accumulate", "accumulator (n), partials (ceil(n/4096))", accumulator.shape(),
+                 partials.shape());
+  Operation const operation{"accumulate", n * (count - (first ? 1 : 0) + (partials.data() ? 2 : 0)),
                             n * (static_cast<double>(sizeof(T)) * count +
                                  static_cast<double>(sizeof(compute_t<T>)) * (first ? 1 : 2))};
   context.enqueue(operation, [&] {
-    backend::Elementwise<P>::fold(context, accumulator, pieces, count, stride, first, partials, note);
+    backend::Elementwise<P>::accumulate(context, accumulator, pieces, count, stride, first, partials, note);
   });
 }
 
