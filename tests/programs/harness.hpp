@@ -39,6 +39,14 @@ inline std::vector<std::vector<std::string>> table(std::string const& text) {
   return rows;
 }
 
+/// The rows once for each value of a list with spaces, which replaces `name` in them.
+inline std::string each(std::string const& name, std::string const& values, std::string const& rows) {
+  std::string all;
+  std::istringstream list(values);
+  for (std::string value; list >> value;) all += std::regex_replace(rows, std::regex(name), value) + "\n";
+  return all;
+}
+
 /// Checks that each line, a regular expression without its indentation, matches somewhere in the text.
 inline void shows(std::string const& text, std::string const& expressions) {
   std::istringstream lines(expressions);
@@ -135,6 +143,18 @@ class Shell {
   }
   std::string passes(std::string const& script, std::string const& expressions = "") const {
     return ends(0, script, expressions);
+  }
+
+  /// Runs a command with its output in out.txt and err.txt. When a line of the file matches the pattern of
+  /// grep, waits, and sends the signals, such as "INT TERM". Returns the exit code, or 99 without a match in
+  /// 30 s.
+  int signalled(std::string const& signals, std::string const& pattern, std::string const& file,
+                std::string const& command, std::string const& seconds = "0") const {
+    return run(command + " > out.txt 2> err.txt & pid=$!; tries=0; until grep -q '" + pattern + "' " + file +
+               " 2> /dev/null; do tries=$((tries + 1)); [ $tries -lt 600 ] || { kill -9 $pid; exit 99; };"
+               "sleep 0.05; done; sleep " +
+               seconds + "; for one in " + signals + "; do kill -$one $pid || :; done; wait $pid")
+        .code;
   }
 
   /// Runs `command` with the flags of each row of a table. It must print one line "error: ..." that contains

@@ -9,7 +9,7 @@ file(COPY "${ROOT}/include/tessera/train" DESTINATION "${WORK}/include/tessera")
 
 include("${CMAKE_CURRENT_LIST_DIR}/edit.cmake")
 edit(include/tessera/train/options.hpp "  double clip = 0.0;" "  double trial = 0.5;\n  double clip = 0.0;")
-edit(include/tessera/train/option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .most = 2,
+edit(include/tessera/train/option_table.hpp "    {TESSERA_OPTION(clip)," "    {TESSERA_OPTION(trial), .group = OptionGroup::optimizer, .max = 2,
      .flags = \"--trial,--try\", .key = \"trial\", .help = \"an option of a test\"},\n    {TESSERA_OPTION(clip),")
 
 execute_process(

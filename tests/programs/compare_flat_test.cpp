@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the files of compare's published comparisons: names with a time, keys and types, equal JSON and CSV,
+// and the document next to them.
+#include "programs/compare_support.hpp"
+
+using test::Compare, test::field, test::Json, test::matches;
+
+namespace {
+
+std::string const flat_rows =
+    "compare --model layers=2,heads=2,channels=32 --data text.txt --seq-length 16 --num-steps 3 "
+    "--warmup-steps 1 ";
+
+char const* const flat_figures[] = {"throughput_tokens_per_sec", "gpu_peak_gb", "gpu_allocated_gb",
+                                    "cpu_memory_gb", "avg_step_time_ms"};
+
+/// Checks the keys, types and success of a row. A row that did not run has no figures and an error.
+void is_flat_row(Json const& row, bool ran, std::string const& strategy) {
+  INFO(row);
+  for (char const* key : flat_figures) CHECK((ran ? row.at(key).is_number() : row.at(key).is_null()));
+  CHECK(row.at("success") == ran);
+  CHECK(row.at("strategy") == strategy);
+  CHECK((ran ? row.at("error").is_null() : row.at("error").is_string()));
+}
+
+}  // namespace
+
+TEST_CASE("compare flat: each run keeps the earlier files, and adds files named after its time") {
+  Compare const sh;
+  for (int run = 0; run < 3; ++run) sh.passes(flat_rows + "--output-dir out");
+  std::set<std::string> wanted;
+  auto const times = matches(sh.passes("ls -d out/2*"),
+                             "20[0-9]{2}[01][0-9][0-3][0-9]_[0-2][0-9][0-5][0-9][0-5][0-9](?=\n)");
+  for (std::string const& time : times)
+    wanted.insert({time, "compare_" + time + ".json", "report_" + time + ".html",
+                   "zero_comparison_" + time + ".csv", "zero_comparison_" + time + ".json"});
+  CHECK(wanted.size() == 15);
+  auto const files = matches(sh.passes("ls out"), "[^\n]+");
+  CHECK(std::set(files.begin(), files.end()) == wanted);
+  CHECK(sh.passes("cd out/" + times.at(0) + "; echo *") ==
+        "zs0_fp16_ranks1_bs4_sl16 zs1_fp16_ranks1_bs4_sl16 zs2_fp16_ranks1_bs4_sl16 "
+        "zs3_fp16_ranks1_bs4_sl16\n");
+}
+
+TEST_CASE("compare flat: the JSON and the CSV of the sharding stages have the figures of the document") {
+  Compare const sh;
+  sh.passes(flat_rows +
+            "--output-dir out; cd out; mv zero*.json ../flat.json; mv zero*.csv ../flat.csv; mv "
+            "compare*.json ../document.json");
+  Json const rows = sh.json("flat.json"), document = sh.json("document.json").at("rows");
+  CHECK(rows.size() == 4);
+  auto const lines = sh.lines("flat.csv");
+  CHECK(lines.size() == 5);
+  CHECK(
+      lines.at(0).starts_with("stage,strategy,throughput_tokens_per_sec,gpu_peak_gb,gpu_allocated_gb,cpu_"
+                              "memory_gb,avg_step_time_ms,success,error,"));
+  for (std::size_t i = 0; i < 4; ++i) {
+    Json const& row = rows.at(i);
+    is_flat_row(row, true, "none");
+    CHECK(row.at("stage") == i);
+    CHECK(row.at("throughput_tokens_per_sec") == field(document, i, "median_tokens_per_sec"));
+    auto const equal = [](double flat, double wanted) { CHECK(flat == doctest::Approx(wanted)); };
+    equal(row.at("gpu_peak_gb"), field(document, i, "peak_gpu_mem_mb").get<double>() / 1024);
+    equal(row.at("avg_step_time_ms"), field(document, i, "avg_step_time_s").get<double>() * 1000);
+    std::string start = std::to_string(i) + ",none,";
+    for (char const* key : flat_figures) start += row.at(key).dump() + ",";
+    CHECK(lines.at(i + 1).starts_with(start + "true,,"));
+  }
+}
+
+TEST_CASE("compare flat: offloads have a file of their own, and a refused row has the reason") {
+  Compare const sh;
+  sh.passes(flat_rows + "--strategies none cpu_optimizer --output-dir off");
+  CHECK(matches(sh.passes("ls off"), "offload_comparison_").size() == 2);
+  sh.passes(flat_rows + "--strategies none cpu_full --precision fp32,tf32 --json refused.json");
+  Json const rows = sh.json("refused.json");
+  is_flat_row(rows.at(0), true, "none");
+  is_flat_row(rows.at(3), false, "cpu_full");
+}
+
+TEST_CASE("compare flat: --timestamp adds the time to the other names too") {
+  Compare const sh;
+  sh.passes("compare --ranks 1 --stages 0 --precisions fp32 --offloads none --timestamp --output-dir plain" +
+            sh.brief);
+  CHECK(matches(sh.passes("ls plain"), "compare_[^\n]*.json").size() == 1);
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the program compare on a small text and small models.
+#pragma once
+
+#include "programs/harness.hpp"
+
+namespace test {
+
+/// A shell with a text that needs no package, and with flags for rows that take milliseconds.
+struct Compare : Shell {
+  static inline std::string const small = " --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 ";
+  static inline std::string const brief = small + "--data text.txt --steps 3 --warmup 1 ";
+
+  Compare() {
+    passes(
+        "yes 'In the beginning was the word, and the word was counted. ' | head -200 | tr -d '\\n' > "
+        "text.txt");
+  }
+
+  /// The document of a comparison that must end with this code and show the regular expressions.
+  Json document(std::string const& flags, std::string const& expressions = "", int code = 0) const {
+    ends(code, "compare --json document.json " + flags, expressions);
+    return json("document.json");
+  }
+  Json rows(std::string const& flags, std::string const& expressions = "", int code = 0) const {
+    return document(flags, expressions, code).at("rows");
+  }
+
+  std::vector<std::string> lines(std::string const& file) const {
+    std::vector<std::string> found;
+    std::istringstream all(text(file));
+    for (std::string line; std::getline(all, line);) found.push_back(line);
+    return found;
+  }
+
+  /// The files in a folder and its subfolders, one per line and sorted.
+  std::string listed(std::string const& folder) const {
+    return passes("cd " + folder + "; find . -type f | cut -c 3- | LC_ALL=C sort");
+  }
+};
+
+/// The values of a key of all rows.
+inline Json column(Json const& rows, char const* key) {
+  Json values = Json::array();
+  for (Json const& row : rows) values.push_back(row.at(key));
+  return values;
+}
+
+}  // namespace test

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Provides a short text, the smallest model and readers of logs to the tests of the program train.
+#pragma once
+
+#include "programs/harness.hpp"
+
+namespace test {
+
+/// A shell in a folder with text.txt, which has 2,200 to 2,400 bytes.
+struct Train : Shell {
+  static inline std::string const tiny =
+      "train --model layers=1,heads=2,channels=8,positions=16 --sequence 8 --batch 2 ";
+  static inline std::string const small = tiny + "--data text.txt ";
+  static inline std::string const words = [] {
+    std::string text;
+    for (int i = 0; i <= 40; ++i)
+      text += "The quick brown fox number " + std::to_string(i) + " jumps over the lazy dog. ";
+    return text;
+  }();
+
+  Train() { write("text.txt", words); }
+
+  /// The lines of a log that have this key.
+  std::vector<Json> lines(std::string const& log, std::string const& key) const {
+    std::vector<Json> found;
+    for (Json const& line : json_lines(log))
+      if (line.contains(key)) found.push_back(line);
+    return found;
+  }
+  Json summary(std::string const& log) const { return field(lines(log, "summary").at(0), "summary"); }
+  std::string weights_hash(std::string const& log) const { return summary(log).at("weights_hash"); }
+
+  /// Checks that a JSON document has these values, also those of inner objects.
+  static void has_values(Json const& document, std::string const& values) {
+    Json patched = document;
+    patched.merge_patch(Json::parse(values));
+    CHECK(patched.dump() == document.dump());  // 1 and 1.0 differ
+  }
+  void json_has(std::string const& file, std::string const& values) const { has_values(json(file), values); }
+  /// Checks settings in the first line of a log.
+  void logs(std::string const& log, std::string const& settings) const {
+    has_values(field(json_lines(log).at(0), "config"), settings);
+  }
+
+  /// Sets values in a JSON file. The value "NONE" removes a key.
+  void change(std::string const& file, std::string const& values) const {
+    Json document = json(file);
+    Json const changes = Json::parse(values);
+    for (auto const& [key, value] : changes.items())
+      if (value == "NONE")
+        document.erase(key);
+      else
+        document[key] = value;
+    write(file, document.dump());
+  }
+
+  bool equal(std::string const& a, std::string const& b) const { return text(a) == text(b); }
+};
+
+}  // namespace test

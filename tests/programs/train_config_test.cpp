@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests train, compare and plan with settings from files: configurations of DeepSpeed, and results of this
+// and of older versions, whose rows train repeats.
+#include <filesystem>
+#include <map>
+
+#include "programs/train.hpp"
+
+using test::field, test::has, test::Json, test::replaced, test::table, test::Train;
+
+namespace {
+
+struct Config : Train {
+  static inline std::string const deepspeed = R"("$TESSERA_SOURCE"/examples/deepspeed/)";
+  static inline std::string const on_two = small + "--ranks 2 ", brief = on_two + "--steps 4 ";
+
+  Config() { passes("mkdir nvme"); }
+
+  /// The hash of the weights after a run.
+  std::string hash_of(std::string const& command) const {
+    passes(command + " --log hashed.jsonl");
+    return weights_hash("hashed.jsonl");
+  }
+  /// The first rows of a comparison of the same training.
+  Json compared(std::string const& flags) const {
+    passes("compare " + on_two.substr(6) + "--json rows.json " + flags);
+    return json("rows.json").at("rows");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("train config: each example equals its flags, and stages and offloads change no bit") {
+  Config const sh;
+  std::map<std::string, std::string> hashes;
+  for (auto const& file : std::filesystem::directory_iterator(TESSERA_SOURCE "/examples/deepspeed")) {
+    std::string const name = file.path().stem();
+    INFO(name);
+    std::string const run = sh.brief + "--config " + sh.deepspeed + name + ".json" +
+                            (has(name, "infinity") ? " --nvme-path nvme" : "");
+    sh.passes(run + " --log file.jsonl",
+              "note: weight decay applies to matrices only; in DeepSpeed it also applies to 10 biases and "
+              "norms of 120 elements");
+    hashes[name] = sh.weights_hash("file.jsonl");
+    CHECK(sh.hash_of("words=$(" + run +
+                     R"( --print-config | sed '/^note:/d; s/ *#.*//'); eval train $words --quiet)") ==
+          hashes[name]);
+  }
+  CHECK(hashes.size() >= 13);
+  for (auto const& row : table(R"(
+      zero0_fp16 | zero1_fp16 | zero2_fp16 | zero3_fp16
+      zero0_fp32 | zero1_fp32 | zero2_fp32 | zero3_fp32
+      stage1 | stage2 | stage3 | offload | infinity | infinity_aio)"))
+    for (std::string const& name : row) CHECK_MESSAGE(hashes.at(name) == hashes.at(row[0]), name);
+  CHECK(hashes.at("stage1") != hashes.at("zero0_fp16"));  // they have different schedules
+  CHECK(
+      sh.hash_of(
+          sh.brief +
+          "--stage 2 --precision fp16 --learning-rate 5e-5 --weight-decay 0.01 --clip 1 --hysteresis 2 "
+          "--loss-scale-delay 1 --loss-scale-window 1000 --max-loss-scale 1267650600228229401496703205376") ==
+      hashes.at("zero2_fp16"));
+  CHECK(sh.hash_of(sh.brief + "--stage 1 --precision fp16 --learning-rate 5e-5 --weight-decay 0.01 --clip 1 "
+                              "--schedule WarmupDecayLR --warmup-steps 50") == hashes.at("stage1"));
+}
+
+TEST_CASE("train config: flags override the file, and --print-config shows the origin of each setting") {
+  Config const sh;
+  std::string const with_file = sh.on_two + "--config " + sh.deepspeed + "zero2_fp16.json ";
+  sh.passes(with_file + "--steps 4 --stage 3 --learning-rate 0.25 --print-config", R"(
+      --stage 3 +# flag
+      --learning-rate 0.25 +# flag
+      --precision fp16 +# zero2_fp16.json: fp16.enabled
+      --loss-scale dynamic +# default)");
+  CHECK(Json(test::matches(sh.passes(with_file + "--steps 20"), "\nstep [0-9]+")) ==
+        Json{"\nstep 10", "\nstep 20"});  // steps_per_print is 10
+  // DeepSpeed prints these numbers for GPT-2 large and this threshold.
+  sh.passes("train --config " + sh.deepspeed + "stage3.json --model gpt2-large --steps 0 --print-config",
+            "DeepSpeed keeps 290 parameters of 601,600 elements complete on every rank");
+}
+
+TEST_CASE("train config: all refusals of a configuration are in one line, and comments are allowed") {
+  Config const sh;
+  sh.write("many.json",
+           R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1,
+    "zero_optimisation": {"stage": 2}, "zero_optimization": {"stage": 3, "zero_quantized_weights": true}, "optimizer": {"type": "Lamb"}})");
+  sh.write("twice.json", "{\"train_batch_size\": 32,\n \"train_batch_size\": 4}");
+  sh.write("syntax.json", R"({"train_batch_size" 32})");
+  sh.write("auto.json", R"({"train_batch_size": "Auto"})");
+  sh.write("betas.json",
+           R"({"train_batch_size": 2, "optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})");
+  sh.refuses("train --config", R"(
+      3 | many.json --model tiny --ranks 2 | many.json: 4 keys cannot be used | (1) zero_optimisation is not a key of DeepSpeed, the nearest is zero_optimization | (2) zero_optimization.zero_quantized_weights is true, which is not supported: nothing is sent quantized | (3) train_batch_size is 32, but train_micro_batch_size_per_gpu 4 x gradient_accumulation_steps 1 x --ranks 2 = 8 | (4) optimizer.type is "Lamb", the nearest is adam
+      3 | twice.json | twice.json: the key 'train_batch_size' is given twice
+      3 | syntax.json | syntax.json: is not valid JSON, parse error at line 1
+      3 | nothing.json | nothing.json cannot be read
+      3 | auto.json | the nearest is "auto", in lowercase
+      3 | nvme | is a folder; name the JSON file
+      3 | betas.json | optimizer.params.betas is [0.9,1.5]; give two numbers from 0 to below 1)");
+  sh.write("hjson.json",
+           "{\n  # of one device\n  train_micro_batch_size_per_gpu: 2,\n  \"bf16\": {\"enabled\": true, # a "
+           "wide range\n  },\n}\n");
+  sh.passes("train --config hjson.json --print-config", R"(
+      --batch 2\x20
+      --precision bf16\x20)");
+}
+
+TEST_CASE("train config: decay is part of Adam's gradient, and logs go to the paths of the configuration") {
+  Config const sh;
+  sh.write("adam.json", R"({ // as a program of DeepSpeed has it
+    "train_batch_size": 4, "optimizer": {"type": "Adam", "params": {"adam_w_mode": false, "weight_decay": 0.1}},
+    "tensorboard": {"enabled": true, "output_path": "boards", "job_name": "adam"},
+    "csv_monitor": {"enabled": true, "output_path": "logs/deep", "job_name": "adam"}})");
+  std::string const adam = sh.hash_of(sh.brief + "--config adam.json");
+  sh.passes(sh.brief + "--config adam.json --optimizer adamw");
+  CHECK(sh.weights_hash("logs/deep/adam.jsonl") != adam);
+  CHECK(sh.passes("ls boards/adam/events.out.tfevents.* | wc -l") == "2\n");
+}
+
+TEST_CASE("train config: train repeats a row of compare, which reads the configuration too") {
+  Config const sh;
+  Json const row =
+      sh.compared("--config " + sh.deepspeed + "stage2.json --stages 2 3 --steps 4 --warmup 1").at(1);
+  std::string const name = row.at("experiment");
+  sh.passes("train --from rows.json --row " + name + " --log row.jsonl", "sharding +zs3 +rows.json: " + name);
+  CHECK(sh.weights_hash("row.jsonl") == row.at("weights_hash"));
+  CHECK(sh.hash_of("train --from rows.json --best --quiet") == row.at("weights_hash"));
+  sh.refuses("train --from rows.json", R"(
+      3 | --row zs9 | no row is called 'zs9', the nearest is 'zs
+      2 |  | no flag selects which row to repeat; give --best, or --row NAME)");
+}
+
+TEST_CASE(
+    "train config: a row of --min-time is repeated to the step of its hash, and --steps precedes epochs") {
+  Config const sh;
+  Json const row =
+      sh.compared("--stages 2 --precisions fp32 --offloads none --steps 2 --warmup 1 --min-time 0.3").at(0);
+  CHECK(row.at("steps") > 3);
+  CHECK(row.at("hashed_steps") == 3);
+  sh.passes("train --from rows.json --best --log row.jsonl --quiet");
+  Json const repeated = sh.summary("row.jsonl");
+  CHECK(repeated.at("steps_done") == 3);
+  for (std::string const same : {"weights_hash", "final_loss"}) CHECK(repeated.at(same) == row.at(same));
+  sh.compared("--stages 2 --samples 8 --warmup 0");
+  sh.passes("train --from rows.json --best --steps 3 --log row.jsonl --quiet");
+  CHECK(sh.summary("row.jsonl").at("steps_done") == 3);
+}
+
+TEST_CASE("train config: plan reads a configuration, whose folder for NVMe must exist") {
+  Config const sh;
+  std::string const plan =
+      "plan --config " + sh.deepspeed + "infinity.json --model gpt2 --ranks 2 --memory 8GB --no-search";
+  sh.ends(2, plan);  // the file's folder is /local_nvme
+  sh.passes(plan + " --nvme-path nvme",
+            "pick for gpt2, fp16, 2 ranks, batch 2, sequence 128: zs3_fp16_ranks2_bs2_sl128_offnvme");
+}
+
+TEST_CASE(
+    "train: results of older versions are repeated with the settings that they lack, and newer ones are "
+    "refused") {
+  Train const sh;
+  for (auto const& row : table("version-1 | 1\n version-1-last | 1\n version-2 | 2")) {
+    std::string const file = row[0] + ".json", data = row[1] == "1" ? " --data text.txt" : "";
+    INFO(file);
+    std::string const results = test::read(TESSERA_SOURCE "/tests/programs/config/results/" + file);
+    sh.write(file, results);
+    CHECK(std::to_string(Json::parse(results).at("schema_version").get<int>()) == row[1]);
+    if (row[1] == "1")  // version 1 recorded no paths
+      sh.refuses(
+          "train --from",
+          "3 | " + file + " --best | " + file +
+              R"(: was written by an older program | did not record the flag --data of its command; give --data too | --data text.txt)");
+    std::string const settings =
+        sh.passes("train --print-config --row zs2_fp32_ranks2_bs1_sl16 --from " + file + data);
+    for (auto const& setting : table(R"(
+        --model layers=1,heads=1,channels=16 | --ranks 2 | --batch 1 | --sequence 16 | --stage zs2 | --precision fp32
+        --attention reference | --reduction ordered | --steps 4 | --learning-rate 0.001 | --clip 1 | --seed 1 | --data text.txt)"))
+      for (std::string const& one : setting)
+        CHECK_MESSAGE(has("\n" + settings, "\n" + one + " "), one, " is not in ", settings);
+    sh.passes("train --best --log steps.jsonl --from " + file + data);
+    CHECK(sh.summary("steps.jsonl").at("steps_done") == 4);
+
+    // A flag of its command that the file did not record. Rows of the first version also lack the loss scale.
+    for (std::string const flag : {"--loss-scale", "--vocabulary"}) {
+      sh.write("more.json", replaced(results, " --seq", " " + flag + " 1 --seq"));
+      if (row[0] == "version-1" || (row[1] == "1" && flag == "--vocabulary"))
+        sh.refuses("train --from", "3 | more.json --best" + data +
+                                       " | more.json: was written by an older program | the flag " + flag +
+                                       " of its command; give " + flag + " too");
+      else
+        sh.passes("train --print-config --best --from more.json" + data);
+    }
+    sh.write("newer.json", replaced(results, R"("schema_version": [0-9]+,)", R"("schema_version": 4,)"));
+    sh.refuses("train --from",
+               "4 | newer.json --best | newer.json: has schema_version 4, but this program reads up to 3; "
+               "use a newer program");
+  }
+  CHECK(sh.passes(R"(ls "$TESSERA_SOURCE"/tests/programs/config/results/*.json | wc -l)") == "3\n");
+}
