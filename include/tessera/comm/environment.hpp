@@ -282,25 +282,6 @@ inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
 
-/// Returns a communicator for this process: a world of one rank if there is no launcher or it started one
-/// rank. Throws Error(unsupported) if the launcher started several processes. CPU ranks are threads of one
-/// process, and several processes must not each train on their own by mistake.
-inline Comm from_environment(GetEnvironment const& get) {
-  LaunchEnvironment const launch = launch_environment(get);
-  if (launch.world == 1) return Comm();
-  bool const in_script = launch.source == "SLURM batch script";
-  throw_error(
-      ErrorKind::unsupported,
-      {"this process was started as one of several (", describe(launch),
-       "), and this build has no transport between processes; start one process and give it --ranks ",
-       launch.world, " (tessera::run), whose ranks are threads",
-       in_script ? "; inside the script itself, unset SLURM_PROCID first, or use srun --ntasks=1" : ""},
-      launch.rank);
-}
-inline Comm from_environment() {
-  return from_environment([](char const* name) -> char const* { return std::getenv(name); });
-}
-
 }  // namespace comm
 }  // namespace v0
 }  // namespace tessera

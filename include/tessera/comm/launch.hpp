@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// Provides Launch: the processes that a launcher started, seen from one of them. They meet at rank 0,
+// exchange small values, and learn when one of them is lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <link.h>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/environment.hpp"
+#include "tessera/comm/rendezvous.hpp"
+#include "tessera/comm/socket.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace comm {
+namespace detail {
+
+/// Returns the first line of a file, or "" if it cannot be read.
+inline std::string line_of(char const* path) {
+  char text[256] = {};
+  Descriptor const file(::open(path, O_RDONLY | O_CLOEXEC));
+  ssize_t const size = file ? ::read(file.get(), text, sizeof text - 1) : 0;
+  std::string_view const all(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+/// Returns a text that is equal for two processes if they can share memory: they run on one host, which has
+/// not been restarted, with one /dev/shm and one numbering of processes.
+inline std::string machine_text() {
+  struct ::stat memory {
+  }, processes{};
+  ::stat("/dev/shm", &memory);
+  ::stat("/proc/self/ns/pid", &processes);
+  return sentence({line_of("/proc/sys/kernel/random/boot_id"), ":", memory.st_dev, ":", processes.st_ino});
+}
+
+inline std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && *name ? name : "an unnamed host";
+}
+
+/// Returns the build id of the program, which its linker computed from its content. Returns "" if it has
+/// none.
+inline std::string build_id() {
+  std::string id;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* program, std::size_t, void* to) {
+        for (int i = 0; i < program->dlpi_phnum; ++i) {
+          auto const& segment = program->dlpi_phdr[i];
+          if (segment.p_type != PT_NOTE) continue;
+          auto const* at = reinterpret_cast<char const*>(program->dlpi_addr + segment.p_vaddr);
+          char const* const end = at + segment.p_memsz;
+          while (at + sizeof(ElfW(Nhdr)) <= end) {
+            auto const& note = *reinterpret_cast<ElfW(Nhdr) const*>(at);
+            char const* const name = at + sizeof note;
+            char const* const content = name + (note.n_namesz + 3u) / 4 * 4;
+            if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0)
+              static_cast<std::string*>(to)->assign(content, note.n_descsz);
+            at = content + (note.n_descsz + 3u) / 4 * 4;
+          }
+        }
+        return 1;  // the program comes first; libraries do not count
+      },
+      &id);
+  return id;
+}
+
+/// Names the launch in `hello`, as far as the launcher tells. A launcher without a number of its launch is
+/// told apart by the parent process of the ranks.
+inline void name_launch(LaunchEnvironment const& launch, GetEnvironment const& get, Hello& hello) {
+  hello.key = launch.source;
+  bool numbered = launch.master_port_taken;  // its own port is taken only once
+  for (char const* name :
+       {"TESSERA_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID",
+        "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
+    char const* const value = get(name);
+    if (!value || !*value) continue;
+    hello.key += sentence({" ", name, "=", value});
+    numbered = numbered || std::string_view(name).find("TORCHELASTIC") != 0;
+  }
+  hello.key += sentence({" at ", launch.master_address, ":", launch.master_port});
+  if (!numbered) hello.parent = std::to_string(::getppid());
+}
+
+/// Returns what the user of a launcher can do if ranks do not meet.
+inline std::string launch_advice(LaunchEnvironment const& launch) {
+  std::string const count = std::to_string(launch.world);
+  std::string const later = ", or raise TESSERA_JOIN_TIMEOUT if ranks start late";
+  if (launch.source == "torchrun")
+    return "start one torchrun on each host, with the same --nnodes, --nproc-per-node, --master-addr and "
+           "--master-port" +
+           later;
+  if (launch.source == "deepspeed")
+    return "start the run once, as deepspeed --no_python --num_gpus N PROGRAM, or with a hostfile" + later;
+  if (launch.source == "SLURM") return "start all ranks with one srun --ntasks=" + count + later;
+  return "start all ranks with one mpirun -np " + count + later;
+}
+
+}  // namespace detail
+
+/// The processes of one launch. Any thread may call its functions, but one thread at a time may exchange
+/// values. It owns a thread that receives messages, and on rank 0 another one that serves them.
+class Launch {
+ public:
+  /// Meets the other processes. Returns when all have come. Throws Error(config) if some do not come within
+  /// the join timeout, cannot reach rank 0, or belong to another launch, program or world.
+  Launch(LaunchEnvironment environment, GetEnvironment const& get, LaunchOptions const& options = {})
+      : environment_(std::move(environment)), options_(options) {
+    auto const parent = ::getppid();
+    detail::name_launch(environment_, get, own_);
+    own_.rank = rank();
+    own_.world = world();
+    own_.binary = detail::build_id();
+    own_.member = {detail::host_name(), ::getpid(), detail::machine_text()};
+    // The port of a launcher that listens there itself is no use.
+    first_port_ = environment_.master_port > 0 ? environment_.master_port : 29500;
+    if (environment_.master_port_taken) ++first_port_;
+    if (environment_.master_address.empty())
+      throw Error(ErrorKind::config,
+                  describe(environment_) +
+                      " does not say where ranks meet; set MASTER_ADDR to the host of "
+                      "rank 0, and MASTER_PORT, on every rank",
+                  rank());
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no rank outlives its launcher
+    if (parent != ::getppid()) ::raise(SIGTERM);
+    if (rank() == 0) serve();
+    join();
+    progress_.resize(static_cast<std::size_t>(world()));
+    receiver_ = std::thread([this] { receive(); });
+  }
+  Launch(Launch const&) = delete;
+  Launch& operator=(Launch const&) = delete;
+  ~Launch() {
+    {
+      std::lock_guard lock(mutex_);
+      leaving_ = true;
+      connection_.send(detail::frame(detail::Frame::leave).done());
+    }
+    if (receiver_.joinable()) receiver_.join();
+  }
+
+  LaunchEnvironment const& environment() const noexcept { return environment_; }
+  int rank() const noexcept { return environment_.rank; }
+  int world() const noexcept { return environment_.world; }
+  std::vector<Member> const& members() const noexcept { return members_; }
+  /// Returns whether two ranks run on one host and can share memory.
+  bool share_memory(int one, int other) const { return member(one).machine == member(other).machine; }
+  /// Returns the name of the network interface through which this rank reaches rank 0; on rank 0 "lo".
+  std::string const& interface() const noexcept { return interface_; }
+  /// Returns "rank 2 (process 4711 on node3)".
+  std::string name(int rank) const {
+    return sentence({"rank ", rank, " (", detail::in_words(member(rank)), ")"});
+  }
+
+  /// Returns the number of the current communicator.
+  std::uint64_t communicator() const {
+    std::lock_guard lock(mutex_);
+    return communicator_;
+  }
+  /// Starts a communicator: a failure of an earlier one does not concern it. All ranks call it together.
+  void begin() {
+    std::scoped_lock lock(watching_, mutex_);
+    left_ = false;
+    ++communicator_;
+    exchange_ = 0;
+    if (fault_ && fault_->communicator != detail::every_communicator) fault_.reset();
+    failed_.store(fault_.has_value(), std::memory_order_release);
+  }
+
+  /// Returns the values that all ranks pass. `what` follows "wants to" in error texts. Throws PeerLost if a
+  /// rank is lost meanwhile.
+  std::vector<std::string> all_gather(std::string_view value, char const* what) {
+    std::unique_lock lock(mutex_);
+    std::uint64_t const number = communicator_ << 16 | ++exchange_;
+    connection_.send(detail::frame(detail::Frame::gather).number(number).text(what).text(value).done());
+    changed_.wait(lock, [&] { return gathered_ == number || fault_; });
+    if (fault_) raise(*fault_, std::string("waited to ") + what);
+    return std::move(values_);
+  }
+
+  /// Returns the failure that ended the current communicator, if any. Cheap while there is none.
+  std::optional<Fault> fault() const {
+    if (!failed_.load(std::memory_order_acquire)) return std::nullopt;
+    std::lock_guard lock(mutex_);
+    return fault_;
+  }
+  /// Ends the current communicator on all ranks, unless it has ended. The text of another rank's failure gets
+  /// the place where that rank was last seen.
+  void lose(int rank, std::string const& text, bool mismatch = false) {
+    std::unique_lock lock(mutex_);
+    if (fault_) return;
+    Fault fault{communicator_, rank, mismatch, text};
+    connection_.send(detail::frame_of(fault));
+    changed_.wait_for(lock, std::chrono::seconds(1), [&] { return fault_.has_value(); });
+    set_fault(std::move(fault));
+  }
+  /// Throws PeerLost for a failure, or Error(failed) for a mismatch. `own` completes "rank R ...", such as
+  /// "was in collective 17".
+  [[noreturn]] void raise(Fault const& fault, std::string const& own, std::string const& unit = {}) const {
+    if (fault.mismatch) throw Error(ErrorKind::failed, fault.text, rank(), unit);
+    int const lost = fault.rank;
+    std::string const who = lost < 0         ? "the communicator has ended: "
+                            : lost == rank() ? name(lost) + " was declared lost: "
+                                             : name(lost) + " is lost: ";
+    throw PeerLost(sentence({who, fault.text, " [rank ", rank(), " on ", member(rank()).host, " ", own, "]"}),
+                   lost, unit);
+  }
+
+  /// Sets the function that tells how far this rank has come. The launch calls it about twice a second, from
+  /// its own thread, until the next call. An empty function ends that.
+  void watch(std::function<Progress()> own) {
+    std::lock_guard lock(watching_);
+    left_ = !own;
+    watched_ = std::move(own);
+    tells_now_.store(true, std::memory_order_relaxed);
+  }
+  /// Returns how far a rank had come about a second ago. `place` is empty but for this rank.
+  Progress progress(int rank) const {
+    std::lock_guard lock(mutex_);
+    return progress_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  using Clock = detail::SteadyClock;
+  static constexpr int most_ports = 512;
+
+  Member const& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+
+  int port(int number) const {
+    int const at = first_port_ + number;
+    return at <= 65535 ? at : at - 65536 + 1024;
+  }
+
+  /// Starts the server on the first free port of the list that all ranks try.
+  void serve() {
+    for (int number = 0; number < most_ports; ++number) {
+      detail::Descriptor listener = detail::listen_on(port(number));
+      if (!listener) continue;
+      served_ = port(number);
+      server_ =
+          std::make_unique<detail::RendezvousServer>(std::move(listener), own_, sentence({"port ", served_}),
+                                                     detail::launch_advice(environment_), options_);
+      return;
+    }
+    throw_error(ErrorKind::config,
+                {"rank 0 found no free port from ", port(0), " to ", port(most_ports - 1), " on ",
+                 own_.member.host, ": ", std::strerror(errno), "; set MASTER_PORT to another one"},
+                0);
+  }
+
+  void join() {
+    auto const start = Clock::now();
+    auto const deadline = start + std::chrono::duration_cast<Clock::duration>(options_.join_timeout);
+    detail::Addresses const addresses(served_ ? "127.0.0.1" : environment_.master_address);
+    int error = 0;
+    bool other_server = false;
+    for (;;) {
+      // Another launch may use the same address. Ranks of one launch have different parents only if a script
+      // starts each of them, so waits for a launch of the same parent first.
+      own_.any = Clock::now() - start > std::chrono::seconds(5);
+      for (int number = 0; number < (served_ ? 1 : most_ports); ++number) {
+        int last = 0;
+        detail::Descriptor socket =
+            addresses.connect(served_ ? served_ : port(number), std::chrono::seconds(2), last);
+        if (!socket) {
+          error = last;
+          if (last != ECONNREFUSED) break;  // the host, not the port, is the reason
+          continue;
+        }
+        interface_ = detail::interface_of(socket.get());
+        if (greet(std::move(socket), deadline)) return;
+        other_server = true;
+      }
+      if (Clock::now() > deadline) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    throw_error(ErrorKind::config,
+                {"rank ", rank(), " (", detail::in_words(own_.member), ") did not find rank 0 of ",
+                 environment_.source, " within ", detail::seconds_in_words(options_.join_timeout), " at ",
+                 environment_.master_address, ", ports ", port(0), " to ", port(most_ports - 1), ": ",
+                 error && error != ECONNREFUSED ? std::strerror(error)
+                 : other_server                 ? "only other programs listen there"
+                                                : "no program listens there",
+                 "; ", detail::launch_advice(environment_)},
+                rank());
+  }
+
+  /// Introduces this process to a server. Returns false if the server belongs to another program or launch.
+  bool greet(detail::Descriptor socket, Clock::time_point deadline) {
+    detail::Connection connection(std::move(socket));
+    connection.send(own_.frame());
+    bool accepted = false;
+    auto limit = Clock::now() + std::chrono::seconds(5);
+    detail::FrameReader frame;
+    for (;;) {
+      if (!connection.take(frame)) {
+        if (!connection.open() || Clock::now() > limit) {
+          if (!accepted) return false;
+          throw_error(ErrorKind::config,
+                      {"rank ", rank(), " (", detail::in_words(own_.member),
+                       ") had joined, but rank 0 ended before all ranks had; see the error of rank 0"},
+                      rank());
+        }
+        pollfd waiting{connection.socket(), connection.events(), 0};
+        ::poll(&waiting, 1, 50);
+        connection.flush();
+        connection.receive();
+        continue;
+      }
+      switch (static_cast<detail::Frame>(frame.type())) {
+        case detail::Frame::accepted:
+          accepted = true;
+          limit = std::max(deadline, Clock::now()) + std::chrono::seconds(30);
+          break;
+        case detail::Frame::refused:
+          throw Error(ErrorKind::config, frame.text(), rank());
+        case detail::Frame::joined:
+          for (int other = 0; other < world(); ++other) {
+            Member member;
+            member.host = frame.text();
+            member.process = static_cast<std::int64_t>(frame.number());
+            member.machine = frame.text();
+            members_.push_back(std::move(member));
+          }
+          connection_ = std::move(connection);
+          return true;
+        default:
+          return false;
+      }
+    }
+  }
+
+  /// Receives messages, and tells how far this rank has come, until this object ends.
+  void receive() {
+    auto told = Clock::time_point{}, heard = Clock::now(), turn = heard;
+    for (;;) {
+      pollfd waiting{connection_.socket(), POLLIN, 0};
+      ::poll(&waiting, 1, 50);
+      auto const now = Clock::now();
+      if (now - turn > std::chrono::seconds(2)) heard = now;  // this process was stopped
+      turn = now;
+      Progress own;
+      bool const tells = now - told > std::chrono::milliseconds(500) ||
+                         tells_now_.exchange(false, std::memory_order_relaxed);
+      if (tells) {
+        told = now;
+        std::lock_guard lock(watching_);
+        if (watched_) own = watched_();
+        own.left = left_;
+      }
+      std::lock_guard lock(mutex_);
+      if (tells) {
+        own.communicator = communicator_;
+        progress_[static_cast<std::size_t>(rank())] = own;
+        auto beat = detail::frame(detail::Frame::beat);
+        write(own, beat);
+        connection_.send(beat.text(own.place).done());
+      }
+      connection_.flush();
+      connection_.receive();
+      detail::FrameReader frame;
+      bool closed = false;
+      while (connection_.take(frame)) {
+        heard = now;
+        closed = closed || frame.type() == static_cast<std::uint8_t>(detail::Frame::closed);
+        note(frame);
+      }
+      if (closed || (leaving_ && !connection_.has_output())) return;
+      if (!connection_.open()) return set_fault({detail::every_communicator, 0, false, "its process ended"});
+      if (now - heard > options_.silence + std::chrono::seconds(1)) {
+        set_fault({detail::every_communicator, 0, false,
+                   sentence({"it gave no sign of life for ", detail::seconds_in_words(options_.silence),
+                             "; its process is stopped or its host cannot be reached"})});
+        return;
+      }
+    }
+  }
+
+  void note(detail::FrameReader& frame) {
+    switch (static_cast<detail::Frame>(frame.type())) {
+      case detail::Frame::state:
+        for (int other = 0; other < world(); ++other) {
+          Progress progress;
+          read(frame, progress);
+          if (other != rank()) progress_[static_cast<std::size_t>(other)] = std::move(progress);
+        }
+        break;
+      case detail::Frame::gathered:
+        gathered_ = frame.number();
+        values_.clear();
+        for (int other = 0; other < world(); ++other) values_.push_back(frame.text());
+        changed_.notify_all();
+        break;
+      case detail::Frame::fault:
+        if (Fault fault = detail::fault_of(frame); fault.communicator >= communicator_)
+          set_fault(std::move(fault));
+        break;
+      default:
+        break;
+    }
+  }
+
+  /// Keeps the first failure.
+  void set_fault(Fault fault) {
+    if (!fault_) fault_ = std::move(fault);
+    failed_.store(true, std::memory_order_release);
+    changed_.notify_all();
+  }
+
+  LaunchEnvironment const environment_;
+  LaunchOptions const options_;
+  detail::Hello own_;
+  int first_port_ = 0;
+  int served_ = 0;
+  std::unique_ptr<detail::RendezvousServer> server_;
+  std::string interface_;
+  std::vector<Member> members_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  detail::Connection connection_;
+  std::uint64_t communicator_ = 0;
+  std::uint64_t exchange_ = 0;
+  std::uint64_t gathered_ = 0;
+  std::vector<std::string> values_;
+  std::optional<Fault> fault_;
+  std::atomic<bool> failed_{false};
+  std::vector<Progress> progress_;
+  bool leaving_ = false;
+  std::mutex watching_;
+  std::function<Progress()> watched_;
+  bool left_ = false;
+  std::atomic<bool> tells_now_{false};
+  std::thread receiver_;
+};
+
+}  // namespace comm
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// Provides the transport between processes whose buffers are in host memory. It sums in rank order, so that
+// its results are equal to the bit to those of threads.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/environment.hpp"
+#include "tessera/comm/launch.hpp"
+#include "tessera/comm/messages.hpp"
+#include "tessera/comm/shared_memory.hpp"
+#include "tessera/comm/sum.hpp"
+#include "tessera/comm/threads.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/numbers.hpp"
+#include "tessera/detail/clock.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace comm {
+
+/// The transport of one process of a launch. In a collective, each process sends its request and then its
+/// data to the others of the group, and compares their requests with its own.
+class Processes final : public Transport {
+ public:
+  /// All ranks of the launch call it together. `timeout` is the time that a rank waits for another one whose
+  /// process lives but makes no progress.
+  Processes(std::shared_ptr<Launch> launch, std::unique_ptr<Messages> messages,
+            std::chrono::duration<double> timeout = ThreadsOptions{}.timeout)
+      : Transport(launch->rank(), launch->world(), own_word_),
+        launch_(std::move(launch)),
+        messages_(std::move(messages)),
+        timeout_(timeout),
+        headers_(static_cast<std::size_t>(world())),
+        blocks_(static_cast<std::size_t>(world() * block)) {
+    launch_->watch([this] { return progress(); });
+  }
+  ~Processes() override {
+    if (std::uncaught_exceptions() > exceptions_) poison("it ended with an exception; see its own message");
+    launch_->watch({});
+  }
+
+  std::string_view name() const noexcept override { return messages_->name(); }
+  int local_rank() const noexcept override { return std::max(0, launch_->environment().local_rank); }
+  void heartbeat() noexcept override { beats_.fetch_add(1, std::memory_order_relaxed); }
+  void poison(char const* cause) noexcept override {
+    try {
+      launch_->lose(rank(), cause && *cause ? cause : "it gave up without a reason");
+    } catch (...) {  // no memory for the text; the other ranks notice that this one leaves
+    }
+  }
+  std::uint64_t word(int rank) const noexcept override {
+    return rank == this->rank() ? own_word_.load(std::memory_order_acquire) : launch_->progress(rank).word;
+  }
+  std::string where(int rank) const override {
+    if (rank == this->rank()) return place();
+    std::uint64_t const word = launch_->progress(rank).word;
+    if (word == 0) return "before its first collective";
+    return sentence({"at collective ", sequence_of(word), ", ", name_of(move_of(word))});
+  }
+
+ private:
+  static constexpr std::int64_t block = 256 << 10;  ///< bytes that are summed at a time
+
+  /// A request in the form in which processes exchange it.
+  struct Header {
+    std::uint64_t sequence;
+    std::int64_t bytes;
+    std::int64_t micro_batch;
+    std::int32_t move, root, dtype, first, stride, count;
+    char operation[32];
+    char unit[64];
+    std::uint64_t whole;  ///< 1: everything before has arrived
+
+    static Header of(Request const& request) {
+      Header header{};
+      header.sequence = request.sequence;
+      header.bytes = request.bytes;
+      header.micro_batch = request.id.micro_batch;
+      header.move = static_cast<std::int32_t>(request.move);
+      header.root = request.root;
+      header.dtype = static_cast<std::int32_t>(request.dtype);
+      header.first = request.peers.first;
+      header.stride = request.peers.stride;
+      header.count = request.peers.count;
+      if (request.id.operation)
+        std::strncpy(header.operation, request.id.operation, sizeof header.operation - 1);
+      if (request.id.unit) std::strncpy(header.unit, request.id.unit, sizeof header.unit - 1);
+      header.whole = 1;
+      return header;
+    }
+    /// The request, whose strings are in this header.
+    Request request() const {
+      Request request{static_cast<Move>(move),  {operation, unit, micro_batch}, sequence, bytes, root,
+                      static_cast<DType>(dtype)};
+      request.peers = {first, stride, count};
+      return request;
+    }
+  };
+  static_assert(std::has_unique_object_representations_v<Header>, "headers are compared byte by byte");
+
+  struct Call {
+    Request request;
+    void const* send;
+    void* recv;
+  };
+
+  double exchange(Request const& request, void const* send, void* recv) override {
+    if (request.move == Move::send || request.move == Move::receive) {
+      later_.push_back({request, send, recv});
+      if (!grouped()) flush();
+      return 0;
+    }
+    note_place(request);
+    double const waited = meet(request);
+    auto const* const from = static_cast<std::byte const*>(send);
+    auto* const to = static_cast<std::byte*>(recv);
+    std::int64_t const bytes = request.bytes;
+    Peers const& peers = request.peers;
+    int const own = peers.index_of(rank());
+    if (bytes > 0) switch (request.move) {
+        case Move::all_to_all:
+          each_peer(peers, [&](int peer) {
+            messages_->send(peers.rank(peer), from + peer % request.pieces * bytes, bytes);
+            messages_->receive(peers.rank(peer), to + peer * bytes, bytes);
+          });
+          copy(to + own * bytes, from + own % request.pieces * bytes, bytes);
+          break;
+        case Move::all_gather:
+          each_peer(peers, [&](int peer) {
+            messages_->send(peers.rank(peer), from, bytes);
+            messages_->receive(peers.rank(peer), to + peer * bytes, bytes);
+          });
+          copy(to + own * bytes, from, bytes);
+          break;
+        case Move::gather:
+          if (own != request.root) {
+            messages_->send(peers.rank(request.root), from, bytes);
+            break;
+          }
+          each_peer(peers, [&](int peer) { messages_->receive(peers.rank(peer), to + peer * bytes, bytes); });
+          copy(to + own * bytes, from, bytes);
+          break;
+        case Move::broadcast:
+          if (own == request.root)
+            each_peer(peers, [&](int peer) { messages_->send(peers.rank(peer), from, bytes); });
+          else
+            messages_->receive(peers.rank(request.root), to, bytes);
+          break;
+        case Move::all_reduce:
+          all_reduce(request, to);
+          break;
+        case Move::reduce_scatter:
+          sum(
+              request, [&](int peer) { return from + peer * bytes; }, [&](int) { return bytes; }, to);
+          break;
+        case Move::none:
+        case Move::copy:
+        case Move::barrier:
+        case Move::send:
+        case Move::receive:
+          break;
+      }
+    complete(request);
+    leave_place();
+    return waited;
+  }
+
+  /// Runs the pending sends and receives.
+  void flush() override {
+    if (later_.empty()) return;
+    pair_headers_.resize(later_.size());
+    for (std::size_t i = 0; i < later_.size(); ++i) {
+      Request const& request = later_[i].request;
+      note_place(request);
+      int const other = request.peers.rank(request.root);
+      if (request.move == Move::send) {
+        pair_headers_[i] = Header::of(request);
+        messages_->send(other, &pair_headers_[i], sizeof(Header));
+        messages_->send(other, later_[i].send, request.bytes);
+      }
+    }
+    // The sizes are compared before any data is received.
+    for (std::size_t i = 0; i < later_.size(); ++i) {
+      Request const& request = later_[i].request;
+      if (request.move != Move::receive) continue;
+      int const other = request.peers.rank(request.root);
+      Header& header = header_of(other);
+      header.whole = 0;
+      messages_->receive(other, &header, sizeof header);
+      wait(request, [&] { return header.whole != 0; });
+      if (header.move != static_cast<std::int32_t>(Move::send) || header.bytes != request.bytes)
+        refuse_mismatch(request, other, header);
+      messages_->receive(other, later_[i].recv, request.bytes);
+    }
+    complete(later_.back().request);
+    later_.clear();
+    leave_place();
+  }
+
+  /// Exchanges requests with all ranks of the group and compares them. Returns the seconds spent.
+  double meet(Request const& request) {
+    auto const start = Clock::now();
+    Peers const& peers = request.peers;
+    own_header_ = Header::of(request);
+    each_peer(peers, [&](int peer) {
+      int const other = peers.rank(peer);
+      header_of(other).whole = 0;
+      messages_->send(other, &own_header_, sizeof own_header_);
+      messages_->receive(other, &header_of(other), sizeof(Header));
+    });
+    auto const compare = [&] {
+      each_peer(peers, [&](int peer) {
+        Header const& header = header_of(peers.rank(peer));
+        if (header.whole && std::memcmp(&header, &own_header_, sizeof header) != 0)
+          refuse_mismatch(request, peers.rank(peer), header);
+      });
+      return false;
+    };
+    wait(request, compare);  // compares while it waits, because other requests may never arrive
+    compare();
+    return seconds_since(start);
+  }
+  Header& header_of(int rank) { return headers_[static_cast<std::size_t>(rank)]; }
+
+  [[noreturn]] void refuse_mismatch(Request const& request, int other, Header const& header) {
+    auto const text = [](int rank, Request const& of) {
+      return of.sequence > 0 ? sentence({"rank ", rank, " requests number ", of.sequence, ", ", describe(of)})
+                             : sentence({"rank ", rank, " requests ", describe(of)});
+    };
+    bool const first = rank() < other;
+    std::string const own = text(rank(), request), others = text(other, header.request());
+    launch_->lose(-1,
+                  sentence({"ranks request different collectives: ", first ? own : others, "; ",
+                            first ? others : own, "; every rank must run the same steps on the same model"}),
+                  true);
+    check_fault(request);
+    throw Error(ErrorKind::failed, own, rank());  // not reached: the communicator has ended
+  }
+
+  void check_fault(Request const& request) const {
+    if (auto const fault = launch_->fault())
+      launch_->raise(*fault, "was " + place(), request.id.unit ? request.id.unit : "");
+  }
+
+  void complete(Request const& request) {
+    wait(request, [] { return false; });
+  }
+  /// Waits until all messages have moved, or `enough` returns true. Throws PeerLost if a rank is lost.
+  template <class Enough>
+  void wait(Request const& request, Enough const& enough) {
+    auto const start = Clock::now();
+    auto moved = start, looked = start;
+    std::uint64_t seen = 0;
+    while (!messages_->progress() && !enough()) {
+      auto const now = Clock::now();
+      if (now - start < std::chrono::milliseconds(1))
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(
+            std::chrono::microseconds(now - start < std::chrono::seconds(1) ? 50 : 500));
+      if (now - looked < std::chrono::milliseconds(2)) continue;
+      looked = now;
+      check_fault(request);
+      if (std::uint64_t const current = movement(); current != seen) {
+        seen = current;
+        moved = now;
+      }
+      std::chrono::duration<double> const quiet = now - moved;
+      if (quiet > std::min(timeout_, std::chrono::duration<double>(1.0))) blame_leavers(request.peers);
+      if (quiet > timeout_) blame_late(request.peers);
+    }
+  }
+
+  /// Returns a number that changes whenever another rank gives a sign of life.
+  std::uint64_t movement() const {
+    std::uint64_t sum = 0;
+    for (int rank = 0; rank < world(); ++rank) {
+      Progress const progress = launch_->progress(rank);
+      if (rank != this->rank()) sum += progress.reached + progress.beats;
+    }
+    return sum;
+  }
+  void blame_leavers(Peers const& peers) {
+    each_peer(peers, [&](int peer) {
+      int const other = peers.rank(peer);
+      Progress const progress = launch_->progress(other);
+      if (progress.left && progress.communicator == launch_->communicator() &&
+          sequence_of(progress.word) < sequence_of(own_word_.load(std::memory_order_relaxed)))
+        launch_->lose(other, "it left, but other ranks continued; every rank must run the same steps");
+    });
+  }
+  /// Ends the communicator after a timeout, and names the rank of the group that has reached the fewest
+  /// collectives.
+  void blame_late(Peers const& peers) {
+    int late = -1;
+    std::uint64_t least = 0;
+    each_peer(peers, [&](int peer) {
+      std::uint64_t const reached = launch_->progress(peers.rank(peer)).reached;
+      if (late >= 0 && reached >= least) return;
+      late = peers.rank(peer);
+      least = reached;
+    });
+    launch_->lose(
+        late, sentence({"it gave no sign of life for ", detail::seconds_in_words(timeout_), " while rank ",
+                        rank(), " waited; if it is still computing, raise the timeout"}));
+  }
+
+  Progress progress() const {
+    return {0,
+            own_word_.load(std::memory_order_acquire),
+            reached_.load(std::memory_order_relaxed),
+            beats_.load(std::memory_order_relaxed),
+            false,
+            place()};
+  }
+  void note_place(Request const& request) {
+    std::lock_guard lock(place_mutex_);
+    place_ = Header::of(request);
+    inside_ = true;
+    reached_.fetch_add(1, std::memory_order_relaxed);
+  }
+  void leave_place() {
+    std::lock_guard lock(place_mutex_);
+    inside_ = false;
+  }
+  std::string place() const {
+    std::lock_guard lock(place_mutex_);
+    if (!place_.whole) return "before its first collective";
+    return sentence(
+        {inside_ ? "in " : "after ", "collective ", place_.sequence, ", ", describe(place_.request())});
+  }
+
+  void all_reduce(Request const& request, std::byte* buffer) {
+    Peers const& peers = request.peers;
+    int const own = peers.index_of(rank());
+    auto const size = static_cast<std::int64_t>(size_of(request.dtype));
+    std::int64_t const slice = (request.bytes / size + peers.count - 1) / peers.count * size;
+    auto const begin = [&](int owner) { return std::min(owner * slice, request.bytes); };
+    auto const length = [&](int owner) {
+      return std::min((owner + 1) * slice, request.bytes) - begin(owner);
+    };
+    sum(
+        request, [&](int peer) { return buffer + begin(peer); }, length, buffer + begin(own));
+    each_peer(peers, [&](int peer) {
+      messages_->send(peers.rank(peer), buffer + begin(own), length(own));
+      messages_->receive(peers.rank(peer), buffer + begin(peer), length(peer));
+    });
+  }
+
+  /// Sends each peer's piece of this rank's values to it, and sums all ranks' values of the own piece in rank
+  /// order. `piece(peer)` is in this rank's memory. `out` may be the own piece.
+  template <class Piece, class Length>
+  void sum(Request const& request, Piece const& piece, Length const& length, std::byte* out) {
+    Peers const& peers = request.peers;
+    int const own = peers.index_of(rank());
+    std::int64_t longest = 0;
+    for (int peer = 0; peer < peers.count; ++peer) longest = std::max(longest, length(peer));
+    for (std::int64_t at = 0; at < longest; at += block) {
+      auto const left = [&](int peer) { return std::clamp<std::int64_t>(length(peer) - at, 0, block); };
+      each_peer(peers, [&](int peer) {
+        messages_->send(peers.rank(peer), piece(peer) + at, left(peer));
+        messages_->receive(peers.rank(peer), received(peer), left(own));
+      });
+      complete(request);
+      with_type(request.dtype, [&]<class T>(T*) {
+        auto const from = [&](int peer) {
+          return reinterpret_cast<T const*>(peer == own ? piece(own) + at : received(peer));
+        };
+        detail::sum_in_rank_order(peers.count, from, reinterpret_cast<T*>(out + at),
+                                  left(own) / static_cast<std::int64_t>(sizeof(T)));
+      });
+    }
+  }
+  std::byte* received(int peer) { return blocks_.data() + peer * block; }
+
+  /// Calls body(peer) for the other ranks of a group. Ranks start with different peers.
+  template <class Body>
+  void each_peer(Peers const& peers, Body const& body) {
+    int const own = peers.index_of(rank());
+    for (int step = 1; step < peers.count; ++step) body((own + step) % peers.count);
+  }
+
+  static void copy(std::byte* to, std::byte const* from, std::int64_t bytes) {
+    if (to != from) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+
+  std::atomic<std::uint64_t> own_word_{0};
+  std::atomic<std::uint64_t> reached_{0};
+  std::atomic<std::uint64_t> beats_{0};
+  std::shared_ptr<Launch> launch_;
+  std::unique_ptr<Messages> messages_;
+  std::chrono::duration<double> const timeout_;
+  int const exceptions_ = std::uncaught_exceptions();
+  Header own_header_{};
+  std::vector<Header> headers_;       // of the other ranks
+  std::vector<std::byte> blocks_;     // of the other ranks' values in a sum
+  std::vector<Call> later_;           // pending sends and receives; keeps its capacity
+  std::vector<Header> pair_headers_;  // of the pending sends
+  mutable std::mutex place_mutex_;
+  Header place_{};
+  bool inside_ = false;
+};
+
+/// Returns the communicator of this process in a launch. All ranks of the launch call it together. Earlier
+/// communicators of the launch cannot be used any more.
+inline Comm processes(std::shared_ptr<Launch> const& launch) {
+  launch->begin();
+  for (int rank = 0; rank < launch->world(); ++rank)
+    if (!launch->share_memory(0, rank))
+      throw Error(ErrorKind::unsupported,
+                  sentence({launch->name(0), " and ", launch->name(rank),
+                            " run on different hosts, or in different containers, and share no memory; link "
+                            "tessera::mpi and start the ranks with mpirun or srun --mpi, or use one host"}),
+                  launch->rank());
+  return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
+}
+
+/// Returns the options of a launch: TESSERA_JOIN_TIMEOUT is the join timeout in seconds.
+inline LaunchOptions launch_options(GetEnvironment const& get) {
+  LaunchOptions options;
+  detail::LaunchReader const read(get);
+  if (read.has("TESSERA_JOIN_TIMEOUT"))
+    options.join_timeout = std::chrono::seconds(read.number("TESSERA_JOIN_TIMEOUT", 1, 86400));
+  return options;
+}
+
+/// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
+/// Otherwise the processes meet, and all ranks call it together. Throws Error(config) if they do not meet.
+inline Comm from_environment(GetEnvironment const& get) {
+  LaunchEnvironment launch = launch_environment(get);
+  if (launch.world == 1) return Comm();
+  return processes(std::make_shared<Launch>(std::move(launch), get, launch_options(get)));
+}
+
+/// The same, from the environment of this process. The processes meet once; later calls return further
+/// communicators of the same launch.
+inline Comm from_environment() {
+  static std::shared_ptr<Launch> const launch = []() -> std::shared_ptr<Launch> {
+    LaunchEnvironment found = launch_environment();
+    GetEnvironment const get = [](char const* name) -> char const* { return std::getenv(name); };
+    if (found.world == 1) return nullptr;
+    return std::make_shared<Launch>(std::move(found), get, launch_options(get));
+  }();
+  return launch ? processes(launch) : Comm();
+}
+
+}  // namespace comm
+}  // namespace v0
+}  // namespace tessera

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// Provides the server at which the processes of a launch meet. Rank 0 runs it in a thread. It exchanges small
+// values between the ranks, and tells all ranks when one of them is lost.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/socket.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace comm {
+
+/// One process of a launch, as all ranks know it.
+struct Member {
+  std::string host;          ///< the host's name
+  std::int64_t process = 0;  ///< the process's number on that host
+  std::string machine;       ///< equal for processes that can share memory
+};
+
+/// The failure that ended a communicator.
+struct Fault {
+  std::uint64_t communicator = 0;  ///< its number; `every_communicator` if a process is lost
+  int rank = -1;                   ///< the lost rank; -1: unknown
+  bool mismatch = false;           ///< ranks request different collectives
+  std::string text;
+};
+
+/// How far a rank has come in a communicator. All ranks see it, at most about a second late.
+struct Progress {
+  std::uint64_t communicator = 0;  ///< its number: communicators of a launch follow one another
+  std::uint64_t word = 0;          ///< the last collective that was reached (`watch_word`)
+  std::uint64_t reached = 0;       ///< the number of collectives that were reached
+  std::uint64_t beats = 0;         ///< the number of calls of Transport::heartbeat
+  bool left = false;               ///< the rank enters no more collectives of this communicator
+  std::string place;               ///< in words, such as "in collective 17, all_gather of 64 bytes"
+};
+
+struct LaunchOptions {
+  /// Seconds that a rank waits for all others to join.
+  std::chrono::duration<double> join_timeout{30.0};
+  /// Seconds without a sign of life from a process after which its rank is lost.
+  std::chrono::duration<double> silence{10.0};
+};
+
+namespace detail {
+
+using SteadyClock = std::chrono::steady_clock;
+
+/// Types of frames. The comments name the fields.
+enum class Frame : std::uint8_t {
+  hello = 1,  ///< protocol, key, machine, parent, any, rank, world, binary, host, process
+  accepted,   ///< none: the rank is expected here
+  elsewhere,  ///< none: this server belongs to another launch
+  refused,    ///< text: the launch has failed
+  joined,     ///< host, process and machine of each rank: all ranks are here
+  beat,       ///< communicator, word, reached, beats, left, place
+  state,      ///< communicator, word, reached, beats, left of each rank
+  gather,     ///< number, what, value
+  gathered,   ///< number, the value of each rank
+  fault,      ///< communicator, rank + 1, mismatch, text
+  leave,      ///< none
+  closed      ///< none: all ranks have left
+};
+inline FrameWriter frame(Frame type) { return FrameWriter(static_cast<std::uint8_t>(type)); }
+
+inline constexpr char launch_protocol[] = "tessera launch 1";
+/// The number in a fault that ends all communicators, because a process is lost.
+inline constexpr std::uint64_t every_communicator = std::numeric_limits<std::uint64_t>::max();
+
+inline std::string frame_of(Fault const& fault) {
+  return frame(Frame::fault)
+      .number(fault.communicator)
+      .number(static_cast<std::uint64_t>(fault.rank + 1))
+      .number(fault.mismatch)
+      .text(fault.text)
+      .done();
+}
+inline Fault fault_of(FrameReader& frame) {
+  Fault fault;
+  fault.communicator = frame.number();
+  fault.rank = static_cast<int>(frame.number()) - 1;
+  fault.mismatch = frame.number() != 0;
+  fault.text = frame.text();
+  return fault;
+}
+
+/// How a process introduces itself.
+struct Hello {
+  std::string key;     ///< names the launch; ranks of one launch have the same key
+  std::string parent;  ///< the parent process, which tells apart launches with one key on one machine
+  bool any = false;    ///< also joins a launch of another parent
+  int rank = 0;
+  int world = 1;
+  std::string binary;  ///< the build id of the program; empty: unknown
+  Member member;
+
+  std::string frame() const {
+    return detail::frame(Frame::hello)
+        .text(launch_protocol)
+        .text(key)
+        .text(member.machine)
+        .text(parent)
+        .number(any)
+        .number(static_cast<std::uint64_t>(rank))
+        .number(static_cast<std::uint64_t>(world))
+        .text(binary)
+        .text(member.host)
+        .number(static_cast<std::uint64_t>(member.process))
+        .done();
+  }
+  /// Reads a frame. Returns false if it is not one of this version of the protocol.
+  bool read(FrameReader frame) {
+    if (frame.type() != static_cast<std::uint8_t>(Frame::hello) || frame.text() != launch_protocol)
+      return false;
+    key = frame.text();
+    member.machine = frame.text();
+    parent = frame.text();
+    any = frame.number() != 0;
+    rank = static_cast<int>(frame.number());
+    world = static_cast<int>(frame.number());
+    binary = frame.text();
+    member.host = frame.text();
+    member.process = static_cast<std::int64_t>(frame.number());
+    return frame.good() && frame.at_end();
+  }
+};
+
+/// Writes all of a rank's progress but the place.
+inline void write(Progress const& progress, FrameWriter& frame) {
+  frame.number(progress.communicator)
+      .number(progress.word)
+      .number(progress.reached)
+      .number(progress.beats)
+      .number(progress.left);
+}
+inline void read(FrameReader& frame, Progress& progress) {
+  progress.communicator = frame.number();
+  progress.word = frame.number();
+  progress.reached = frame.number();
+  progress.beats = frame.number();
+  progress.left = frame.number() != 0;
+}
+
+inline std::string seconds_in_words(std::chrono::duration<double> seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", seconds.count());
+  return text;
+}
+
+inline std::string in_words(Member const& member) {
+  return sentence({"process ", member.process, " on ", member.host});
+}
+
+/// Returns "rank 3" or "ranks 1, 2 and 7 more". Names at most 8 ranks.
+inline std::string ranks_in_words(std::vector<int> const& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) text += sentence({i ? ", " : "", ranks[i]});
+  return ranks.size() > 8 ? sentence({text, " and ", ranks.size() - 8, " more"}) : text;
+}
+
+/// The server of one launch. All members but `stop` belong to its thread.
+class RendezvousServer {
+ public:
+  /// `own` is rank 0's introduction. `place` names the address in error texts.
+  RendezvousServer(Descriptor listener, Hello own, std::string place, std::string advice,
+                   LaunchOptions const& options)
+      : listener_(std::move(listener)),
+        own_(std::move(own)),
+        place_(std::move(place)),
+        advice_(std::move(advice)),
+        options_(options),
+        ranks_(static_cast<std::size_t>(own_.world)),
+        deadline_(SteadyClock::now() +
+                  std::chrono::duration_cast<SteadyClock::duration>(options.join_timeout)) {
+    thread_ = std::thread([this] { serve(); });
+  }
+  RendezvousServer(RendezvousServer const&) = delete;
+  RendezvousServer& operator=(RendezvousServer const&) = delete;
+  /// Waits until all ranks have left, for at most 5 s.
+  ~RendezvousServer() {
+    stop_.store(true, std::memory_order_relaxed);
+    thread_.join();
+  }
+
+ private:
+  struct Client {
+    Connection connection;
+    int rank = -1;
+    SteadyClock::time_point heard = SteadyClock::now();
+  };
+  struct Rank {
+    Member member;
+    Progress progress;
+    std::string parent;
+    bool here = false;
+    bool left = false;
+    bool lost = false;
+    std::string last_words;  // why a rank that had joined is gone again
+  };
+  struct Gather {
+    std::uint64_t number = 0;
+    std::string what;
+    std::vector<std::string> values;
+    std::vector<bool> given;
+    std::size_t count = 0;
+  };
+
+  void serve() {
+    auto told = SteadyClock::now(), turn = told, stopping = SteadyClock::time_point::max();
+    for (;;) {
+      wait();
+      auto const now = SteadyClock::now();
+      // A process that was stopped, or a machine that slept, says nothing about the other ranks.
+      if (now - turn > std::chrono::seconds(2))
+        for (auto const& client : clients_) client->heard = now;
+      turn = now;
+      accept();
+      for (std::size_t i = 0; i < clients_.size(); ++i) hear(*clients_[i]);
+      std::erase_if(clients_, [](auto const& client) { return !client->connection.open(); });
+      if (!complete_ && !failed_ && now > deadline_) refuse_missing();
+      if (complete_) blame_silent(now);
+      if (complete_ && now - told > std::chrono::milliseconds(500)) {
+        told = now;
+        tell_state();
+      }
+      if (!stop_.load(std::memory_order_relaxed)) continue;
+      stopping = std::min(stopping, now + std::chrono::seconds(complete_ ? 5 : 1));
+      bool const all_left =
+          std::all_of(ranks_.begin(), ranks_.end(), [](Rank const& rank) { return rank.left || rank.lost; });
+      if (!all_left && now < stopping && !clients_.empty()) continue;
+      tell(frame(Frame::closed).done());
+      for (int flushes = 0; flushes < 20 && unsent(); ++flushes) wait();
+      return;
+    }
+  }
+
+  bool unsent() const {
+    return std::any_of(clients_.begin(), clients_.end(), [](auto const& client) {
+      return client->connection.open() && client->connection.has_output();
+    });
+  }
+
+  /// Waits for data, for at most 50 ms.
+  void wait() {
+    std::vector<pollfd> sockets{{listener_.get(), POLLIN, 0}};
+    for (auto const& client : clients_)
+      sockets.push_back({client->connection.socket(), client->connection.events(), 0});
+    ::poll(sockets.data(), sockets.size(), 50);
+    for (auto const& client : clients_) client->connection.flush();
+  }
+
+  void accept() {
+    for (;;) {
+      Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!socket) return;
+      clients_.push_back(std::make_unique<Client>());
+      clients_.back()->connection = Connection(std::move(socket));
+    }
+  }
+
+  void hear(Client& client) {
+    client.connection.receive();
+    FrameReader frame;
+    while (client.connection.take(frame)) {
+      client.heard = SteadyClock::now();
+      if (client.rank < 0)
+        greet(client, std::move(frame));
+      else
+        answer(client.rank, frame);
+    }
+    if (!client.connection.open() && client.rank >= 0) disconnect(client.rank);
+  }
+
+  void greet(Client& client, FrameReader const& frame) {
+    Hello hello;
+    if (!hello.read(frame)) return client.connection.send(detail::frame(Frame::elsewhere).done());
+    bool const same_parent = hello.member.machine != own_.member.machine || hello.parent == own_.parent;
+    bool const valid = hello.rank >= 0 && hello.rank < own_.world;
+    Rank* const rank = valid ? &ranks_[static_cast<std::size_t>(hello.rank)] : nullptr;
+    bool const other_launch = hello.key != own_.key || (!same_parent && (!hello.any || (rank && rank->here)));
+    if (other_launch) return client.connection.send(detail::frame(Frame::elsewhere).done());
+    if (failed_) return client.connection.send(detail::frame(Frame::refused).text(failure_).done());
+    std::string const who = sentence({"rank ", hello.rank, " (", in_words(hello.member), ")"});
+    if (hello.world != own_.world)
+      return refuse_with(client, {who, " belongs to a world of ", hello.world, " ranks, but rank 0 (",
+                                  in_words(own_.member), ") to a world of ", own_.world});
+    if (!valid) return refuse_with(client, {who, " does not exist in a world of ", own_.world, " ranks"});
+    if (rank->here)
+      return refuse_with(client, {"two processes have rank ", hello.rank, ": ", in_words(rank->member),
+                                  " and ", in_words(hello.member)});
+    if (!hello.binary.empty() && !own_.binary.empty() && hello.binary != own_.binary)
+      return refuse_with(client, {who, " runs another build of the program than rank 0 (",
+                                  in_words(own_.member), "); copy one binary to all hosts"});
+    rank->here = true;
+    rank->member = hello.member;
+    rank->parent = hello.parent;
+    client.rank = hello.rank;
+    client.connection.send(detail::frame(Frame::accepted).done());
+    if (std::all_of(ranks_.begin(), ranks_.end(), [](Rank const& each) { return each.here; })) {
+      complete_ = true;
+      auto joined = detail::frame(Frame::joined);
+      for (Rank const& each : ranks_)
+        joined.text(each.member.host)
+            .number(static_cast<std::uint64_t>(each.member.process))
+            .text(each.member.machine);
+      tell(joined.done());
+    }
+  }
+
+  void answer(int number, FrameReader& from) {
+    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    switch (static_cast<Frame>(from.type())) {
+      case Frame::beat:
+        read(from, rank.progress);
+        rank.progress.place = from.text();
+        break;
+      case Frame::gather:
+        gather(number, from);
+        break;
+      case Frame::fault: {
+        Fault fault = fault_of(from);
+        bool const other = fault.rank >= 0 && fault.rank < own_.world && fault.rank != number;
+        if (other) fault.text += last_seen(ranks_[static_cast<std::size_t>(fault.rank)]);
+        tell(frame_of(fault));
+        break;
+      }
+      case Frame::leave:
+        rank.left = true;
+        blame_leavers();
+        break;
+      default:
+        break;
+    }
+  }
+
+  /// Collects the values of all ranks. A higher number replaces an exchange that some ranks have abandoned.
+  void gather(int rank, FrameReader& from) {
+    std::uint64_t const number = from.number();
+    std::string const what = from.text();
+    auto const index = static_cast<std::size_t>(rank);
+    if (number <= gathered_ || number < gather_.number) return;
+    if (number > gather_.number)
+      gather_ = {number, what, std::vector<std::string>(ranks_.size()), std::vector<bool>(ranks_.size()), 0};
+    if (gather_.what != what)
+      return lose(-1, sentence({"rank ", rank, " wants to ", what, ", but other ranks want to ", gather_.what,
+                                "; every rank must run the same program with the same flags"}));
+    if (gather_.given[index]) return;
+    gather_.given[index] = true;
+    gather_.values[index] = from.text();
+    if (++gather_.count < ranks_.size()) return blame_leavers();
+    gathered_ = number;
+    auto all = detail::frame(Frame::gathered);
+    all.number(number);
+    for (std::string const& value : gather_.values) all.text(value);
+    gather_ = {};
+    tell(all.done());
+  }
+
+  /// Ends the launch if some ranks wait for a rank that has left.
+  void blame_leavers() {
+    if (gather_.count == 0) return;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].left && !gather_.given[rank])
+        return lose(static_cast<int>(rank), sentence({"it left, but other ranks want to ", gather_.what,
+                                                      "; every rank must run the same steps"}));
+  }
+
+  void disconnect(int number) {
+    Rank& rank = ranks_[static_cast<std::size_t>(number)];
+    if (rank.left || rank.lost) return;
+    if (!complete_) {
+      rank.here = false;
+      rank.last_words = sentence({"rank ", number, " (", in_words(rank.member), ") had joined, but ended"});
+      return;
+    }
+    rank.lost = true;
+    lose(number, "its process ended" + last_seen(rank));
+  }
+
+  void blame_silent(SteadyClock::time_point now) {
+    for (auto const& client : clients_) {
+      if (client->rank < 0 || now - client->heard < options_.silence) continue;
+      Rank& rank = ranks_[static_cast<std::size_t>(client->rank)];
+      if (rank.left || rank.lost) continue;
+      rank.lost = true;
+      lose(client->rank,
+           sentence({"it gave no sign of life for ", seconds_in_words(options_.silence),
+                     "; its process is stopped or its host cannot be reached", last_seen(rank)}));
+    }
+  }
+
+  static std::string last_seen(Rank const& rank) {
+    return rank.progress.place.empty() ? std::string() : "; it was last seen " + rank.progress.place;
+  }
+
+  void lose(int rank, std::string const& text) { tell(frame_of({every_communicator, rank, false, text})); }
+
+  void tell(std::string const& frame) {
+    for (auto const& client : clients_)
+      if (client->rank >= 0) client->connection.send(frame);
+  }
+
+  void tell_state() {
+    auto state = frame(Frame::state);
+    for (Rank const& rank : ranks_) write(rank.progress, state);
+    tell(state.done());
+  }
+
+  void refuse_missing() {
+    std::vector<int> missing;
+    std::string words;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].here) continue;
+      missing.push_back(static_cast<int>(rank));
+      if (words.empty() && !ranks_[rank].last_words.empty()) words = "; " + ranks_[rank].last_words;
+    }
+    fail(sentence({ranks_in_words(missing), " of ", own_.world, " did not join within ",
+                   seconds_in_words(options_.join_timeout), " at rank 0 (", in_words(own_.member), ", ",
+                   place_, ")", words, "; ", advice_}));
+  }
+
+  void refuse_with(Client& client, std::initializer_list<Word> words) {
+    std::string const text = sentence(words) + "; " + advice_;
+    fail(text);
+    client.connection.send(frame(Frame::refused).text(text).done());
+  }
+
+  /// Ends a launch that is not complete.
+  void fail(std::string const& text) {
+    if (complete_) return;  // a late process cannot end a launch that runs
+    failed_ = true;
+    failure_ = text;
+    tell(frame(Frame::refused).text(text).done());
+  }
+
+  Descriptor listener_;
+  Hello const own_;
+  std::string const place_;
+  std::string const advice_;
+  LaunchOptions const options_;
+  std::vector<Rank> ranks_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  Gather gather_;
+  std::uint64_t gathered_ = 0;
+  bool complete_ = false;
+  bool failed_ = false;
+  std::string failure_;
+  SteadyClock::time_point const deadline_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace detail
+}  // namespace comm
+}  // namespace v0
+}  // namespace tessera
