@@ -114,6 +114,12 @@ class CommandLine {
   /// calls it before any variable changes.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
+  /// Sets flags that the command line and its files override. `origin` says where they come from.
+  void preset(Names words, std::string origin) {
+    preset_ = std::move(words);
+    preset_origin_ = std::move(origin);
+  }
+
   /// Parses the words. @FILE inserts the flags of a file; flags on the command line override them. Returns
   /// false if `--help` or `--version` was printed and the program should end. Throws Error(usage).
   bool parse(int argc, char const* const* argv);
@@ -176,7 +182,8 @@ class CommandLine {
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::function<std::vector<FileSetting>()> choose_;
-  Names spelled_, flag_files_;
+  Names spelled_, flag_files_, preset_;
+  std::string preset_origin_;
 };
 
 /// Formats argv as one line that a shell can run.

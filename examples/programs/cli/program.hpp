@@ -24,6 +24,7 @@
 #include "tessera/data/file_bytes.hpp"
 #include "tessera/io/utf8.hpp"
 
+#include "cli/launch.hpp"
 #include "cli/values.hpp"
 
 namespace programs {
@@ -37,6 +38,13 @@ inline void print_error(std::string_view text) {
   for (char& c : line)
     if (c == '\n' || c == '\r') c = ' ';
   std::cerr << "error: " << files::printable(line, line.size()) << std::endl;
+}
+
+/// Prints the error that ends this program, and tells the launcher. If all ranks of a launch fail alike, only
+/// one prints.
+inline void print_failure(std::string_view text) {
+  tell_launcher(text);
+  if (prints_failure(text)) print_error(text);
 }
 
 /// Returns whether the process that reads standard output has exited, as after `| head`.
@@ -69,13 +77,13 @@ int guarded(Body&& body) {
     }
     return code;
   } catch (Error const& error) {
-    print_error(in_flags(error.what()));
+    print_failure(in_flags(error.what()));
     return exit_code(error.kind());
   } catch (std::bad_alloc const&) {
-    print_error("out of memory: the system gave no more; choose a smaller batch, sequence or model");
+    print_failure("out of memory: the system gave no more; choose a smaller batch, sequence or model");
     return exit_code(ErrorKind::out_of_memory);
   } catch (std::exception const& error) {
-    print_error(std::string(error.what()) + "; this is a defect of Tessera, please report it");
+    print_failure(std::string(error.what()) + "; this is a defect of Tessera, please report it");
     return exit_code(ErrorKind::failed);
   }
 }
@@ -150,6 +158,13 @@ class Interrupt {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
+  /// Records a signal that another process of the launch has caught, if this one has caught none.
+  static void adopt(int number) {
+    std::int64_t none = 0;
+    if (number > 0) detail::signal_caught.compare_exchange_strong(none, number);
+  }
+  /// Returns the number of the recorded signal; 0 if there was none.
+  static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
   /// Returns 128 plus the number of the recorded signal (129, 130 or 143); 0 if there was none.
   static int exit_code() { return caught() ? 128 + number() : 0; }
   static std::string name() {
@@ -157,8 +172,6 @@ class Interrupt {
   }
 
  private:
-  static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
-
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction old_[std::size(signals)] = {};
   void (*old_alarm_)(int) = SIG_ERR;  // SIG_ERR: none was replaced

@@ -111,6 +111,7 @@ void declare(cli::CommandLine& line, Settings& settings) {
   line.choice("--format", {"rows", "flat"}, settings.format,
               "format of the files: a document of rows; or a plain array, with the published keys");
   line.toggle("--list", settings.list, "list the recipes of this build and stop");
+  cli::add_launch_flags(line, settings.launch);
   cli::add_config_flags(line, settings.file);
 }
 
@@ -346,7 +347,7 @@ int run(int argc, char const* const* argv) {
   cli::ProgramFiles const files(line, cli::folders_of(settings.matrix.models));
   files.check();
   check_published(line, settings);
-  (void)comm::from_environment();  // fails if a launcher started this program several times
+  cli::join_launch(line, settings.launch);
   check_length(line, settings);
   if (settings.pairs && settings.full)
     cli::refuse("--pairs trains a selection and --full all recipes; give one of them");
@@ -367,6 +368,7 @@ int run(int argc, char const* const* argv) {
   cli::choose_adapters(settings.matrix, settings.trainer.lora);
   std::vector<Point> points = cli::make_matrix(settings.matrix, settings.data.vocabulary, data.vocabulary());
   std::size_t const all_rows = points.size();
+  for (std::size_t number = 0; number < points.size(); ++number) points[number].number = number;
   if (settings.minute) {
     points = minute_of(std::move(points), settings);
     settings.matrix.ranks = {points.front().world()};
@@ -409,6 +411,12 @@ int run(int argc, char const* const* argv) {
   }
   settings.times = cli::known_times(settings.machine, settings.matrix.device);
   settings.plans = cli::open_product_plans(settings.product_plans, device);
+  if (!cli::is_first_process()) {
+    cli::Interrupt const interrupt;
+    serve_rows(points, settings, [&](Point const& point) -> TokenSource const& { return data.of(point); });
+    return cli::Interrupt::exit_code();
+  }
+  RowServers const servers;
   Outputs outputs(settings, points, files);
 
   bool const stdout_is_data = settings.json == "-" || settings.csv == "-";

@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "tessera/plan/report.hpp"
 #include "tessera/train/any_trainer.hpp"
 
+#include "cli/launch.hpp"
 #include "cli/program.hpp"
 #include "cli/run_flags.hpp"
 #include "machine/device_memory.hpp"
@@ -43,28 +45,31 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// Measurements of one rank during a repeat.
+/// Measurements of one rank during a repeat. Processes exchange it as bytes.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
   std::int64_t steps = 0;  ///< timed steps whose reports were read
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
-  std::optional<cli::Profile> profile;  ///< profile of extra steps after the last one
+  /// Seconds per step in collectives, and the part in which the rank computed nothing, in extra steps after
+  /// the last one.
+  std::optional<double> profiled_s, profiled_exposed_s;
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
-  std::int64_t begun = 0;  ///< number of steps that moved these bytes
-  std::string nvme_engine;
+  std::int64_t begun = 0;           ///< number of steps that moved these bytes
+  double cpu_s = 0.0;               ///< of the process of this rank, in the timed steps; 0 for threads
+  std::int64_t peak_resident = -1;  ///< of the process of this rank; -1: unknown
 };
+static_assert(std::is_trivially_copyable_v<RankTotals>);
 
 /// Stores a rank's memory and I/O bytes and its attention kernel in `totals` when the steps end, also after
 /// an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
-    FileUse use = trainer_.file_use();
+    FileUse const use = trainer_.file_use();
     totals_.nvme_read = -use.bytes.read;
     totals_.nvme_written = -use.bytes.written;
-    totals_.nvme_engine = std::move(use.engine);
   }
   ~EndNote() {
     totals_.peak_device = trainer_.peak_bytes(Tier::device);
@@ -117,7 +122,7 @@ class Training {
     start_ = Clock::now();
     RunOptions options;
     options.stuck = [](std::string const& text) {
-      cli::print_error(text);
+      cli::print_failure(text);
       ::_exit(exit_code(ErrorKind::peer_lost));
     };
     try {
@@ -134,7 +139,6 @@ class Training {
   void finish() {
     done_.comm_s = done_.comm_exposed_s = done_.comm_waiting_s = 0.0;
     done_.attention = ranks_.front().attention;
-    done_.nvme_engine = ranks_.front().nvme_engine;
     for (RankTotals const& totals : ranks_) {
       done_.peak_device = std::max(done_.peak_device, totals.peak_device);
       done_.arena_device = std::max(done_.arena_device, totals.arena_device);
@@ -151,10 +155,10 @@ class Training {
       done_.comm_bytes = std::max(done_.comm_bytes, static_cast<double>(totals.bytes) / steps);
       std::optional<double> const waited = mean(totals.waiting_s);
       std::optional<double> in_collectives = mean(totals.comm_s), exposed = in_collectives;
-      if (totals.profile) {
+      if (totals.profiled_s) {
         double const ranks = static_cast<double>(ranks_.size());
-        in_collectives = totals.profile->collectives / ranks;
-        exposed = totals.profile->exposed() / ranks;
+        in_collectives = *totals.profiled_s / ranks;
+        exposed = *totals.profiled_exposed_s / ranks;
       }
       done_.comm_s = plus(done_.comm_s, in_collectives);
       done_.comm_exposed_s = plus(done_.comm_exposed_s, exposed);
@@ -165,6 +169,11 @@ class Training {
     if (settings_.plans) done_.measured_products = settings_.plans->take_used();
     done_.total_s = seconds(start_, hashed_.value_or(Clock::now()));
     done_.peak_resident = cli::peak_resident_bytes();
+    for (std::size_t rank = 1; rank < ranks_.size() && cli::joined_launch(); ++rank) {
+      done_.cpu_seconds += ranks_[rank].cpu_s;
+      if (done_.peak_resident >= 0 && ranks_[rank].peak_resident >= 0)
+        done_.peak_resident += ranks_[rank].peak_resident;
+    }
   }
 
   void rank(comm::Comm& comm) {
@@ -184,10 +193,14 @@ class Training {
                           .whole_epochs = settings_.epochs > 0});
     RankTotals& totals = ranks_[static_cast<std::size_t>(comm.rank())];
     if (root) begin_window();
+    if (root) done_.nvme_engine = trainer->file_use().engine;
     std::int64_t untimed = settings_.warmup;
+    double cpu_before = cli::cpu_seconds();
     auto const read = [&](StepReport const& report) {
       if (root) note(report);
+      if (report.step == untimed) cpu_before = cli::cpu_seconds();
       if (report.step <= untimed) return;
+      if (cli::joined_launch()) totals.cpu_s = cli::cpu_seconds() - cpu_before;
       ++totals.steps;
       totals.bytes += report.comm_bytes;
       totals.comm_s = plus(totals.comm_s, report.comm_seconds);
@@ -217,7 +230,7 @@ class Training {
          .stop =
              [&](std::int64_t step) {
                totals.begun = step + 1;  // in case this step throws
-               return root && step > 0 && (!more(step) || cli::Interrupt::caught());
+               return step > 0 && ((root && !more(step)) || cli::Interrupt::caught());
              },
          .report = read,
          // With more than one warm-up step, reads the report of the first step immediately, which delays no
@@ -241,6 +254,9 @@ class Training {
       (void)comm::unanimous(comm, true);
     if (root) hashed_ = Clock::now();
     time_collectives(comm, *trainer, loader, totals);
+    if (!cli::joined_launch()) return;
+    totals.peak_resident = cli::peak_resident_bytes();
+    comm.transport().gather(0, &totals, ranks_.data(), sizeof totals, {"totals"});
   }
 
   /// On GPUs the host only enqueues collectives and cannot time them. Times them in a few extra steps, with
@@ -248,9 +264,11 @@ class Training {
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
-    totals.profile = cli::profile_of(cli::time_steps(
+    cli::Profile const profile = cli::profile_of(cli::time_steps(
         trainer, comm,
         {.batch = [&](std::int64_t step) { return loader.load(step); }, .max_steps = 3, .enough_s = 1.0}));
+    totals.profiled_s = profile.collectives;
+    totals.profiled_exposed_s = profile.exposed();
   }
 
   /// Hashes the weights after `steps` steps. All ranks must call it.
@@ -370,6 +388,16 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
+/// Makes the other processes of a launch run their ranks in the next repeat of a row.
+void call_row_servers(Point const& point, Settings const& settings, std::int64_t fixed_steps) {
+  auto const& launch = cli::joined_launch();
+  if (!launch) return;
+  cli::Json const call = {
+      {"row", point.number}, {"fixed", fixed_steps}, {"steps", settings.steps}, {"warmup", settings.warmup}};
+  launch->begin();
+  (void)launch->all_gather(call.dump(), "begin a row");
+}
+
 /// Returns a sentence if repeats of a row ended with different weights; "" if they are equal to the bit, as
 /// they must be.
 std::string disagreement(std::vector<Repeat> const& repeats) {
@@ -401,6 +429,39 @@ Measured not_run(Point const& point, Settings const& settings, std::string const
   return row;
 }
 
+void serve_rows(std::vector<Point> const& points, Settings const& settings,
+                std::function<TokenSource const&(Point const&)> const& data_of) {
+  auto const& launch = cli::joined_launch();
+  for (;;) {
+    launch->begin();
+    auto const call = cli::Json::parse(launch->all_gather("", "begin a row").front());
+    if (call.is_null()) return;
+    auto const point = std::find_if(points.begin(), points.end(), [&](Point const& each) {
+      return each.number == call["row"].get<std::size_t>();
+    });
+    Settings own = settings;
+    own.steps = call["steps"].get<std::int64_t>();
+    own.warmup = call["warmup"].get<std::int64_t>();
+    Repeat ignored;
+    try {
+      Training(*point, own, data_of(*point), {}, call["fixed"].get<std::int64_t>(), ignored).run();
+    } catch (Error const& error) {  // rank 0 reports it, and measures the next row
+      if (error.kind() == ErrorKind::peer_lost) throw;
+    } catch (std::exception const&) {
+    }
+  }
+}
+
+RowServers::~RowServers() {
+  auto const& launch = cli::joined_launch();
+  if (!launch || launch->rank() > 0) return;
+  try {
+    launch->begin();
+    (void)launch->all_gather("null", "begin a row", std::chrono::seconds(10));
+  } catch (Error const&) {  // a process is lost, and the others know it
+  }
+}
+
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer) {
   if (point.refusal) return not_run(point, settings, {});
@@ -411,6 +472,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     std::int64_t steps = 0;
     for (int repeat = 0; repeat < settings.repeat; ++repeat) {
       Repeat& last = row.repeats.emplace_back();
+      call_row_servers(point, settings, steps);
       Training(point, settings, data, observer, steps, last).run();
       if (last.interrupted) {
         row.reason = "interrupted by " + cli::Interrupt::name() + " after step " +
@@ -424,6 +486,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     row.reason = disagreement(row.repeats);
     row.status = row.reason.empty() ? "ok" : "failed";
   } catch (Error const& error) {
+    if (error.kind() == ErrorKind::peer_lost && cli::joined_launch()) throw;  // no row can follow
     row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
                  : error.kind() == ErrorKind::unsupported ? "refused"  // more ranks than GPUs
                                                           : "failed";

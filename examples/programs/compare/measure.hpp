@@ -92,6 +92,19 @@ using StepObserver =
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
+/// Runs the ranks of this process in the rows that rank 0 measures, until rank 0 ends that. For the other
+/// processes of a launch. `points` are all rows of the command, as on rank 0.
+void serve_rows(std::vector<Point> const& points, Settings const& settings,
+                std::function<TokenSource const&(Point const&)> const& data_of);
+/// Ends serve_rows on the other processes. Destroyed on rank 0 when no row follows, also after an error.
+class RowServers {
+ public:
+  RowServers() = default;
+  RowServers(RowServers const&) = delete;
+  RowServers& operator=(RowServers const&) = delete;
+  ~RowServers();
+};
+
 /// Returns a row that was skipped for this reason, with its planned memory.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 

@@ -10,6 +10,7 @@
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/options.hpp"
 
+#include "cli/launch.hpp"
 #include "cli/run_flags.hpp"
 #include "config/config_file.hpp"
 #include "prediction/predict.hpp"
@@ -49,6 +50,7 @@ struct Settings {
   cli::Names published;   ///< published comparisons to compare the rows with
   bool list = false;
   cli::ConfigFile file;
+  cli::LaunchFlags launch;
 };
 
 }  // namespace compare

@@ -134,6 +134,42 @@ Json lane_json(LaneTimes const& lane, double step) {
 
 }  // namespace
 
+std::string text_of(RankTimes const& times) {
+  Json entries = Json::array(), steps = Json::array();
+  for (TimedEntry const& entry : times.entries)
+    entries.push_back({entry.name, entry.kind, entry.unit, static_cast<int>(entry.lane), entry.phase,
+                       entry.collective, entry.flops, entry.bytes});
+  for (TimedStep const& step : times.steps) {
+    Json instances = Json::array();
+    for (TimedInstance const& instance : step.instances)
+      instances.push_back({instance.entry, instance.micro_batch, instance.ran.begin, instance.ran.end});
+    steps.push_back({step.number, step.whole.begin, step.whole.end, step.reported, std::move(instances)});
+  }
+  return Json{{"rank", times.rank}, {"entries", std::move(entries)}, {"steps", std::move(steps)}}.dump();
+}
+
+RankTimes rank_times(std::string const& text) {
+  Json const from = Json::parse(text);
+  RankTimes times;
+  times.rank = from["rank"].get<int>();
+  for (Json const& entry : from["entries"])
+    times.entries.push_back({entry[0].get<std::string>(), entry[1].get<std::string>(),
+                             entry[2].get<std::string>(), static_cast<Lane>(entry[3].get<int>()),
+                             entry[4].get<int>(), entry[5].get<bool>(), entry[6].get<double>(),
+                             entry[7].get<double>()});
+  for (Json const& step : from["steps"]) {
+    TimedStep& to = times.steps.emplace_back();
+    to.number = step[0].get<std::int64_t>();
+    to.whole = {step[1].get<std::int64_t>(), step[2].get<std::int64_t>()};
+    to.reported = step[3].get<double>();
+    for (Json const& instance : step[4])
+      to.instances.push_back({instance[0].get<int>(),
+                              instance[1].get<int>(),
+                              {instance[2].get<std::int64_t>(), instance[3].get<std::int64_t>()}});
+  }
+  return times;
+}
+
 std::int64_t monotonic_nanoseconds() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())

@@ -60,6 +60,10 @@ struct RankTimes {
   std::vector<TimedStep> steps;
 };
 
+/// Returns a rank's times as a text, which `rank_times` reads in another process.
+std::string text_of(RankTimes const& times);
+RankTimes rank_times(std::string const& text);
+
 /// Returns nanoseconds on a clock that all threads and processes of this machine share.
 std::int64_t monotonic_nanoseconds() noexcept;
 

@@ -23,6 +23,7 @@
 #include "tessera/io/weights_format.hpp"
 
 #include "cli/command_line.hpp"
+#include "cli/launch.hpp"
 #include "cli/values.hpp"
 #include "workload/data.hpp"
 
@@ -96,7 +97,7 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
       if (line.given(flag)) refuse(std::string(flag) + " needs a folder; give --checkpoint FOLDER");
     return;
   }
-  check_writable_folder(settings.folder);
+  if (is_first_process()) check_writable_folder(settings.folder);
   Checkpoints const series(settings.folder);
   std::optional<std::int64_t> const newest = series.newest();
   if (!newest) {

@@ -2,8 +2,6 @@
 // Provides the `train` program, which trains one model under one recipe.
 #include <iostream>
 
-#include "tessera/comm/environment.hpp"
-
 #include "cli/command_line.hpp"
 #include "cli/program.hpp"
 #include "config/config_file.hpp"
@@ -40,7 +38,7 @@ int train(int argc, char const* const* argv) {
     std::cout << cli::deepspeed_keys_page();
     return 0;
   }
-  (void)tessera::comm::from_environment();  // fails if a launcher started this program several times
+  cli::join_launch(line, flags.launch);
   cli::Settings settings = cli::resolve(line, flags);
   cli::Names const differences = line.given("--config")
                                      ? cli::deepspeed_differences(flags.file.deepspeed, settings.units())
@@ -58,6 +56,7 @@ int train(int argc, char const* const* argv) {
   cli::warn_of_gpus(tessera::device_facts(settings.recipe.device), settings.relation.ranks);
   if (settings.init.empty() && !settings.checkpoints.from) cli::warn_of_hub_name("--model", settings.model);
   settings.plans = cli::open_product_plans(settings.product_plans, settings.recipe.device);
+  settings.quiet = settings.quiet || (!cli::is_first_process() && flags.launch.log_ranks.empty());
   if (!settings.quiet)
     std::cout << cli::box_of(settings, line).text(cli::Terminal::of(STDOUT_FILENO).width) << std::flush;
   int const code = cli::Training(settings, cli::command_text(argc, argv)).run();

@@ -25,6 +25,7 @@
 #include "tessera/train/options.hpp"
 
 #include "cli/command_line.hpp"
+#include "cli/launch.hpp"
 #include "cli/outputs.hpp"
 #include "cli/run_flags.hpp"
 #include "cli/slot_flags.hpp"
@@ -64,6 +65,7 @@ struct TrainFlags {
   double min_time = 0.0;
   std::int64_t validate_every = 0, print_every = 0;
   bool quiet = false, deepspeed_keys = false;
+  LaunchFlags launch;
   ConfigFile file;
   CheckpointSettings checkpoints;
   TraceSettings trace;
@@ -149,6 +151,7 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
                0, std::int64_t{1} << 40);
   add_trace_flags(line, flags.trace);
   line.toggle("-q,--quiet", flags.quiet, "print errors only");
+  add_launch_flags(line, flags.launch);
   add_config_flags(line, flags.file);
   add_row_flags(line, flags.file);
   line.toggle("--deepspeed-keys", flags.deepspeed_keys,
@@ -389,17 +392,18 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   resolve_checkpoints(line, settings.checkpoints);
   settings.options.checkpoints = settings.checkpoints.memory();
   bool const saves_folder = is_model_folder(settings.save);
+  bool const writes = is_first_process();
   if (saves_folder)
     check_folder_to_save(settings);
-  else if (!settings.save.empty())
+  else if (writes && !settings.save.empty())
     check_writable(settings.save);
-  if (!settings.log.empty()) {
+  if (writes && !settings.log.empty()) {
     std::error_code ignored;  // a log named by a file gets its folder made; check_writable reports errors
     if (line.on_line("--log") == nullptr && settings.log.has_parent_path())
       std::filesystem::create_directories(settings.log.parent_path(), ignored);
     check_writable(settings.log);
   }
-  if (!settings.trace.file.empty()) check_writable(settings.trace.file);
+  if (writes && !settings.trace.file.empty()) check_writable(settings.trace.file);
 
   std::int64_t text_vocabulary = 256;
   std::int64_t vocabulary = flags.data.vocabulary;

@@ -42,8 +42,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// One training run over all ranks, which are threads of this process. Ranks share read-only data and what
-/// mutexes or atomics protect. Comments mark the members that only rank 0 uses.
+/// One training run. Its ranks are threads of this process, or one rank is this process of a launch. Threads
+/// share read-only data and what mutexes or atomics protect. Comments mark the members that only rank 0 uses.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -72,7 +72,7 @@ class Training {
                         "checkpoint, if there is one, is complete\n");
     else
       interrupt.emplace(saves() ? 0 : seconds_to_end);
-    if (checkpoints()) {
+    if (checkpoints() && is_first_process()) {
       checkpoints_.lock();
       if (checkpoints_.newest().value_or(0) != settings_.checkpoints.first_step())
         throw Error(ErrorKind::failed,
@@ -83,11 +83,12 @@ class Training {
     figures_.prepare(settings_.recipe, ranks);
     RunOptions options;
     options.stuck = [](std::string const& text) {
-      print_error(text);
+      print_failure(text);
       std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
     };
     run_ranks(
         settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, options);
+    if (data_error_ && !is_first_process()) return tessera::exit_code(data_error_->kind());
     if (data_error_)
       throw Error(data_error_->kind(),
                   data_error_->what() + (!saves()     ? std::string()
@@ -137,7 +138,7 @@ class Training {
       trainer->fill(init_);
       // The last rank releases the files, because their memory-mapped pages would count as memory of this
       // process.
-      if (filled_.fetch_add(1) + 1 == settings_.relation.ranks) init_ = nullptr;
+      if (filled_.fetch_add(1) + 1 == ranks_here(static_cast<int>(settings_.relation.ranks))) init_ = nullptr;
     }
     if (settings_.checkpoints.from) resume(*trainer, settings_.checkpoints.from->folder);
     if (root) begin(*trainer);
@@ -167,7 +168,7 @@ class Training {
          .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
          .stop =
              [&](std::int64_t step) {
-               return async_checkpoint.failed() || (root && step > 0 && wants_end()) ||
+               return async_checkpoint.failed() || (step > 0 && (Interrupt::caught() || (root && wants_end()))) ||
                       (root && beyond && complete(step));
              },
          .report =
@@ -205,6 +206,7 @@ class Training {
                           }}});
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
+    share_end(comm);
     // All ranks meet in this vote, so afterwards rank 0 sees errors that other ranks stored.
     bool const complete_end = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
@@ -218,11 +220,34 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
+  /// Tells all processes of a launch which data error or signal ended the loop.
+  void share_end(comm::Comm const& comm) {
+    if (!joined_launch()) return;
+    Json own = {{"signal", Interrupt::number()}};
+    if (data_error_) own["error"] = {static_cast<int>(data_error_->kind()), data_error_->what()};
+    std::string const text = own.dump(-1, ' ', false, Json::error_handler_t::replace);
+    int rank = 0;
+    for (std::string const& each : comm::all_gather_text(comm.transport(), text, {"end"})) {
+      Json const end = Json::parse(each);
+      Interrupt::adopt(end["signal"].get<int>());
+      if (end.contains("error"))
+        note(Error(static_cast<ErrorKind>(end["error"][0].get<int>()), end["error"][1].get<std::string>(),
+                   rank));
+      ++rank;
+    }
+  }
+
   /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it after the last traced
   /// step, or earlier if the run stops before that step, so that a trace always exists.
   void collect_times(RankTimes times, comm::Comm const& comm) {
-    times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
-    comm::unanimous(comm, true);
+    if (joined_launch()) {
+      auto const texts = comm::all_gather_text(comm.transport(), text_of(times), {"trace"});
+      for (std::size_t rank = 0; rank < texts.size() && comm.is_root(); ++rank)
+        times_[rank] = rank_times(texts[rank]);
+    } else {
+      times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
+      comm::unanimous(comm, true);
+    }
     if (!comm.is_root()) return;
     figures_.pause();
     TraceSettings const& trace = settings_.trace;

@@ -176,6 +176,7 @@ struct Point {
   RecipeTable recipe;
   std::string experiment;
   std::optional<std::string> refusal;  ///< the violated rule, or the missing part of the build
+  std::size_t number = 0;              ///< the row's place among all rows of the command
 
   int world() const { return static_cast<int>(split.ranks); }
   /// Returns a heading for rows that differ only in sharding and offload.

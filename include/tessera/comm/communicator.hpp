@@ -3,6 +3,7 @@
 // handle that users pass.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
@@ -398,6 +399,22 @@ inline bool unanimous(Comm const& comm, bool yes) {
   double votes = yes ? 1.0 : 0.0;
   comm.transport().all_reduce(DType::f64, &votes, 1, {"vote"});
   return votes == comm.world();
+}
+
+/// Returns the texts that all ranks pass, by rank. Costs two all-gathers in host memory.
+inline std::vector<std::string> all_gather_text(Transport& transport, std::string_view text,
+                                                CollectiveId const& id = {}) {
+  auto const ranks = static_cast<std::size_t>(transport.world());
+  std::uint64_t const size = text.size();
+  std::vector<std::uint64_t> sizes(ranks);
+  transport.all_gather(&size, sizes.data(), sizeof size, id);
+  std::uint64_t const longest = *std::max_element(sizes.begin(), sizes.end());
+  std::string own(text), all(ranks * longest, '\0');
+  own.resize(longest);
+  transport.all_gather(own.data(), all.data(), static_cast<std::int64_t>(longest), id);
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < ranks; ++rank) texts.push_back(all.substr(rank * longest, sizes[rank]));
+  return texts;
 }
 
 namespace detail {

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <link.h>
@@ -18,7 +19,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
@@ -128,7 +128,6 @@ class Launch {
   /// the join timeout, cannot reach rank 0, or belong to another launch, program or world.
   Launch(LaunchEnvironment environment, GetEnvironment const& get, LaunchOptions const& options = {})
       : environment_(std::move(environment)), options_(options) {
-    auto const parent = ::getppid();
     detail::name_launch(environment_, get, own_);
     own_.rank = rank();
     own_.world = world();
@@ -143,8 +142,6 @@ class Launch {
                       " does not say where ranks meet; set MASTER_ADDR to the host of "
                       "rank 0, and MASTER_PORT, on every rank",
                   rank());
-    ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // no rank outlives its launcher
-    if (parent != ::getppid()) ::raise(SIGTERM);
     if (rank() == 0) serve();
     join();
     progress_.resize(static_cast<std::size_t>(world()));
@@ -179,24 +176,33 @@ class Launch {
     std::lock_guard lock(mutex_);
     return communicator_;
   }
-  /// Starts a communicator: a failure of an earlier one does not concern it. All ranks call it together.
+  /// Starts a communicator: a failure of an earlier one does not concern it. All ranks call it equally often.
+  /// Does not wait.
   void begin() {
     std::scoped_lock lock(watching_, mutex_);
     left_ = false;
     ++communicator_;
     exchange_ = 0;
-    if (fault_ && fault_->communicator != detail::every_communicator) fault_.reset();
+    if (fault_ && fault_->communicator < communicator_) fault_.reset();
+    failures_.clear();
     failed_.store(fault_.has_value(), std::memory_order_release);
   }
 
-  /// Returns the values that all ranks pass. `what` follows "wants to" in error texts. Throws PeerLost if a
-  /// rank is lost meanwhile.
-  std::vector<std::string> all_gather(std::string_view value, char const* what) {
+  /// Returns the values that all ranks pass. `what` follows "wants to" in error texts. Waits for all ranks,
+  /// with a `limit` for at most that long. Throws PeerLost if a rank is lost meanwhile or the time is over.
+  std::vector<std::string> all_gather(std::string_view value, char const* what,
+                                      std::optional<std::chrono::duration<double>> limit = std::nullopt) {
     std::unique_lock lock(mutex_);
     std::uint64_t const number = communicator_ << 16 | ++exchange_;
     connection_.send(detail::frame(detail::Frame::gather).number(number).text(what).text(value).done());
-    changed_.wait(lock, [&] { return gathered_ == number || fault_; });
-    if (fault_) raise(*fault_, std::string("waited to ") + what);
+    auto const over = [&] { return gathered_ == number || fault_; };
+    if (!limit)
+      changed_.wait(lock, over);
+    else if (!changed_.wait_for(lock, *limit, over))
+      throw PeerLost(sentence({"rank ", rank(), " waited ", detail::seconds_in_words(*limit), " to ", what,
+                               ", but some ranks did not come"}),
+                     -1);
+    if (gathered_ != number) raise(*fault_, sentence({"waited to ", what}));
     return std::move(values_);
   }
 
@@ -215,6 +221,19 @@ class Launch {
     connection_.send(detail::frame_of(fault));
     changed_.wait_for(lock, std::chrono::seconds(1), [&] { return fault_.has_value(); });
     set_fault(std::move(fault));
+  }
+  /// Tells all ranks that this one has failed. Returns false if a lower rank fails with the same text within
+  /// half a second, so that the text need not be printed twice.
+  bool first_to_fail(std::string const& text) {
+    std::unique_lock lock(mutex_);
+    failures_.push_back({communicator_, rank(), false, text});
+    connection_.send(detail::frame_of(failures_.back()));
+    if (rank() == 0) return true;
+    return !changed_.wait_for(lock, std::chrono::milliseconds(500), [&] {
+      return std::any_of(failures_.begin(), failures_.end(), [&](Fault const& other) {
+        return other.rank >= 0 && other.rank < rank() && other.text == text;
+      });
+    });
   }
   /// Throws PeerLost for a failure, or Error(failed) for a mismatch. `own` completes "rank R ...", such as
   /// "was in collective 17".
@@ -361,6 +380,7 @@ class Launch {
       auto const now = Clock::now();
       if (now - turn > std::chrono::seconds(2)) heard = now;  // this process was stopped
       turn = now;
+      if (parent_ > 0 && ::getppid() != std::exchange(parent_, ::getppid())) ::kill(::getpid(), SIGTERM);
       Progress own;
       bool const tells = now - told > std::chrono::milliseconds(500) ||
                          tells_now_.exchange(false, std::memory_order_relaxed);
@@ -414,8 +434,10 @@ class Launch {
         changed_.notify_all();
         break;
       case detail::Frame::fault:
-        if (Fault fault = detail::fault_of(frame); fault.communicator >= communicator_)
+        if (Fault fault = detail::fault_of(frame); fault.communicator >= communicator_) {
+          failures_.push_back(fault);
           set_fault(std::move(fault));
+        }
         break;
       default:
         break;
@@ -432,6 +454,8 @@ class Launch {
   LaunchEnvironment const environment_;
   LaunchOptions const options_;
   detail::Hello own_;
+  /// The launcher, after whose end no rank stays; 0: a script that may end first started the rank.
+  ::pid_t parent_ = environment_.source == "torchrun" && !environment_.master_port_taken ? 0 : ::getppid();
   int first_port_ = 0;
   int served_ = 0;
   std::unique_ptr<detail::RendezvousServer> server_;
@@ -444,7 +468,8 @@ class Launch {
   std::uint64_t exchange_ = 0;
   std::uint64_t gathered_ = 0;
   std::vector<std::string> values_;
-  std::optional<Fault> fault_;
+  std::optional<Fault> fault_;   // the first one of the current communicator
+  std::vector<Fault> failures_;  // all of them
   std::atomic<bool> failed_{false};
   std::vector<Progress> progress_;
   bool leaving_ = false;
@@ -454,6 +479,27 @@ class Launch {
   std::atomic<bool> tells_now_{false};
   std::thread receiver_;
 };
+
+/// Returns the options of a launch: TESSERA_JOIN_TIMEOUT is the join timeout in seconds.
+inline LaunchOptions launch_options(GetEnvironment const& get) {
+  LaunchOptions options;
+  detail::LaunchReader const read(get);
+  if (read.has("TESSERA_JOIN_TIMEOUT"))
+    options.join_timeout = std::chrono::seconds(read.number("TESSERA_JOIN_TIMEOUT", 1, 86400));
+  return options;
+}
+
+/// Returns the launch of this process, or null if there is no launcher or it started one rank. The first call
+/// meets the other processes and throws what the constructor of Launch throws.
+inline std::shared_ptr<Launch> const& launch_of_process() {
+  static std::shared_ptr<Launch> const launch = []() -> std::shared_ptr<Launch> {
+    GetEnvironment const get = [](char const* name) -> char const* { return std::getenv(name); };
+    LaunchEnvironment environment = launch_environment(get);
+    if (environment.world == 1) return nullptr;
+    return std::make_shared<Launch>(std::move(environment), get, launch_options(get));
+  }();
+  return launch;
+}
 
 }  // namespace comm
 }  // namespace v0

@@ -420,10 +420,9 @@ class Processes final : public Transport {
   bool inside_ = false;
 };
 
-/// Returns the communicator of this process in a launch. All ranks of the launch call it together. Earlier
-/// communicators of the launch cannot be used any more.
+/// Returns the communicator of this process in a launch, after Launch::begin. All ranks of the launch call it
+/// together.
 inline Comm processes(std::shared_ptr<Launch> const& launch) {
-  launch->begin();
   for (int rank = 0; rank < launch->world(); ++rank)
     if (!launch->share_memory(0, rank))
       throw Error(ErrorKind::unsupported,
@@ -434,33 +433,23 @@ inline Comm processes(std::shared_ptr<Launch> const& launch) {
   return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
 }
 
-/// Returns the options of a launch: TESSERA_JOIN_TIMEOUT is the join timeout in seconds.
-inline LaunchOptions launch_options(GetEnvironment const& get) {
-  LaunchOptions options;
-  detail::LaunchReader const read(get);
-  if (read.has("TESSERA_JOIN_TIMEOUT"))
-    options.join_timeout = std::chrono::seconds(read.number("TESSERA_JOIN_TIMEOUT", 1, 86400));
-  return options;
-}
-
 /// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
 /// Otherwise the processes meet, and all ranks call it together. Throws Error(config) if they do not meet.
 inline Comm from_environment(GetEnvironment const& get) {
-  LaunchEnvironment launch = launch_environment(get);
-  if (launch.world == 1) return Comm();
-  return processes(std::make_shared<Launch>(std::move(launch), get, launch_options(get)));
+  LaunchEnvironment environment = launch_environment(get);
+  if (environment.world == 1) return Comm();
+  auto const launch = std::make_shared<Launch>(std::move(environment), get, launch_options(get));
+  launch->begin();
+  return processes(launch);
 }
 
-/// The same, from the environment of this process. The processes meet once; later calls return further
-/// communicators of the same launch.
+/// The same, from the environment of this process. The processes meet once. Later calls return further
+/// communicators of the same launch; earlier ones cannot be used any more.
 inline Comm from_environment() {
-  static std::shared_ptr<Launch> const launch = []() -> std::shared_ptr<Launch> {
-    LaunchEnvironment found = launch_environment();
-    GetEnvironment const get = [](char const* name) -> char const* { return std::getenv(name); };
-    if (found.world == 1) return nullptr;
-    return std::make_shared<Launch>(std::move(found), get, launch_options(get));
-  }();
-  return launch ? processes(launch) : Comm();
+  std::shared_ptr<Launch> const& launch = launch_of_process();
+  if (!launch) return Comm();
+  launch->begin();
+  return processes(launch);
 }
 
 }  // namespace comm

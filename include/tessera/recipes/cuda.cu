@@ -78,6 +78,7 @@ DeviceRecipes const* cuda_recipes() {
                                      .facts = &facts_of_gpus,
                                      .memory_limit = &memory_limit<Cuda>,
                                      .run = &run_on_gpus,
+                                     .connect = &connect_gpus,
                                      .measure_products = &measure_products_of_gpus};
   return &recipes;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/comm/launch.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/plan/support.hpp"
 #include "tessera/train/any_trainer.hpp"
@@ -78,11 +79,14 @@ struct DeviceRecipes {
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< needs a device
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);  ///< of a process, for its rank
   std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
 };
 
 /// Same as tessera::run, with a GPU for each rank.
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
+/// Returns the communicator of a process of a launch, whose GPU becomes current for the calling thread.
+comm::Comm connect_gpus(std::shared_ptr<comm::Launch> const& launch);
 /// Returns NCCL's version, or an empty string in a library that was built without NCCL.
 std::string nccl_version();
 

@@ -6,6 +6,8 @@
 #include <mutex>
 
 #include "tessera/backend/cuda/runtime/budget.hpp"
+#include "tessera/comm/processes.hpp"
+#include "tessera/comm/run_in_launch.hpp"
 #include "tessera/policy/parse.hpp"
 #include "tessera/policy/rules.hpp"
 #include "tessera/recipes/devices.hpp"
@@ -79,6 +81,7 @@ DeviceRecipes const* cpu_recipes() {
       .memory_limit = &memory_limit<Cpu>,
       .run = [](int ranks, std::function<void(comm::Comm&)> const& fn,
                 RunOptions const& options) { tessera::run(ranks, fn, options); },
+      .connect = &comm::processes,
       .measure_products = nullptr};
   return &recipes;
 }
@@ -288,7 +291,16 @@ std::optional<std::string> unmeasurable_reason(Device device) {
 
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options) {
-  detail::need_recipes_of(recipe).run(ranks, fn, options);
+  detail::DeviceRecipes const& device = detail::need_recipes_of(recipe);
+  std::shared_ptr<comm::Launch> const& launch = comm::launch_of_process();
+  if (!launch) return device.run(ranks, fn, options);
+  if (ranks != launch->world())
+    throw Error(ErrorKind::usage, std::to_string(ranks) + " ranks were requested, but " +
+                                      comm::describe(launch->environment()) +
+                                      " has started this process; "
+                                      "request as many ranks as the launcher starts");
+  comm::run_in_launch(
+      *launch, [&] { return device.connect(launch); }, fn, options);
 }
 
 MemoryLimit memory_limit(Device device, TrainerOptions const& options) {

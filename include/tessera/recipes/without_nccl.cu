@@ -15,6 +15,13 @@ void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptio
   tessera::run(1, fn, options);
 }
 
+comm::Comm connect_gpus(std::shared_ptr<comm::Launch> const& launch) {
+  throw Error(ErrorKind::unsupported,
+              std::to_string(launch->world()) +
+                  " ranks on GPUs need NCCL, and this build has none; start one process, or install NCCL and "
+                  "build again");
+}
+
 std::string nccl_version() { return {}; }
 
 }  // namespace detail

@@ -80,8 +80,10 @@ std::unique_ptr<ProductPlans> measure_products(Device device, std::string const&
 /// Returns why a device's matrix products cannot be measured and how to solve this, or nullopt if they can.
 std::optional<std::string> unmeasurable_reason(Device device);
 
-/// Calls tessera::run for the recipe's device: one thread per rank, each with its own device. Throws
-/// Error(unsupported) if this library lacks the device, and the errors of tessera::run.
+/// Calls fn(comm) for each rank, each with its own device: on one thread per rank (tessera::run), or, if a
+/// launcher started several processes, for the one rank of this process (comm::run_in_launch). Then `ranks`
+/// must be the launcher's number. Throws Error(unsupported) if this library lacks the device, and the errors
+/// of these functions.
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 

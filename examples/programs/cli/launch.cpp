@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launch.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <fstream>
+#include <iostream>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/data/file_bytes.hpp"
+
+#include "cli/values.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace cli {
+
+namespace {
+
+std::shared_ptr<comm::Launch> launch_in_use;  // set once, by join_launch
+
+/// Makes standard output, or with `errors` also standard error, write to a file.
+void redirect(std::filesystem::path const& path, bool errors) {
+  int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0)
+    throw Error(ErrorKind::failed,
+                "--log-ranks: cannot write " + files::path_text(path) + ": " + std::strerror(errno));
+  std::cout.flush();
+  ::dup2(file, STDOUT_FILENO);
+  if (errors) ::dup2(file, STDERR_FILENO);
+  ::close(file);
+}
+
+}  // namespace
+
+void add_launch_flags(CommandLine& line, LaunchFlags& flags) {
+  line.group("Ranks as processes (torchrun, deepspeed, srun, mpirun)");
+  line.path("--log-ranks", "FOLDER", flags.log_ranks,
+            "write what each rank prints to FOLDER/rank-R.log; default: only rank 0 prints");
+  line.custom("--local_rank,--local-rank", "N", "", "has no effect: launchers of Python scripts add it",
+              [](std::string const&, std::string const&) {});
+  comm::LaunchEnvironment const launch = comm::launch_environment();
+  if (launch.world > 1) line.preset({"--ranks", std::to_string(launch.world)}, launch.source);
+}
+
+void join_launch(CommandLine const& line, LaunchFlags const& flags) {
+  comm::LaunchEnvironment const launch = comm::launch_environment();
+  if (launch.world == 1) {
+    if (!flags.log_ranks.empty())
+      refuse(
+          "--log-ranks writes a file for each process of a launch, and no launcher started this program; "
+          "leave "
+          "it out, or start the program with torchrun, deepspeed, srun or mpirun");
+    return;
+  }
+  std::string const world = std::to_string(launch.world);
+  if (Names const* const ranks = line.values_of("--ranks"); ranks && *ranks != Names{world})
+    throw Error(ErrorKind::config, "--ranks " + cli::joined(*ranks, " ") + " contradicts the launcher: " +
+                                       comm::describe(launch) + "; leave --ranks out");
+  if (!flags.log_ranks.empty()) {
+    std::error_code code;
+    std::filesystem::create_directories(flags.log_ranks, code);
+    redirect(flags.log_ranks / ("rank-" + std::to_string(launch.rank) + ".log"), true);
+  } else if (launch.rank > 0) {
+    redirect("/dev/null", false);
+  }
+  launch_in_use = comm::launch_of_process();
+}
+
+std::shared_ptr<comm::Launch> const& joined_launch() { return launch_in_use; }
+
+bool is_first_process() { return !launch_in_use || launch_in_use->rank() == 0; }
+
+int ranks_here(int ranks) { return launch_in_use ? 1 : ranks; }
+
+bool prints_failure(std::string_view text) {
+  if (launch_in_use) return launch_in_use->first_to_fail(std::string(text));
+  try {
+    comm::LaunchEnvironment const launch = comm::launch_environment();
+    return launch.rank == 0 || launch.local_rank <= 0;
+  } catch (Error const&) {
+    return true;
+  }
+}
+
+void tell_launcher(std::string_view text) {
+  char const* const path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (!path || !*path) return;
+  nlohmann::json message;
+  message["message"] = text;
+  message["extraInfo"] = {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}};
+  std::ofstream(path) << nlohmann::json{{"message", std::move(message)}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace cli
+}  // namespace programs
