@@ -198,7 +198,7 @@ bool CommandLine::parse(int argc, char const* const* argv) {
   toggle("--version", show_version, "show the version");
   Names words_of_line;
   bool listed = false;
-  if (!preset_.empty()) take(preset_, preset_origin_);
+  if (!preset_.empty()) parse_words(preset_, preset_origin_);
   spelled_.clear();
   for (int at = 1; at < argc; ++at) {
     std::string const word = argv[at];

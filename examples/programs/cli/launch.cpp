@@ -78,6 +78,12 @@ bool is_first_process() { return !launch_in_use || launch_in_use->rank() == 0; }
 
 int ranks_here(int ranks) { return launch_in_use ? 1 : ranks; }
 
+bool decided_by_first_process(bool own) {
+  if (!launch_in_use) return own;
+  launch_in_use->begin();
+  return launch_in_use->all_gather(own ? "yes" : "no", "decide together").front() == "yes";
+}
+
 bool prints_failure(std::string_view text) {
   if (launch_in_use) return launch_in_use->first_to_fail(std::string(text));
   try {

@@ -37,6 +37,9 @@ bool is_first_process();
 /// Returns how many of the ranks this process runs.
 int ranks_here(int ranks);
 
+/// Returns the decision of rank 0, which all processes of a launch call for together, between runs.
+bool decided_by_first_process(bool own);
+
 /// Tells the other ranks that this one has failed. Returns whether this process should print the text: no
 /// lower rank prints the same one.
 bool prints_failure(std::string_view text);

@@ -47,12 +47,17 @@ Component launcher() {
   try {
     auto const launch = comm::launch_environment();
     if (launch.source == "none") return {"launched by", true, "no launcher: one process, ranks are threads"};
-    bool const alone = launch.world == 1;
-    return {"launched by", alone,
-            comm::describe(launch) +
-                (alone ? "" : "; this build has no transport between processes, use --ranks")};
+    return {"launched by", true, comm::describe(launch)};
   } catch (Error const& error) {
     return {"launched by", false, error.what()};
+  }
+}
+
+bool is_another_rank() {
+  try {
+    return comm::launch_environment().rank > 0;
+  } catch (Error const&) {  // the report says so
+    return false;
   }
 }
 
@@ -294,6 +299,7 @@ int run(int argc, char const* const* argv) {
     return measure(static_cast<int>(given.size()), given.data());
   }
   if (!line.parse(static_cast<int>(words.size()), words.data())) return 0;
+  if (is_another_rank()) return 0;  // rank 0 reports
   cli::ProgramFiles(line).check();
   if (!json.empty() && json != "-") check_writable(json);
 

@@ -24,6 +24,7 @@
 #include "tessera/train/any_trainer.hpp"
 
 #include "cli/command_line.hpp"
+#include "cli/launch.hpp"
 #include "cli/outputs.hpp"
 #include "machine/machine.hpp"
 #include "machine/nvme_folder.hpp"
@@ -270,7 +271,8 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   std::vector<Probe> const probes = probes_of(what);
   std::size_t const all = probes.size() * what.ranks.size() * what.precisions.size();
   auto const is_over = [&] {
-    return done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds;
+    return cli::decided_by_first_process(
+        done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds);
   };
   while (!is_over())  // round after round
     for (Probe const& probe : probes)
@@ -282,7 +284,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
         }
   cli::MachineTimes times(std::string(name_of(what.device)), machine_text(what.device));
   collected.give(times);
-  if (times.timings().empty())
+  if (times.timings().empty() && cli::is_first_process())
     throw Error(ErrorKind::out_of_memory, "no model fits this machine, so nothing was measured");
   skipped_text = done < all
                      ? std::to_string(all - done) + " of " + std::to_string(all) +
@@ -337,14 +339,17 @@ int measure(int argc, char const* const* argv) {
   line.path("--nvme-path", "FOLDER", what.nvme_path, "measure state on this folder's disk too");
   line.real("--measure-time", what.seconds, "seconds after which no further training starts",
             {.min = 0.0, .max = 86400.0});
+  cli::LaunchFlags launch;
+  cli::add_launch_flags(line, launch);
   if (!line.parse(argc, argv)) return 0;
+  cli::join_launch(line, launch);
   what.device = device_named(device);
   if (model.empty())
     for (char const* flag : {"--batch", "--sequence"})
       if (line.given(flag)) cli::refuse(std::string(flag) + " needs a model; give --model");
   if (!model.empty()) what.model = cli::model_choice("--model", model);
   cli::ProgramFiles(line, {what.model ? what.model->folder : std::filesystem::path()}).check();
-  check_writable(file);
+  if (cli::is_first_process()) check_writable(file);
   cli::check_nvme_path(what.nvme_path);
   need_device(what.device);
   for (std::string const& precision : what.precisions) {

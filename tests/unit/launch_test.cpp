@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests ranks that are processes: they meet, compute what threads compute, and notice every failure.
+#include "tessera/comm/launch.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "tessera/comm/processes.hpp"
+#include "tessera/comm/run.hpp"
+#include "tessera/comm/run_in_launch.hpp"
+#include "tessera/comm/socket.hpp"
+
+#include "support/processes.hpp"
+
+namespace {
+
+namespace ts = tessera;
+using namespace std::chrono_literals;
+using test::Ended;
+using ts::DType;
+using ts::comm::Comm;
+using ts::comm::Launch;
+using ts::comm::Transport;
+
+bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
+
+/// A port that no other test of this machine uses at the same time, unless two tests have close numbers of
+/// processes. Then they meet at adjacent ports.
+int own_port() { return 20000 + ::getpid() % 9000; }
+
+ts::comm::LaunchOptions quick() { return {.join_timeout = 5s, .silence = 1s}; }
+
+std::shared_ptr<Launch> join(test::Environment const& variables, ts::comm::LaunchOptions const& options) {
+  auto const get = test::reader(variables);
+  return std::make_shared<Launch>(ts::comm::launch_environment(get), get, options);
+}
+
+/// Runs fn(comm, launch) in a world of processes.
+std::vector<Ended> in_processes(int world, std::function<std::string(Comm&, Launch&)> const& fn,
+                                ts::comm::LaunchOptions const& options = quick()) {
+  int const port = own_port();
+  return test::run_processes(world, [&](int rank) {
+    auto const launch = join(test::rank_environment(rank, world, port), options);
+    launch->begin();
+    Comm comm = ts::comm::processes(launch);
+    return fn(comm, *launch);
+  });
+}
+
+/// Runs all collectives with several sizes and formats. Returns a hash of all results.
+std::string results_of(Transport& transport) {
+  std::uint64_t hash = 14695981039346656037ull;
+  auto const mix = [&](std::vector<std::byte> const& bytes) {
+    for (std::byte const each : bytes) hash = (hash ^ static_cast<std::uint64_t>(each)) * 1099511628211ull;
+  };
+  int const rank = transport.rank(), world = transport.world();
+  std::uint64_t state = 77 + static_cast<std::uint64_t>(rank);
+  auto const values = [&](DType dtype, std::int64_t count) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(count) * ts::size_of(dtype));
+    ts::with_type(dtype, [&]<class T>(T*) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        T const value = static_cast<T>(static_cast<float>(state >> 40) * 0x1p-20f - 8.0f);
+        std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof(T), &value, sizeof(T));
+      }
+    });
+    return bytes;
+  };
+  std::vector<ts::comm::Peers> groups{transport.everyone()};
+  if (world == 4) groups.push_back(transport.over({rank / 2 * 2, 1, 2}));
+  if (world == 4) groups.push_back(transport.over({rank % 2, 2, 2}));
+  for (ts::comm::Peers const& group : groups)
+    for (DType const dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+      for (std::int64_t const count : {0, 1, 7, 70001, 400003}) {
+        auto const size = static_cast<std::int64_t>(ts::size_of(dtype));
+        auto const ranks = static_cast<std::size_t>(group.count);
+        ts::comm::CollectiveId const id{"check", "h.1", count};
+        std::vector<std::byte> buffer = values(dtype, count);
+        transport.all_reduce(dtype, buffer.data(), count, id, group);
+        mix(buffer);
+        std::vector<std::byte> all = values(dtype, count * group.count), part(buffer.size());
+        transport.reduce_scatter(dtype, all.data(), part.data(), count, id, group);
+        mix(part);
+        std::vector<std::byte> gathered(part.size() * ranks);
+        transport.all_gather(part.data(), gathered.data(), count * size, id, group);
+        mix(gathered);
+        std::vector<std::byte> exchanged(part.size() * ranks);
+        transport.all_to_all(all.data(), exchanged.data(), count * size, id, 0, group);
+        mix(exchanged);
+        std::vector<std::byte> to_root(part.size() * ranks);
+        transport.gather(1, part.data(), to_root.data(), count * size, id, group);
+        mix(to_root);
+        transport.broadcast(1, part.data(), count * size, id, group);
+        mix(part);
+        transport.begin_group();
+        int const own = group.index_of(rank);
+        std::vector<std::byte> passed(part.size());
+        transport.send((own + 1) % group.count, buffer.data(), count * size, id, group);
+        transport.receive((own + group.count - 1) % group.count, passed.data(), count * size, id, group);
+        transport.end_group();
+        mix(passed);
+      }
+  transport.barrier();
+  return std::to_string(hash);
+}
+
+TEST_CASE("processes compute the bits of threads in every collective") {
+  for (int const world : {2, 4}) {
+    std::vector<std::string> expected(static_cast<std::size_t>(world));
+    auto const processes =
+        in_processes(world, [](Comm& comm, Launch&) { return results_of(comm.transport()); });
+    ts::run(world, [&](Comm& comm) {
+      expected[static_cast<std::size_t>(comm.rank())] = results_of(comm.transport());
+    });
+    for (int rank = 0; rank < world; ++rank) {
+      CHECK_MESSAGE(processes[static_cast<std::size_t>(rank)].code == 0,
+                    processes[static_cast<std::size_t>(rank)].text);
+      CHECK(processes[static_cast<std::size_t>(rank)].text == expected[static_cast<std::size_t>(rank)]);
+    }
+  }
+}
+
+/// Checks that the ranks end with this code and with errors that contain all texts, within some seconds.
+void check_survivors(std::vector<Ended> const& ended, std::vector<int> const& ranks, int code,
+                     std::vector<std::string> const& texts, double seconds) {
+  for (int const rank : ranks) {
+    Ended const& end = ended[static_cast<std::size_t>(rank)];
+    CAPTURE(rank);
+    CAPTURE(end.text);
+    CHECK(end.code == code);
+    CHECK(end.seconds < seconds);
+    for (std::string const& text : texts) CHECK_MESSAGE(holds(end.text, text), text);
+  }
+}
+
+/// Sums 64 times. Rank 1 calls `fault` before the fifth sum.
+std::vector<Ended> with_fault(std::function<void(Comm&)> const& fault, bool throws = true) {
+  return in_processes(3, [&](Comm& comm, Launch&) -> std::string {
+    std::vector<float> values(100003, 1.0f);
+    for (int i = 0; i < 64; ++i) {
+      if (comm.rank() == 1 && i == 4) {
+        fault(comm);
+        if (!throws) return "left";
+      }
+      comm.transport().all_reduce(DType::f32, values.data(), 100003, {"reduce", "h.3", i});
+    }
+    return "done";
+  });
+}
+
+TEST_CASE("all ranks name a rank whose process is killed, within 2 s") {
+  auto const ended = with_fault([](Comm&) { ::raise(SIGKILL); });
+  CHECK(ended[1].code == 128 + SIGKILL);
+  check_survivors(ended, {0, 2}, 6,
+                  {"rank 1 (process ", " is lost: its process ended",
+                   "was in collective 5, all_reduce of 100003 fp32 values (reduce h.3, micro-batch 4)]"},
+                  2);
+}
+
+TEST_CASE("all ranks name a rank whose process is stopped, when its silence is over") {
+  int const port = own_port();
+  auto const ended = test::run_processes(
+      3,
+      [&](int rank) -> std::string {
+        auto const launch = join(test::rank_environment(rank, 3, port), quick());
+        launch->begin();
+        Comm comm = ts::comm::processes(launch);
+        std::vector<float> values(1000, 1.0f);
+        for (int i = 0; i < 64; ++i) {
+          if (rank == 1 && i == 4) ::raise(SIGSTOP);
+          comm.transport().all_reduce(DType::f32, values.data(), 1000, {"reduce", "h.3", i});
+        }
+        return "done";
+      },
+      4);
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it gave no sign of life for 1 s"}, 3);
+}
+
+TEST_CASE("all ranks get the cause when a rank throws") {
+  auto const ended = with_fault([](Comm&) { throw ts::Error(ts::ErrorKind::data, "file x is damaged", 1); });
+  CHECK(ended[1].code == 4);
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it ended with an exception"}, 2);
+}
+
+TEST_CASE("all ranks name a rank that leaves before the others") {
+  auto const ended = with_fault([](Comm&) {}, false);
+  CHECK(ended[1].text == "left");
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "is lost: "}, 4);
+}
+
+TEST_CASE("all ranks name both collectives if a rank enters another one") {
+  auto const ended = with_fault([](Comm& comm) { comm.transport().barrier({"elsewhere"}); });
+  check_survivors(ended, {0, 1, 2}, 1,
+                  {"ranks request different collectives: ", "requests number 5, all_reduce of 100003 fp32",
+                   "rank 1 requests number 5, barrier (elsewhere)"},
+                  2);
+}
+
+TEST_CASE("a launch with a missing rank ends with a sentence on all ranks") {
+  int const port = own_port();
+  auto const ended = test::run_processes(2, [&](int index) -> std::string {
+    auto const launch = join(test::rank_environment(2 * index, 3, port), {.join_timeout = 1s, .silence = 1s});
+    return "met";
+  });
+  check_survivors(
+      ended, {0, 1}, 3,
+      {"rank 1 of 3 did not join within 1 s at rank 0 (process ", "start one torchrun on each host"}, 3);
+}
+
+TEST_CASE("ranks without rank 0 say where they looked") {
+  int const port = own_port();
+  auto const ended = test::run_processes(1, [&](int) -> std::string {
+    auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 1s});
+    return "met";
+  });
+  check_survivors(
+      ended, {0}, 3,
+      {"rank 1 (process ",
+       "did not find rank 0 of torchrun within 1 s at 127.0.0.1, ports " + std::to_string(port) + " to ",
+       "no program listens there"},
+      3);
+}
+
+TEST_CASE("a name of rank 0's host that does not exist is one sentence") {
+  test::Environment variables = test::rank_environment(1, 2, own_port());
+  variables["MASTER_ADDR"] = "no-such-host.invalid";
+  auto const ended = test::run_processes(1, [&](int) -> std::string {
+    auto const launch = join(variables, quick());
+    return "met";
+  });
+  check_survivors(ended, {0}, 3, {"'no-such-host.invalid' of rank 0 cannot be resolved", "set MASTER_ADDR"},
+                  5);
+}
+
+TEST_CASE("two sizes of the world, and two processes with one rank, are refused by name") {
+  int const port = own_port();
+  auto ended = test::run_processes(2, [&](int rank) -> std::string {
+    auto const launch = join(test::rank_environment(rank, 2 + rank, port), quick());
+    return "met";
+  });
+  check_survivors(
+      ended, {0, 1}, 3,
+      {"rank 1 (process ", "belongs to a world of 3 ranks, but rank 0 (process ", "to a world of 2"}, 4);
+  ended = test::run_processes(3, [&](int index) -> std::string {
+    auto const launch = join(test::rank_environment(std::min(index, 1), 3, port), quick());
+    return "met";
+  });
+  check_survivors(ended, {0, 1, 2}, 3, {"two processes have rank 1: process "}, 4);
+}
+
+TEST_CASE("ranks meet if a foreign program holds the port") {
+  int const port = own_port();
+  ts::comm::detail::Descriptor const foreign = ts::comm::detail::listen_on(port);  // never answers
+  REQUIRE(foreign);
+  auto const ended = test::run_processes(2, [&](int rank) -> std::string {
+    auto const launch = join(test::rank_environment(rank, 2, port), {.join_timeout = 20s, .silence = 1s});
+    return launch->all_gather(std::to_string(rank), "compare").back();
+  });
+  for (Ended const& end : ended) CHECK_MESSAGE(end.text == "1", end.text);
+}
+
+TEST_CASE("launches that start at once with one port do not mix") {
+  int const port = own_port();
+  constexpr int launches = 40;
+  auto const ended = test::run_processes(
+      launches,
+      [&](int number) -> std::string {
+        auto const ranks = test::run_processes(2, [&](int rank) -> std::string {
+          auto const launch =
+              join(test::rank_environment(rank, 2, port), {.join_timeout = 30s, .silence = 10s});
+          auto const all = launch->all_gather(std::to_string(number), "compare");
+          return all[0] + " " + all[1];
+        });
+        return ranks[0].text + ", " + ranks[1].text;
+      },
+      60);
+  for (int number = 0; number < launches; ++number) {
+    std::string const both = std::to_string(number) + " " + std::to_string(number);
+    CHECK(ended[static_cast<std::size_t>(number)].text == both + ", " + both);
+  }
+}
+
+TEST_CASE("a failed run does not concern the next one of a launch, and gives its first cause on all ranks") {
+  int const port = own_port();
+  auto const ended = test::run_processes(3, [&](int rank) -> std::string {
+    auto const launch = join(test::rank_environment(rank, 3, port), quick());
+    auto const connect = [&] { return ts::comm::processes(launch); };
+    std::string text;
+    for (int run = 0; run < 4; ++run) {
+      try {
+        ts::comm::run_in_launch(*launch, connect, [&](Comm& comm) {
+          float value = 1.0f;
+          comm.transport().all_reduce(DType::f32, &value, 1);
+          if (run % 2 == 1 && comm.rank() == run / 2)
+            throw ts::Error(ts::ErrorKind::out_of_memory, "too big");
+          comm.transport().all_reduce(DType::f32, &value, 1);
+          text += std::to_string(static_cast<int>(value)) + " ";
+        });
+      } catch (ts::Error const& error) {
+        CHECK(error.kind() == ts::ErrorKind::out_of_memory);
+        text += holds(error.what(), "rank " + std::to_string(run / 2) + " (process ") &&
+                        holds(error.what(), "): too big")
+                    ? "cause "
+                    : error.what();
+      }
+    }
+    return text;
+  });
+  for (Ended const& end : ended) CHECK_MESSAGE(end.text == "9 cause 9 cause ", end.text);
+}
+
+}  // namespace
