@@ -369,6 +369,7 @@ int measure(int argc, char const* const* argv) {
   if (!what.nvme_path.empty()) what.nvme_path = folder.path();
   std::string skipped_text;
   cli::MachineTimes const times = measured(what, skipped_text);
+  if (!cli::is_first_process()) return 0;
   times.write(file, cli::environment(device_facts(what.device)));
   std::cout << skipped_text << "\ntimed " << times.timings().size() << " kinds and sizes of work on "
             << times.machine() << "\nwrote " << files::path_text(file) << "\n";
