@@ -21,7 +21,6 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
   try {
     Comm const comm = ts::comm::nccl_from_environment(options);
     Transport& transport = comm.transport();
-    CHECK(std::getenv("NCCL_COMM_ID") == nullptr);
     CHECK(transport.name() == "nccl");
     CHECK(transport.traffic().collectives == 0);
 
@@ -29,7 +28,9 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     sum.enqueue(transport, "h.1");
     finish(transport, sum.stream.get());
     transport.barrier({"test"});
-    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 4);  // two of the calls connect the ranks
+    for (int wait = 0; wait < 100 && ts::comm::sequence_of(transport.word(1 - comm.rank())) < 2; ++wait)
+      std::this_thread::sleep_for(30ms);  // the launch tells it twice a second
+    CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 2);
     if (dies && comm.rank() == 1) raise(SIGKILL);
 
     auto const cases = all_cases(comm.world());
@@ -87,25 +88,6 @@ TEST_CASE("a process that is killed is named by the other") {
   CHECK(seconds_since(start) < 50);
 }
 
-TEST_CASE("processes meet at the master's address, or next to a launcher that listens there") {
-  ts::comm::LaunchEnvironment launch;
-  launch.source = "deepspeed";
-  launch.world = 4;
-  launch.master_address = "10.0.0.1";
-  launch.master_port = 29500;
-  CHECK(ts::comm::detail::nccl_address(launch, nullptr) == "10.0.0.1:29500");
-  CHECK(ts::comm::detail::nccl_address(launch, "host:1") == "host:1");
-  launch.master_port_taken = true;
-  CHECK(ts::comm::detail::nccl_address(launch, "") == "10.0.0.1:29501");
-  launch.master_port = 65535;
-  CHECK(ts::comm::detail::nccl_address(launch, nullptr) == "10.0.0.1:65534");
-  launch.master_address = "fe80::1";
-  CHECK(ts::comm::detail::nccl_address(launch, nullptr) == "[fe80::1]:65534");
-  launch.master_address.clear();
-  CHECK_THROWS_WITH_AS(ts::comm::detail::nccl_address(launch, nullptr), doctest::Contains("MASTER_ADDR"),
-                       ts::Error);
-}
-
 TEST_CASE("a process has the GPU of its local rank, or the only one it sees") {
   ts::comm::LaunchEnvironment launch;
   launch.source = "SLURM";
@@ -120,80 +102,6 @@ TEST_CASE("a process has the GPU of its local rank, or the only one it sees") {
   CHECK_THROWS_WITH_AS(ts::comm::detail::device_of(launch, 4), doctest::Contains("rank on this host"),
                        ts::Error);
   CHECK(ts::comm::detail::device_of(launch, 1) == 0);
-}
-
-TEST_CASE("processes of one host see each other's words, faults, leaving and death") {
-  using ts::comm::detail::ProcessPeers;
-  int names[2][2];
-  REQUIRE(pipe(names[0]) == 0);
-  REQUIRE(pipe(names[1]) == 0);
-  int next[2];
-  REQUIRE(pipe(next) == 0);
-  pid_t const child = fork();
-  bool const parent = child > 0;
-  int const rank = parent ? 0 : 1;
-  auto const send_all = [&](ProcessPeers const& peers) {
-    return write(names[rank][1], peers.name(), sizeof(ProcessPeers::Name)) == sizeof(ProcessPeers::Name);
-  };
-  auto const receive_all = [&](ProcessPeers& peers) {
-    ProcessPeers::Name name;
-    if (read(names[1 - rank][0], name, sizeof name) != sizeof name) return false;
-    peers.see(1 - rank, name);
-    return true;
-  };
-  if (!parent) {
-    ProcessPeers peers(1, 3);
-    bool const exchanged = send_all(peers) && receive_all(peers) && peers.board(0);
-    peers.board(1)->word = ts::comm::watch_word(17, Move::gather);
-    peers.lose(1, "it threw: boom");
-    char byte = exchanged ? 'y' : 'n';
-    if (write(next[1], &byte, 1) != 1) _exit(1);
-    pause();  // the parent kills this process
-    _exit(0);
-  }
-  ProcessPeers peers(0, 3);
-  REQUIRE(send_all(peers));
-  REQUIRE(receive_all(peers));
-  CHECK(peers.board(2) == nullptr);
-  REQUIRE(peers.board(1) != nullptr);
-  char byte = 0;
-  REQUIRE(read(next[0], &byte, 1) == 1);
-  CHECK(byte == 'y');
-  CHECK(peers.board(1)->word.load() == ts::comm::watch_word(17, Move::gather));
-  peers.lose(2, "this comes too late");
-  REQUIRE(peers.fault());
-  CHECK(peers.fault()->first == 1);
-  CHECK(peers.fault()->second == "it threw: boom");
-  CHECK_FALSE(peers.died(1));
-  CHECK_FALSE(peers.has_left(1));
-  REQUIRE(kill(child, SIGKILL) == 0);
-  CHECK(end_of(child) == 128 + SIGKILL);
-  CHECK(peers.died(1));
-  CHECK_FALSE(peers.died(0));
-  CHECK_FALSE(peers.died(2));
-  std::string const page = "/dev/shm" + std::string(peers.name());
-  CHECK(access(page.c_str(), F_OK) == 0);
-  peers.hide();
-  CHECK(access(page.c_str(), F_OK) != 0);
-  for (int const file : {names[0][0], names[0][1], names[1][0], names[1][1], next[0], next[1]}) ::close(file);
-}
-
-TEST_CASE("a fault of the host's ranks is the first one's own, and a rank that leaves has not died") {
-  using ts::comm::detail::ProcessPeers;
-  ProcessPeers first(0, 2);
-  ProcessPeers second(1, 2);
-  first.see(1, second.name());
-  second.see(0, first.name());
-  CHECK_FALSE(first.fault());
-  CHECK_FALSE(first.died(1));
-  second.leave();
-  CHECK(first.has_left(1));
-  CHECK_FALSE(first.died(1));
-  first.lose(0, std::string(5000, 'x'));
-  REQUIRE(second.fault());
-  CHECK(second.fault()->first == 0);
-  CHECK(second.fault()->second.size() == 2047);
-  second.hide();
 }
 
 TEST_CASE("the numbers of captured collectives keep their texts") {

@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the state that the ranks of one host share while their GPUs work: their progress, and which rank
-// is lost.
+// Provides what ranks know of one another while their GPUs work: their progress, and which rank is lost.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <fcntl.h>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/launch.hpp"
 #include "tessera/comm/threads.hpp"
 #include "tessera/core/error.hpp"
 
@@ -33,23 +26,19 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Progress and state of one rank, in one page of memory that all ranks of a host can read. Only that rank
-/// and its GPU write to it.
+/// Progress and state of one rank, in one page of memory. Only that rank and its GPU write to it.
 struct alignas(4096) Board {
   std::atomic<std::uint64_t> word{0};            ///< the last collective that was reached (`watch_word`)
   std::atomic<std::uint64_t> reached_device{0};  ///< collectives reached by its GPU, graph replays included
   std::atomic<std::uint64_t> reached_host{0};    ///< collectives on host memory that were reached
   std::atomic<std::uint64_t> beats{0};           ///< number of calls of Transport::heartbeat
-  std::atomic<std::uint32_t> failed{0};          ///< 1: `lost` and `text` describe a failure
   std::atomic<std::uint32_t> left{0};            ///< 1: the rank will enter no more collectives
-  std::int32_t lost = -1;
-  char text[2048] = {};
 
   std::uint64_t reached() const {
     return reached_device.load(std::memory_order_relaxed) + reached_host.load(std::memory_order_relaxed);
   }
 };
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes and a GPU share these words");
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a process and its GPU share these words");
 static_assert(sizeof(Board) == 4096);
 
 /// Maps collective numbers to requests, for error texts. Replays of captured graphs reuse their numbers, so
@@ -122,13 +111,11 @@ class Peers {
   virtual ~Peers() = default;
 
   virtual int world() const noexcept = 0;
-  /// Returns a rank's board, or null if its memory cannot be opened, as on another host.
+  /// Returns a rank's board.
   virtual Board* board(int rank) const noexcept = 0;
   /// Returns the requests of a rank's collectives by number, as far as this rank knows them.
   virtual History& history(int rank) const noexcept = 0;
   virtual bool has_left(int rank) const = 0;
-  /// Returns whether the rank's process ended before it called `leave`.
-  virtual bool died(int rank) const = 0;
   /// Returns the rank that failed (-1 if it is unknown) and the reason. Returns nullopt if there was no
   /// failure.
   virtual std::optional<std::pair<int, std::string>> fault() const = 0;
@@ -138,6 +125,8 @@ class Peers {
   /// Records a sign of life from `rank`.
   virtual void mark_alive(int rank) noexcept = 0;
   virtual void leave() noexcept = 0;
+  /// Returns the rank in words, such as "rank 2".
+  virtual std::string name(int rank) const { return "rank " + std::to_string(rank); }
 
  protected:
   Peers() = default;
@@ -164,7 +153,6 @@ class ThreadPeers final : public Peers {
     return shared_->histories[static_cast<std::size_t>(rank)];
   }
   bool has_left(int rank) const override { return group_->has_left(rank); }
-  bool died(int) const override { return false; }
   std::optional<std::pair<int, std::string>> fault() const override { return group_->fault(); }
   void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
   void mark_alive(int rank) noexcept override { group_->mark_alive(rank); }
@@ -175,120 +163,59 @@ class ThreadPeers final : public Peers {
   std::shared_ptr<ThreadBoards> shared_;
 };
 
-/// Ranks that are processes. Each process creates one page of shared memory under a random name. The others
-/// open the page by that name (`see`). Then the name is unlinked (`hide`), so that killed processes leave
-/// nothing behind. Each process holds a lock on its page. The system releases the lock when the process ends,
-/// which `died` detects.
-class ProcessPeers final : public Peers {
+/// Ranks that are processes of a launch. Each has its own board. Of the others it has copies, which the
+/// launch sends about twice a second.
+class LaunchPeers final : public Peers {
  public:
-  using Name = char[48];
-
-  ProcessPeers(int rank, int world) : rank_(rank), pages_(static_cast<std::size_t>(world)) {
-    std::uint64_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random)) refuse("name");
-    std::snprintf(name_, sizeof name_, "/tessera-%ld-%016llx", static_cast<long>(::getpid()),
-                  static_cast<unsigned long long>(random));
-    Page& own = pages_[static_cast<std::size_t>(rank)];
-    own.file = ::shm_open(name_, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (own.file < 0) refuse("create");
-    if (::flock(own.file, LOCK_EX | LOCK_NB) != 0 || ::ftruncate(own.file, sizeof(Board)) != 0 ||
-        !own.map(PROT_READ | PROT_WRITE)) {
-      int const code = errno;
-      hide();
-      errno = code;
-      refuse("set up");
-    }
-    new (own.board.load()) Board;
+  explicit LaunchPeers(std::shared_ptr<Launch> launch)
+      : launch_(std::move(launch)),
+        boards_(std::make_unique<Board[]>(static_cast<std::size_t>(launch_->world()))) {
+    launch_->watch([this] { return progress(); });
   }
-  ~ProcessPeers() override { hide(); }
+  ~LaunchPeers() override { leave(); }
 
-  Name const& name() const noexcept { return name_; }
-  /// Opens another rank's page by its name. Has no effect if that rank runs on another host.
-  void see(int rank, char const* name) {
-    Page& page = pages_[static_cast<std::size_t>(rank)];
-    if (rank == rank_) return;
-    page.file = ::shm_open(name, O_RDONLY | O_CLOEXEC, 0);
-    if (page.file >= 0) page.map(PROT_READ);
-  }
-  void hide() noexcept {
-    if (!hidden_) ::shm_unlink(name_);
-    hidden_ = true;
-  }
-
-  int world() const noexcept override { return static_cast<int>(pages_.size()); }
+  Launch& launch() const noexcept { return *launch_; }
+  int world() const noexcept override { return launch_->world(); }
   Board* board(int rank) const noexcept override {
-    return pages_[static_cast<std::size_t>(rank)].board.load(std::memory_order_acquire);
+    Board& board = boards_[static_cast<std::size_t>(rank)];
+    if (rank == launch_->rank()) return &board;
+    Progress const progress = launch_->progress(rank);
+    if (progress.communicator == launch_->communicator()) {
+      board.word.store(progress.word, std::memory_order_release);
+      board.reached_host.store(progress.reached, std::memory_order_relaxed);
+      board.beats.store(progress.beats, std::memory_order_relaxed);
+      board.left.store(progress.left, std::memory_order_relaxed);
+    }
+    return &board;
   }
   /// Returns this process's own history for every rank, because all processes of a launch run the same
   /// program.
   History& history(int) const noexcept override { return history_; }
-  bool has_left(int rank) const override {
-    Board const* const at = board(rank);
-    return at && at->left.load(std::memory_order_acquire);
-  }
-  bool died(int rank) const override {
-    Page const& page = pages_[static_cast<std::size_t>(rank)];
-    if (rank == rank_ || !board(rank) || has_left(rank)) return false;
-    if (::flock(page.file, LOCK_SH | LOCK_NB) != 0) return false;
-    ::flock(page.file, LOCK_UN);
-    return !has_left(rank);
-  }
+  bool has_left(int rank) const override { return board(rank)->left.load(std::memory_order_relaxed) != 0; }
   std::optional<std::pair<int, std::string>> fault() const override {
-    Board const* found = nullptr;
-    for (int rank = 0; rank < world(); ++rank) {
-      Board const* const at = board(rank);
-      if (!at || !at->failed.load(std::memory_order_acquire)) continue;
-      if (!found || at->lost == rank) found = at;  // a rank's report about itself takes precedence
-    }
-    if (!found) return std::nullopt;
-    return std::pair(static_cast<int>(found->lost), std::string(found->text));
+    auto const fault = launch_->fault();
+    return fault ? std::optional(std::pair(fault->rank, fault->text)) : std::nullopt;
   }
-  void lose(int lost, std::string const& text) override {
-    std::lock_guard lock(mutex_);
-    if (fault()) return;
-    Board& own = *board(rank_);
-    own.lost = lost;
-    std::size_t const length = std::min(text.size(), sizeof own.text - 1);
-    std::memcpy(own.text, text.data(), length);
-    own.text[length] = '\0';
-    own.failed.store(1, std::memory_order_release);
-  }
+  void lose(int lost, std::string const& text) override { launch_->lose(lost, text); }
   void mark_alive(int) noexcept override {}
-  void leave() noexcept override { board(rank_)->left.store(1, std::memory_order_release); }
+  void leave() noexcept override { launch_->watch({}); }
+  std::string name(int rank) const override { return launch_->name(rank); }
 
  private:
-  struct Page {
-    Page() = default;
-    Page(Page const&) = delete;
-    Page& operator=(Page const&) = delete;
-    ~Page() {
-      if (board.load()) ::munmap(board.load(), sizeof(Board));
-      if (file >= 0) ::close(file);
-    }
-    /// Maps the file. `file` must be set before: other threads use it once `board` is not null.
-    bool map(int access) {
-      void* const at = ::mmap(nullptr, sizeof(Board), access, MAP_SHARED, file, 0);
-      if (at == MAP_FAILED) return false;
-      board.store(static_cast<Board*>(at), std::memory_order_release);
-      return true;
-    }
-    int file = -1;
-    std::atomic<Board*> board{nullptr};
-  };
-
-  [[noreturn]] void refuse(char const* what) const {
-    throw Error(ErrorKind::failed,
-                std::string("cannot ") + what + " a page of shared memory for rank " + std::to_string(rank_) +
-                    " in /dev/shm: " + std::strerror(errno) + "; free or mount it",
-                rank_);
+  Progress progress() const {
+    Board const& own = boards_[static_cast<std::size_t>(launch_->rank())];
+    std::uint64_t const word = own.word.load(std::memory_order_acquire);
+    return {0,
+            word,
+            own.reached(),
+            own.beats.load(std::memory_order_relaxed),
+            false,
+            word == 0 ? std::string("before its first collective") : "at collective " + history_.text(word)};
   }
 
-  int rank_;
-  Name name_;
-  bool hidden_ = false;
-  std::vector<Page> pages_;
+  std::shared_ptr<Launch> launch_;
+  std::unique_ptr<Board[]> boards_;
   mutable History history_;
-  std::mutex mutex_;
 };
 
 }  // namespace detail

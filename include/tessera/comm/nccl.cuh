@@ -11,11 +11,13 @@
 #include <memory>
 #include <nccl.h>
 #include <string>
+#include <vector>
 
 #include "tessera/backend/cuda/runtime/context.cuh"
 #include "tessera/comm/board.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/environment.hpp"
+#include "tessera/comm/launch.hpp"
 #include "tessera/comm/nccl_link.cuh"
 #include "tessera/comm/nccl_transport.cuh"
 #include "tessera/comm/run.hpp"
@@ -27,21 +29,6 @@ inline namespace v0 {
 namespace comm {
 
 namespace detail {
-
-/// Returns the address where the processes of a launch meet: NCCL_COMM_ID if it is set, otherwise the
-/// master's address and port. If the launcher itself listens on that port, uses an adjacent one.
-inline std::string nccl_address(LaunchEnvironment const& launch, char const* set_already) {
-  if (set_already && *set_already) return set_already;
-  if (launch.master_address.empty())
-    throw Error(ErrorKind::config,
-                describe(launch) + " does not say where ranks meet; set MASTER_ADDR to the host of rank 0, " +
-                    "and MASTER_PORT, on every rank",
-                launch.rank);
-  int port = launch.master_port > 0 ? launch.master_port : 29500;
-  if (launch.master_port_taken) port += port < 65535 ? 1 : -1;
-  bool const six = launch.master_address.find(':') != std::string::npos && launch.master_address[0] != '[';
-  return (six ? "[" + launch.master_address + "]" : launch.master_address) + ":" + std::to_string(port);
-}
 
 /// Returns the GPU of a process: its local rank, or 0 if the launcher shows each process only its own GPU.
 inline int device_of(LaunchEnvironment const& launch, int devices) {
@@ -75,48 +62,57 @@ inline ncclUniqueId make_id() {
   return id;
 }
 
-/// Sets NCCL_COMM_ID, the address at which NCCL connects ranks, for its lifetime. Keeps a value that is set
-/// already.
-class MeetingPoint {
- public:
-  explicit MeetingPoint(std::string const& address) : own_(!std::getenv(variable)) {
-    if (own_) ::setenv(variable, address.c_str(), 1);
-  }
-  MeetingPoint(MeetingPoint const&) = delete;
-  MeetingPoint& operator=(MeetingPoint const&) = delete;
-  ~MeetingPoint() {
-    if (own_) ::unsetenv(variable);
-  }
-
- private:
-  static constexpr char const* variable = "NCCL_COMM_ID";
-  bool own_;
-};
+/// Returns a text that names a GPU among those of all hosts.
+inline std::string gpu_name(int device, Member const& member) {
+  char address[32] = {};
+  cudaDeviceGetPCIBusId(address, sizeof address, device);
+  return member.host + " " + address;
+}
 
 }  // namespace detail
 
-/// Returns a communicator of GPUs for this process; without a launcher, a world of one. The process's GPU
-/// becomes current for the calling thread. Ranks meet at MASTER_ADDR and MASTER_PORT, or at an adjacent port
-/// if the launcher listens on that one. NCCL_COMM_ID=HOST:PORT overrides both. The function changes
-/// NCCL_COMM_ID while ranks connect, so call it before other threads read the environment. Throws
-/// Error(config) if the launch is incomplete, Error(unsupported) without a GPU for this rank, and PeerLost if
-/// ranks do not arrive.
-inline Comm nccl_from_environment(GetEnvironment const& get, NcclOptions const& options = {}) {
-  LaunchEnvironment const launch = launch_environment(get);
-  int const device = detail::device_of(launch, detail::count_devices());
-  auto const peers = std::make_shared<detail::ProcessPeers>(launch.rank, launch.world);
-  auto const transport = std::make_shared<Nccl>(peers, launch.rank, device, options.timeout);
-  if (launch.world == 1) {
-    transport->connect({}, "");
-    return Comm(transport);
-  }
-  std::string const address = detail::nccl_address(launch, get("NCCL_COMM_ID"));
-  detail::MeetingPoint const meeting(address);
-  transport->connect(detail::make_id(), " at " + address);
+/// Returns the communicator of this process in a launch, after Launch::begin, with one GPU for each rank. The
+/// process's GPU becomes current for the calling thread. All ranks of the launch call it together. Throws
+/// Error(unsupported) without a GPU for this rank, Error(config) if two ranks have the same GPU, and PeerLost
+/// if a rank is lost.
+inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& options = {}) {
+  int const rank = launch->rank(), device = detail::device_of(launch->environment(), detail::count_devices());
+  auto const peers = std::make_shared<detail::LaunchPeers>(launch);
+  auto const transport = std::make_shared<Nccl>(peers, rank, device, options.timeout);
+  std::vector<std::string> const gpus = launch->all_gather(
+      detail::gpu_name(device, launch->members()[static_cast<std::size_t>(rank)]), "compare their GPUs");
+  for (std::size_t one = 0; one < gpus.size(); ++one)
+    for (std::size_t other = 0; other < one; ++other)
+      if (gpus[one] == gpus[other])
+        throw_error(
+            ErrorKind::config,
+            {launch->name(static_cast<int>(other)), " and ", launch->name(static_cast<int>(one)),
+             " have the same GPU, ", gpus[one],
+             "; start at most one rank for each GPU, and let the launcher number the ranks of a host"},
+            rank);
+  ncclUniqueId id{};
+  if (rank == 0) id = detail::make_id();
+  std::string const text =
+      launch->all_gather({id.internal, sizeof id.internal}, "connect their GPUs").front();
+  std::copy_n(text.data(), std::min(text.size(), sizeof id.internal), id.internal);
+  transport->connect(id, "");
   return Comm(transport);
 }
+
+/// Returns a communicator of GPUs for this process; without a launcher, a world of one. Otherwise the
+/// processes meet as in from_environment, and the errors are those of `nccl`.
 inline Comm nccl_from_environment(NcclOptions const& options = {}) {
-  return nccl_from_environment([](char const* name) -> char const* { return std::getenv(name); }, options);
+  std::shared_ptr<Launch> const& launch = launch_of_process();
+  if (launch) {
+    launch->begin();
+    return nccl(launch, options);
+  }
+  int const device = detail::device_of(launch_environment(), detail::count_devices());
+  auto const transport =
+      std::make_shared<Nccl>(std::make_shared<detail::ThreadGroup>(1, options.timeout),
+                             std::make_shared<detail::ThreadBoards>(1), 0, device, options.timeout);
+  transport->connect({}, "");
+  return Comm(transport);
 }
 
 }  // namespace comm
@@ -134,7 +130,7 @@ inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& f
   ncclUniqueId const id = ranks > 1 ? comm::detail::make_id() : ncclUniqueId{};
   auto const shared = std::make_shared<comm::detail::ThreadBoards>(std::max(ranks, 1));
   auto const make = [&](std::shared_ptr<comm::detail::ThreadGroup> const& group, int rank) {
-    return std::make_shared<comm::Nccl>(group, shared, rank, options.timeout);
+    return std::make_shared<comm::Nccl>(group, shared, rank, rank, options.timeout);
   };
   auto const body = [&](comm::Comm& handle) {
     static_cast<comm::Nccl&>(handle.transport()).connect(id, "");

@@ -153,7 +153,6 @@ class NcclLink {
 
   std::string where(int rank) const {
     Board const* const board = peers_->board(rank);
-    if (!board) return "on another host, where it cannot be seen";
     std::uint64_t const word = board->word.load(std::memory_order_acquire);
     return word == 0 ? "before its first collective" : "at collective " + peers_->history(rank).text(word);
   }
@@ -213,7 +212,7 @@ class NcclLink {
     return sum;
   }
 
-  std::string name() const { return "rank " + std::to_string(rank_); }
+  std::string name() const { return peers_->name(rank_); }
 
   /// Returns the collective that this rank had reached when the communicator ended. The first call stores it,
   /// because kernels that follow an aborted one still run and change the board.
@@ -226,7 +225,7 @@ class NcclLink {
   [[noreturn]] void raise(int lost, std::string const& text) const {
     std::string const who = lost < 0        ? "the communicator has ended: "
                             : lost == rank_ ? name() + " was declared lost: "
-                                            : "rank " + std::to_string(lost) + " is lost: ";
+                                            : peers_->name(lost) + " is lost: ";
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
 
@@ -240,13 +239,6 @@ class NcclLink {
       peers_->lose(
           rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
     }
-  }
-
-  void blame_dead() {
-    for (int rank = 0; rank < peers_->world(); ++rank)
-      if (peers_->died(rank))
-        peers_->lose(rank,
-                     "its process ended before it left the communicator; it was last seen " + where(rank));
   }
 
   /// Ends the communicator after a timeout. The error names the rank that has reached the fewest collectives.
@@ -286,7 +278,9 @@ class NcclLink {
           },
           what);
     if (status == ncclSuccess || status == ncclInProgress) return;
-    blame_dead();  // if a peer's process ended, NCCL reports a connection error
+    // If a peer's process ended, NCCL reports a connection error, often before the launch names the process.
+    for (int wait = 0; wait < 50 && !peers_->fault(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     check();
     std::string const text = failure(status);
     if (status == ncclRemoteError) peers_->lose(-1, text);
@@ -322,16 +316,15 @@ class NcclLink {
   /// Called repeatedly by the watcher. Returns true once a rank is lost.
   bool lost() {
     if (peers_->fault()) return true;
-    blame_dead();
     ncclResult_t status = ncclSuccess;
     {
       std::lock_guard lock(calls_);
       status = state();
     }
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
-    // Reports an error only when two successive checks see it. By then the system has released the lock of a
-    // dead process, and blame_dead has named that process.
-    if (failures_ >= 2 && joined_.load(std::memory_order_acquire))
+    // Reports an error only when ten successive checks see it. By then the launch has named a process that
+    // ended.
+    if (failures_ >= 10 && joined_.load(std::memory_order_acquire))
       peers_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
     return peers_->fault().has_value();
   }

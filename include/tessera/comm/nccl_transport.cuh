@@ -45,20 +45,19 @@ class Nccl final : public Transport {
  public:
   /// Creates the transport of a rank that is a thread. Call `connect` from that thread.
   Nccl(std::shared_ptr<detail::ThreadGroup> const& group, std::shared_ptr<detail::ThreadBoards> const& shared,
-       int rank, std::chrono::duration<double> timeout)
+       int rank, int device, std::chrono::duration<double> timeout)
       : Transport(rank, group->world(), shared->boards[static_cast<std::size_t>(rank)].word),
-        device_(rank),
+        device_(device),
         board_(shared->boards[static_cast<std::size_t>(rank)]),
         threads_(std::in_place, group, rank),
         link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadPeers>(group, shared), rank,
                                                  device_, timeout)) {}
   /// Creates the transport of a rank that is a process.
-  Nccl(std::shared_ptr<detail::ProcessPeers> const& peers, int rank, int device,
+  Nccl(std::shared_ptr<detail::LaunchPeers> const& peers, int rank, int device,
        std::chrono::duration<double> timeout)
       : Transport(rank, peers->world(), peers->board(rank)->word),
         device_(device),
         board_(*peers->board(rank)),
-        processes_(peers),
         link_(std::make_shared<detail::NcclLink>(peers, rank, device, timeout)) {}
   ~Nccl() override {
     link_->peers().leave();
@@ -96,7 +95,7 @@ class Nccl final : public Transport {
     if (world() == 1) return;
     watcher_ = std::thread([link = link_] { link->watch(); });
     link_->join(id, place);
-    if (processes_) meet_processes();
+    reset_traffic();
   }
 
   std::string_view name() const noexcept override { return "nccl"; }
@@ -367,23 +366,9 @@ class Nccl final : public Transport {
     return true;
   }
 
-  /// Tells all ranks the name of this rank's page of shared memory, and opens the pages of ranks on this
-  /// host.
-  void meet_processes() {
-    using Name = detail::ProcessPeers::Name;
-    std::vector<std::array<char, sizeof(Name)>> names(static_cast<std::size_t>(world()));
-    all_gather(processes_->name(), names.data(), sizeof(Name), {"connect"});
-    for (int peer = 0; peer < world(); ++peer)
-      processes_->see(peer, names[static_cast<std::size_t>(peer)].data());
-    barrier({"connect"});
-    processes_->hide();
-    reset_traffic();
-  }
-
   int device_;
   detail::Board& board_;
   std::optional<Threads> threads_;
-  std::shared_ptr<detail::ProcessPeers> processes_;
   std::shared_ptr<detail::NcclLink> link_;
   std::thread watcher_;
   void* words_ = nullptr;  ///< the address of the board on the GPU

@@ -14,6 +14,8 @@ void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptio
     run_gpus(ranks, fn, options);
 }
 
+comm::Comm connect_gpus(std::shared_ptr<comm::Launch> const& launch) { return comm::nccl(launch); }
+
 std::string nccl_version() {
   int number = 0;
   if (ncclGetVersion(&number) != ncclSuccess) return {};
