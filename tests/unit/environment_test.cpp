@@ -201,16 +201,11 @@ TEST_CASE("values that cannot be are named") {
   CHECK(holds(refusal(with(slurm, "SLURM_STEP_NODELIST", "a[01")), "SLURM_STEP_NODELIST is 'a[01'"));
 }
 
-TEST_CASE("a launch of several processes is refused and never a world of one") {
-  auto const text = refusal(torchrun);
-  CHECK(holds(text, "unsupported: this process was started as one of several (torchrun: rank 3 of 8"));
-  CHECK(holds(text, "--ranks 8"));
-  CHECK(holds(refusal(open_mpi), "Open MPI: rank 1 of 4"));
-  CHECK(holds(refusal(slurm), "SLURM: rank 5 of 11"));
-  // A batch script has the job's number of tasks in its environment, but is not one of the tasks.
+TEST_CASE("a batch script of SLURM with several tasks is refused and never a world of one") {
+  // It has the job's number of tasks in its environment, but is not one of the tasks.
   auto const script = refusal({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
-  CHECK(holds(script, "unsupported: "));
-  CHECK(holds(script, "inside the script itself, unset SLURM_PROCID first"));
+  CHECK(holds(script, "config: this program was started in a batch script of SLURM, without srun"));
+  CHECK(holds(script, "the job has 4 tasks; start it with srun, or unset SLURM_PROCID"));
 }
 
 TEST_CASE("the first host of a list") {

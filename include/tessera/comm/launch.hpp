@@ -489,15 +489,25 @@ inline LaunchOptions launch_options(GetEnvironment const& get) {
   return options;
 }
 
+/// Meets the other processes of a launch, whose variables `get` reads. Returns null if there is no launcher
+/// or it started one rank. Throws Error(config) in a batch script of SLURM with several tasks, which is none
+/// of these tasks, and what the constructor of Launch throws.
+inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
+  LaunchEnvironment environment = launch_environment(get);
+  if (environment.world == 1) return nullptr;
+  if (environment.source == "SLURM batch script")
+    throw_error(
+        ErrorKind::config,
+        {"this program was started in a batch script of SLURM, without srun, and the job has ",
+         environment.world, " tasks; start it with srun, or unset SLURM_PROCID to run it once, alone"});
+  return std::make_shared<Launch>(std::move(environment), get, launch_options(get));
+}
+
 /// Returns the launch of this process, or null if there is no launcher or it started one rank. The first call
-/// meets the other processes and throws what the constructor of Launch throws.
+/// meets the other processes and throws what join_launch throws.
 inline std::shared_ptr<Launch> const& launch_of_process() {
-  static std::shared_ptr<Launch> const launch = []() -> std::shared_ptr<Launch> {
-    GetEnvironment const get = [](char const* name) -> char const* { return std::getenv(name); };
-    LaunchEnvironment environment = launch_environment(get);
-    if (environment.world == 1) return nullptr;
-    return std::make_shared<Launch>(std::move(environment), get, launch_options(get));
-  }();
+  static std::shared_ptr<Launch> const launch =
+      join_launch([](char const* name) -> char const* { return std::getenv(name); });
   return launch;
 }
 

@@ -427,8 +427,8 @@ inline Comm processes(std::shared_ptr<Launch> const& launch) {
     if (!launch->share_memory(0, rank))
       throw Error(ErrorKind::unsupported,
                   sentence({launch->name(0), " and ", launch->name(rank),
-                            " run on different hosts, or in different containers, and share no memory; link "
-                            "tessera::mpi and start the ranks with mpirun or srun --mpi, or use one host"}),
+                            " run on different hosts, or in different containers, and share no memory, "
+                            "which ranks on the CPU need; start all of them on one host"}),
                   launch->rank());
   return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
 }
@@ -436,9 +436,8 @@ inline Comm processes(std::shared_ptr<Launch> const& launch) {
 /// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
 /// Otherwise the processes meet, and all ranks call it together. Throws Error(config) if they do not meet.
 inline Comm from_environment(GetEnvironment const& get) {
-  LaunchEnvironment environment = launch_environment(get);
-  if (environment.world == 1) return Comm();
-  auto const launch = std::make_shared<Launch>(std::move(environment), get, launch_options(get));
+  std::shared_ptr<Launch> const launch = join_launch(get);
+  if (!launch) return Comm();
   launch->begin();
   return processes(launch);
 }
