@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include "tessera/comm/processes.hpp"
+
 namespace {
 
 namespace ts = tessera;
@@ -166,8 +168,7 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
   CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
   // The number of tasks of the step is used, not that of the job.
-  CHECK(holds(refusal(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")),
-              "SLURM: rank 0 of 2"));
+  CHECK(read(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")).world == 2);
 }
 
 TEST_CASE("half a launch names the missing variable") {
