@@ -147,6 +147,13 @@ class Comm;
 struct LaunchEnvironment;
 struct ThreadsOptions;
 class Threads;
+struct Member;
+struct Progress;
+struct Fault;
+struct LaunchOptions;
+class Launch;
+class Messages;
+class Processes;
 struct NcclOptions;
 class Nccl;
 }  // namespace comm

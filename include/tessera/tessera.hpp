@@ -7,7 +7,6 @@
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/comm/environment.hpp"
-#include "tessera/comm/processes.hpp"
 #include "tessera/comm/request.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/comm/sum.hpp"

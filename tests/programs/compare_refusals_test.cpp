@@ -154,10 +154,11 @@ TEST_CASE("compare refusals: outputs that cannot be written or that overwrite da
   sh.refuses("compare", "1 | " + one_row + " | zs0_fp32_ranks2_bs2_sl16 | not a folder");
 }
 
-TEST_CASE("compare refusals: a launch of several processes, since each would train alone") {
+TEST_CASE("compare refusals: half a launch, and another number of ranks than the launcher's") {
   Compare const sh;
-  std::string const launch = "WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 compare";
+  std::string const launch = "WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 compare";
   sh.refuses("RANK=1 compare", "3 | " + Compare::brief + " | WORLD_SIZE is not set");
-  sh.refuses("RANK=1 " + launch, "3 | " + Compare::brief + " | torchrun: rank 1 of 2 | --ranks");
+  sh.refuses("RANK=1 " + launch,
+             "3 | --ranks 3 " + Compare::brief + " | torchrun: rank 1 of 2 | leave --ranks out");
   sh.passes("RANK=1 " + launch + " --list");
 }

@@ -41,8 +41,7 @@ struct Matrix : Shell {
 
 }  // namespace
 
-TEST_CASE(
-    "support matrix: cells pass, are refused or did not run, and a later run replaces only its own") {
+TEST_CASE("support matrix: cells pass, are refused or did not run, and a later run replaces only its own") {
   Matrix const sh;
   sh.ends(R"(
       0 | "$BIN" out --families opt --stages dp,zs2 --precisions fp32,tf32 --offloads none,cpu_full --recompute none,block --commit first --date 2026-01-02 | 12 passed | 12 refused)");

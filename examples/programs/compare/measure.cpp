@@ -121,10 +121,7 @@ class Training {
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
-    options.stuck = [](std::string const& text) {
-      cli::print_failure(text);
-      ::_exit(exit_code(ErrorKind::peer_lost));
-    };
+    options.stuck = &cli::exit_stuck;
     try {
       run_ranks(
           point_.recipe, point_.world(), [this](comm::Comm& comm) { rank(comm); }, options);

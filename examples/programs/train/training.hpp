@@ -35,6 +35,7 @@
 #include "train/rates.hpp"
 #include "train/run_json.hpp"
 #include "train/settings.hpp"
+#include "train/shared_end.hpp"
 #include "train/tracing.hpp"
 #include "workload/weights.hpp"
 
@@ -82,10 +83,7 @@ class Training {
     int const ranks = static_cast<int>(settings_.relation.ranks);
     figures_.prepare(settings_.recipe, ranks);
     RunOptions options;
-    options.stuck = [](std::string const& text) {
-      print_failure(text);
-      std::_Exit(tessera::exit_code(ErrorKind::peer_lost));
-    };
+    options.stuck = &exit_stuck;
     run_ranks(
         settings_.recipe, ranks, [this](comm::Comm& comm) { train(comm); }, options);
     if (data_error_ && !is_first_process()) return tessera::exit_code(data_error_->kind());
@@ -168,7 +166,8 @@ class Training {
          .batch = [&](std::int64_t step) { return loader->load(step + settings_.checkpoints.data_shift); },
          .stop =
              [&](std::int64_t step) {
-               return async_checkpoint.failed() || (step > 0 && (Interrupt::caught() || (root && wants_end()))) ||
+               return async_checkpoint.failed() ||
+                      (step > 0 && (Interrupt::caught() || (root && wants_end()))) ||
                       (root && beyond && complete(step));
              },
          .report =
@@ -206,7 +205,7 @@ class Training {
                           }}});
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
-    share_end(comm);
+    if (auto const other = shared_end(comm, data_error_)) note(*other);
     // All ranks meet in this vote, so afterwards rank 0 sees errors that other ranks stored.
     bool const complete_end = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
@@ -220,34 +219,10 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// Tells all processes of a launch which data error or signal ended the loop.
-  void share_end(comm::Comm const& comm) {
-    if (!joined_launch()) return;
-    Json own = {{"signal", Interrupt::number()}};
-    if (data_error_) own["error"] = {static_cast<int>(data_error_->kind()), data_error_->what()};
-    std::string const text = own.dump(-1, ' ', false, Json::error_handler_t::replace);
-    int rank = 0;
-    for (std::string const& each : comm::all_gather_text(comm.transport(), text, {"end"})) {
-      Json const end = Json::parse(each);
-      Interrupt::adopt(end["signal"].get<int>());
-      if (end.contains("error"))
-        note(Error(static_cast<ErrorKind>(end["error"][0].get<int>()), end["error"][1].get<std::string>(),
-                   rank));
-      ++rank;
-    }
-  }
-
   /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it after the last traced
   /// step, or earlier if the run stops before that step, so that a trace always exists.
   void collect_times(RankTimes times, comm::Comm const& comm) {
-    if (joined_launch()) {
-      auto const texts = comm::all_gather_text(comm.transport(), text_of(times), {"trace"});
-      for (std::size_t rank = 0; rank < texts.size() && comm.is_root(); ++rank)
-        times_[rank] = rank_times(texts[rank]);
-    } else {
-      times_[static_cast<std::size_t>(comm.rank())] = std::move(times);
-      comm::unanimous(comm, true);
-    }
+    gather_times(std::move(times), comm, times_);
     if (!comm.is_root()) return;
     figures_.pause();
     TraceSettings const& trace = settings_.trace;

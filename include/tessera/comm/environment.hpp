@@ -2,6 +2,7 @@
 // Detects the launcher of this process, if any: torchrun, deepspeed, Open MPI, PMI, MVAPICH or SLURM.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -281,6 +282,33 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
 inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
+
+namespace detail {
+/// Connects this process to the others of its launch. `get` reads variables; null means: join the launch of
+/// this process, once. The header <tessera/launch.hpp> sets it. It is a pointer, so that programs without
+/// launches do not compile sockets.
+inline std::atomic<Comm (*)(GetEnvironment const* get)> join_processes{nullptr};
+
+inline Comm join_or_refuse(LaunchEnvironment const& launch, GetEnvironment const* get) {
+  if (launch.world == 1) return Comm();
+  if (auto* const join = join_processes.load(std::memory_order_relaxed)) return join(get);
+  throw_error(ErrorKind::unsupported,
+              {"this process was started as one of several (", describe(launch),
+               "), and this program cannot connect them; include <tessera/launch.hpp> in one of its sources"},
+              launch.rank);
+}
+}  // namespace detail
+
+/// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
+/// Otherwise the processes meet, and all ranks call it together. This needs the header <tessera/launch.hpp>
+/// in one source of the program, or the library tessera::recipes; without them it throws Error(unsupported).
+/// Throws Error(config) if the processes do not meet.
+inline Comm from_environment(GetEnvironment const& get) {
+  return detail::join_or_refuse(launch_environment(get), &get);
+}
+/// The same, from the environment of this process. The processes meet once. Later calls return further
+/// communicators of the same launch; earlier ones cannot be used any more.
+inline Comm from_environment() { return detail::join_or_refuse(launch_environment(), nullptr); }
 
 }  // namespace comm
 }  // namespace v0

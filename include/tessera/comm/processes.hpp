@@ -433,23 +433,15 @@ inline Comm processes(std::shared_ptr<Launch> const& launch) {
   return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
 }
 
-/// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
-/// Otherwise the processes meet, and all ranks call it together. Throws Error(config) if they do not meet.
-inline Comm from_environment(GetEnvironment const& get) {
-  std::shared_ptr<Launch> const launch = join_launch(get);
-  if (!launch) return Comm();
+namespace detail {
+inline Comm join(GetEnvironment const* get) {
+  std::shared_ptr<Launch> const launch = get ? join_launch(*get) : launch_of_process();
   launch->begin();
   return processes(launch);
 }
-
-/// The same, from the environment of this process. The processes meet once. Later calls return further
-/// communicators of the same launch; earlier ones cannot be used any more.
-inline Comm from_environment() {
-  std::shared_ptr<Launch> const& launch = launch_of_process();
-  if (!launch) return Comm();
-  launch->begin();
-  return processes(launch);
-}
+/// Makes from_environment connect processes in programs that include this header.
+inline bool const joins_processes = (join_processes.store(&join), true);
+}  // namespace detail
 
 }  // namespace comm
 }  // namespace v0

@@ -37,6 +37,11 @@ struct alignas(64) Ring {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share these words");
 
+struct Unmap {
+  std::size_t bytes = 0;
+  void operator()(std::byte* memory) const { ::munmap(memory, bytes); }
+};
+
 /// Messages between the processes of one host. Each process owns memory with a ring for every other process.
 /// The memory has no name in a file system, so killed processes leave nothing behind.
 class SharedMemory final : public Messages {
@@ -115,11 +120,6 @@ class SharedMemory final : public Messages {
     Queue sends;
     Queue receives;
   };
-  struct Unmap {
-    std::size_t bytes = 0;
-    void operator()(std::byte* memory) const { ::munmap(memory, bytes); }
-  };
-
   std::size_t stride() const { return sizeof(Ring) + size_; }
   Ring& ring(int from, int to) const {
     return *std::launder(reinterpret_cast<Ring*>(segments_[static_cast<std::size_t>(from)].get() +

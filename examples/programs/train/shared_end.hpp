@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchanges between the ranks of a run what only one of them knows: errors, signals and traced times.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/core/error.hpp"
+
+#include "cli/launch.hpp"
+#include "cli/program.hpp"
+#include "cli/values.hpp"
+#include "trace/step_times.hpp"
+
+namespace programs {
+using namespace tessera;
+namespace cli {
+
+/// Tells all processes of a launch which data error or signal ended the training of this one. Returns the
+/// error of the lowest rank that has one. Without a launch it returns nothing.
+inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Error> const& data_error) {
+  std::optional<Error> first;
+  if (!joined_launch()) return first;
+  Json own = {{"signal", Interrupt::number()}};
+  if (data_error) own["error"] = {static_cast<int>(data_error->kind()), data_error->what()};
+  std::string const text = own.dump(-1, ' ', false, Json::error_handler_t::replace);
+  int rank = 0;
+  for (std::string const& each : comm::all_gather_text(comm.transport(), text, {"end"})) {
+    Json const end = Json::parse(each);
+    Interrupt::adopt(end["signal"].get<int>());
+    if (end.contains("error") && !first)
+      first.emplace(static_cast<ErrorKind>(end["error"][0].get<int>()), end["error"][1].get<std::string>(),
+                    rank);
+    ++rank;
+  }
+  return first;
+}
+
+/// Stores this rank's times in `all`, which the threads of a process share. In a launch, rank 0 then has the
+/// times of all ranks. All ranks call it together.
+inline void gather_times(RankTimes times, comm::Comm const& comm, std::vector<RankTimes>& all) {
+  if (!joined_launch()) {
+    all[static_cast<std::size_t>(comm.rank())] = std::move(times);
+    comm::unanimous(comm, true);
+    return;
+  }
+  auto const texts = comm::all_gather_text(comm.transport(), text_of(times), {"trace"});
+  for (std::size_t rank = 0; rank < texts.size() && comm.is_root(); ++rank)
+    all[rank] = rank_times(texts[rank]);
+}
+
+}  // namespace cli
+}  // namespace programs
