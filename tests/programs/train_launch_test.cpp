@@ -48,7 +48,7 @@ TEST_CASE("launch: processes train the weights of threads, in every stage, with 
     }
 }
 
-TEST_CASE("launch: only rank 0 prints; --log-ranks has a file for each rank") {
+TEST_CASE("launch: only rank 0 prints, or --log-ranks has a file for each rank") {
   Launcher const sh;
   std::string const command = "train --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --steps 4";
   std::string out = sh.passes("./launch 2 " + command + " --local_rank 1");
@@ -67,7 +67,9 @@ TEST_CASE("launch: a signal to any rank ends all after one step, with a checkpoi
   Launcher const sh;
   std::string const out = sh.passes(
       "./launch 3 train --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --steps 1000000 -q "
-      "--checkpoint saved > ends & until [ -s pid-2 ]; do sleep 0.1; done; sleep 1; kill $(cat pid-2); wait; "
+      "--log run.jsonl "
+      "--checkpoint saved > ends & until grep -qs step.:3 run.jsonl; do sleep 0.1; done; kill $(cat pid-2); "
+      "wait; "
       "cat "
       "ends; ls saved");
   test::shows(out, R"(
@@ -80,9 +82,10 @@ TEST_CASE("launch: a signal to any rank ends all after one step, with a checkpoi
 TEST_CASE("launch: the others name a process that is killed, and end with code 6") {
   Launcher const sh;
   std::string const out = sh.passes(
-      "./launch 3 train --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --steps 1000000 -q > "
+      "./launch 3 train --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --steps 1000000 -q "
+      "--log run.jsonl > "
       "ends & "
-      "until [ -s pid-2 ]; do sleep 0.1; done; sleep 1; kill -9 $(cat pid-2); wait; cat ends");
+      "until grep -qs step.:3 run.jsonl; do sleep 0.1; done; kill -9 $(cat pid-2); wait; cat ends");
   test::shows(out, R"(
       rank 0: 6: error: rank 2 \(process [0-9]+ on .*\) is lost: its process ended.* \[rank 0 on .* was in collective
       rank 1: 6: error: rank 2 \(process [0-9]+ on .*\) is lost: its process ended.* \[rank 1 on .* was in collective

@@ -116,17 +116,17 @@ std::string results_of(Transport& transport) {
 }
 
 TEST_CASE("processes compute the bits of threads in every collective") {
-  for (int const world : {2, 4}) {
-    std::vector<std::string> expected(static_cast<std::size_t>(world));
-    auto const processes =
-        in_processes(world, [](Comm& comm, Launch&) { return results_of(comm.transport()); });
+  auto const results = [](Comm& comm, Launch&) { return results_of(comm.transport()); };
+  std::vector<std::vector<Ended>> const worlds{in_processes(2, results), in_processes(4, results)};
+  for (std::vector<Ended> const& processes : worlds) {
+    int const world = static_cast<int>(processes.size());
+    std::vector<std::string> expected(processes.size());
     ts::run(world, [&](Comm& comm) {
       expected[static_cast<std::size_t>(comm.rank())] = results_of(comm.transport());
     });
-    for (int rank = 0; rank < world; ++rank) {
-      CHECK_MESSAGE(processes[static_cast<std::size_t>(rank)].code == 0,
-                    processes[static_cast<std::size_t>(rank)].text);
-      CHECK(processes[static_cast<std::size_t>(rank)].text == expected[static_cast<std::size_t>(rank)]);
+    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+      CHECK_MESSAGE(processes[rank].code == 0, processes[rank].text);
+      CHECK(processes[rank].text == expected[rank]);
     }
   }
 }
