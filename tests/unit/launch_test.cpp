@@ -270,6 +270,17 @@ TEST_CASE("ranks meet if a foreign program holds the port") {
   for (Ended const& end : ended) CHECK_MESSAGE(end.text == "1", end.text);
 }
 
+TEST_CASE("a rank that joins late, after more than the time of silence, is no reason to lose the others") {
+  int const port = own_port();
+  auto const ended = test::run_processes(2, [&](int rank) -> std::string {
+    if (rank == 1) std::this_thread::sleep_for(3s);
+    auto const launch = join(test::rank_environment(rank, 2, port), {.join_timeout = 20s, .silence = 2s});
+    std::this_thread::sleep_for(200ms);
+    return launch->all_gather(std::to_string(rank), "compare").back();
+  });
+  for (Ended const& end : ended) CHECK_MESSAGE(end.text == "1", end.text);
+}
+
 TEST_CASE("launches that start at once with one port do not mix") {
   int const port = own_port();
   constexpr int launches = 40;

@@ -313,6 +313,8 @@ class RendezvousServer {
     client.connection.send(detail::frame(Frame::accepted).done());
     if (std::all_of(ranks_.begin(), ranks_.end(), [](Rank const& each) { return each.here; })) {
       complete_ = true;
+      // Ranks give signs of life only from now on, however long ago they joined.
+      for (auto const& each : clients_) each->heard = SteadyClock::now();
       auto joined = detail::frame(Frame::joined);
       for (Rank const& each : ranks_)
         joined.text(each.member.host)
