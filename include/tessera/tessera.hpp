@@ -13,6 +13,7 @@
 #include "tessera/comm/thread_group.hpp"
 #include "tessera/comm/threads.hpp"
 #include "tessera/config.hpp"
+#include "tessera/core/descriptor.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/numbers.hpp"

@@ -87,8 +87,8 @@ inline std::string build_id() {
   return id;
 }
 
-/// Names the launch in `hello`, as far as the launcher tells. A launcher without a number of its launch is
-/// told apart by the parent process of the ranks.
+/// Fills in the key and the parent of `hello`. The key holds the launcher's number of the launch, if it sets
+/// one. Otherwise the parent process distinguishes launches with equal keys.
 inline void name_launch(LaunchEnvironment const& launch, GetEnvironment const& get, Hello& hello) {
   hello.key = launch.source;
   bool numbered = launch.master_port_taken;  // its own port is taken only once
@@ -133,7 +133,7 @@ class Launch {
     own_.world = world();
     own_.binary = detail::build_id();
     own_.member = {detail::host_name(), ::getpid(), detail::machine_text()};
-    // The port of a launcher that listens there itself is no use.
+    // Starts at the next port if the launcher itself listens on the first one.
     first_port_ = environment_.master_port > 0 ? environment_.master_port : 29500;
     if (environment_.master_port_taken) ++first_port_;
     if (environment_.master_address.empty())
@@ -164,8 +164,6 @@ class Launch {
   std::vector<Member> const& members() const noexcept { return members_; }
   /// Returns whether two ranks run on one host and can share memory.
   bool share_memory(int one, int other) const { return member(one).machine == member(other).machine; }
-  /// Returns the name of the network interface through which this rank reaches rank 0; on rank 0 "lo".
-  std::string const& interface() const noexcept { return interface_; }
   /// Returns "rank 2 (process 4711 on node3)".
   std::string name(int rank) const {
     return sentence({"rank ", rank, " (", detail::in_words(member(rank)), ")"});
@@ -199,8 +197,8 @@ class Launch {
     if (!limit)
       changed_.wait(lock, over);
     else if (!changed_.wait_for(lock, *limit, over))
-      throw PeerLost(sentence({"rank ", rank(), " waited ", detail::seconds_in_words(*limit), " to ", what,
-                               ", but some ranks did not come"}),
+      throw PeerLost(sentence({"rank ", rank(), " waited ", detail::seconds_text(limit->count()), " to ",
+                               what, ", but some ranks did not come"}),
                      -1);
     if (gathered_ != number) raise(*fault_, sentence({"waited to ", what}));
     return std::move(values_);
@@ -308,7 +306,6 @@ class Launch {
           if (last != ECONNREFUSED) break;  // the host, not the port, is the reason
           continue;
         }
-        interface_ = detail::interface_of(socket.get());
         if (greet(std::move(socket), deadline)) return;
         other_server = true;
       }
@@ -317,7 +314,7 @@ class Launch {
     }
     throw_error(ErrorKind::config,
                 {"rank ", rank(), " (", detail::in_words(own_.member), ") did not find rank 0 of ",
-                 environment_.source, " within ", detail::seconds_in_words(options_.join_timeout), " at ",
+                 environment_.source, " within ", detail::seconds_text(options_.join_timeout.count()), " at ",
                  environment_.master_address, ", ports ", port(0), " to ", port(most_ports - 1), ": ",
                  error && error != ECONNREFUSED ? std::strerror(error)
                  : other_server                 ? "only other programs listen there"
@@ -411,7 +408,7 @@ class Launch {
       if (!connection_.open()) return set_fault({detail::every_communicator, 0, false, "its process ended"});
       if (now - heard > options_.silence + std::chrono::seconds(1)) {
         set_fault({detail::every_communicator, 0, false,
-                   sentence({"it gave no sign of life for ", detail::seconds_in_words(options_.silence),
+                   sentence({"it gave no sign of life for ", detail::seconds_text(options_.silence.count()),
                              "; its process is stopped or its host cannot be reached"})});
         return;
       }
@@ -459,7 +456,6 @@ class Launch {
   int first_port_ = 0;
   int served_ = 0;
   std::unique_ptr<detail::RendezvousServer> server_;
-  std::string interface_;
   std::vector<Member> members_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -490,8 +486,8 @@ inline LaunchOptions launch_options(GetEnvironment const& get) {
 }
 
 /// Meets the other processes of a launch, whose variables `get` reads. Returns null if there is no launcher
-/// or it started one rank. Throws Error(config) in a batch script of SLURM with several tasks, which is none
-/// of these tasks, and what the constructor of Launch throws.
+/// or it started one rank. Throws Error(config) in a batch script of a SLURM job with several tasks, because
+/// the script itself is not one of the tasks. Also throws the errors of Launch's constructor.
 inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
   LaunchEnvironment environment = launch_environment(get);
   if (environment.world == 1) return nullptr;
@@ -504,7 +500,7 @@ inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
 }
 
 /// Returns the launch of this process, or null if there is no launcher or it started one rank. The first call
-/// meets the other processes and throws what join_launch throws.
+/// meets the other processes and throws the errors of join_launch.
 inline std::shared_ptr<Launch> const& launch_of_process() {
   static std::shared_ptr<Launch> const launch =
       join_launch([](char const* name) -> char const* { return std::getenv(name); });

@@ -62,7 +62,7 @@ inline ncclUniqueId make_id() {
   return id;
 }
 
-/// Returns a text that names a GPU among those of all hosts.
+/// Returns the host and the PCI address of a GPU.
 inline std::string gpu_name(int device, Member const& member) {
   char address[32] = {};
   cudaDeviceGetPCIBusId(address, sizeof address, device);

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the transport between processes whose buffers are in host memory. It sums in rank order, so that
-// its results are equal to the bit to those of threads.
+// its results have the same bits as those of threads.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -116,12 +113,6 @@ class Processes final : public Transport {
     }
   };
   static_assert(std::has_unique_object_representations_v<Header>, "headers are compared byte by byte");
-
-  struct Call {
-    Request request;
-    void const* send;
-    void* recv;
-  };
 
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.move == Move::send || request.move == Move::receive) {
@@ -319,9 +310,9 @@ class Processes final : public Transport {
       late = peers.rank(peer);
       least = reached;
     });
-    launch_->lose(
-        late, sentence({"it gave no sign of life for ", detail::seconds_in_words(timeout_), " while rank ",
-                        rank(), " waited; if it is still computing, raise the timeout"}));
+    launch_->lose(late,
+                  sentence({"it gave no sign of life for ", detail::seconds_text(timeout_.count()),
+                            " while rank ", rank(), " waited; if it is still computing, raise the timeout"}));
   }
 
   Progress progress() const {
@@ -413,7 +404,7 @@ class Processes final : public Transport {
   Header own_header_{};
   std::vector<Header> headers_;       // of the other ranks
   std::vector<std::byte> blocks_;     // of the other ranks' values in a sum
-  std::vector<Call> later_;           // pending sends and receives; keeps its capacity
+  std::vector<detail::Call> later_;   // pending sends and receives; keeps its capacity
   std::vector<Header> pair_headers_;  // of the pending sends
   mutable std::mutex place_mutex_;
   Header place_{};

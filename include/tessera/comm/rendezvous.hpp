@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <initializer_list>
 #include <limits>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "tessera/comm/socket.hpp"
+#include "tessera/comm/thread_group.hpp"
 #include "tessera/config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
@@ -156,24 +156,11 @@ inline void read(FrameReader& frame, Progress& progress) {
   progress.left = frame.number() != 0;
 }
 
-inline std::string seconds_in_words(std::chrono::duration<double> seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", seconds.count());
-  return text;
-}
-
 inline std::string in_words(Member const& member) {
   return sentence({"process ", member.process, " on ", member.host});
 }
 
-/// Returns "rank 3" or "ranks 1, 2 and 7 more". Names at most 8 ranks.
-inline std::string ranks_in_words(std::vector<int> const& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) text += sentence({i ? ", " : "", ranks[i]});
-  return ranks.size() > 8 ? sentence({text, " and ", ranks.size() - 8, " more"}) : text;
-}
-
-/// The server of one launch. All members but `stop` belong to its thread.
+/// The server of one launch. All members but `stop_` belong to its thread.
 class RendezvousServer {
  public:
   /// `own` is rank 0's introduction. `place` names the address in error texts.
@@ -206,7 +193,6 @@ class RendezvousServer {
   struct Rank {
     Member member;
     Progress progress;
-    std::string parent;
     bool here = false;
     bool left = false;
     bool lost = false;
@@ -308,7 +294,6 @@ class RendezvousServer {
                                   in_words(own_.member), "); copy one binary to all hosts"});
     rank->here = true;
     rank->member = hello.member;
-    rank->parent = hello.parent;
     client.rank = hello.rank;
     client.connection.send(detail::frame(Frame::accepted).done());
     if (std::all_of(ranks_.begin(), ranks_.end(), [](Rank const& each) { return each.here; })) {
@@ -401,7 +386,7 @@ class RendezvousServer {
       if (rank.left || rank.lost) continue;
       rank.lost = true;
       lose(client->rank,
-           sentence({"it gave no sign of life for ", seconds_in_words(options_.silence),
+           sentence({"it gave no sign of life for ", seconds_text(options_.silence.count()),
                      "; its process is stopped or its host cannot be reached", last_seen(rank)}));
     }
   }
@@ -431,8 +416,8 @@ class RendezvousServer {
       missing.push_back(static_cast<int>(rank));
       if (words.empty() && !ranks_[rank].last_words.empty()) words = "; " + ranks_[rank].last_words;
     }
-    fail(sentence({ranks_in_words(missing), " of ", own_.world, " did not join within ",
-                   seconds_in_words(options_.join_timeout), " at rank 0 (", in_words(own_.member), ", ",
+    fail(sentence({ranks_text(missing), " of ", own_.world, " did not join within ",
+                   seconds_text(options_.join_timeout.count()), " at rank 0 (", in_words(own_.member), ", ",
                    place_, ")", words, "; ", advice_}));
   }
 

@@ -99,8 +99,8 @@ class Watchdog {
       if (std::chrono::duration<double>(now - failed).count() < grace) continue;
       std::string const text = sentence(
           {fault->rank < 0 ? std::string("the launch has failed") : launch_.name(fault->rank) + " is lost",
-           ": ", fault->text, " [rank ", launch_.rank(), " did not end within ",
-           seconds_in_words(std::chrono::duration<double>(grace)), " after that]"});
+           ": ", fault->text, " [rank ", launch_.rank(), " did not end within ", seconds_text(grace),
+           " after that]"});
       if (options_.stuck) return options_.stuck(text);
       std::fprintf(stderr, "%s\n", text.c_str());
       ::_exit(exit_code(ErrorKind::peer_lost));

@@ -3,15 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <arpa/inet.h>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <memory>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,9 +17,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
-#include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/core/descriptor.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/detail/clock.hpp"
 
@@ -32,25 +28,7 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Owns a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int file = -1) noexcept : file_(file) {}
-  Descriptor(Descriptor&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(file_, other.file_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (file_ >= 0) ::close(file_);
-  }
-
-  int get() const noexcept { return file_; }
-  explicit operator bool() const noexcept { return file_ >= 0; }
-
- private:
-  int file_;
-};
+using files::Descriptor;
 
 /// Writes the fields of a frame.
 class FrameWriter {
@@ -274,31 +252,6 @@ class Addresses {
   std::string host_;
   addrinfo* list_ = nullptr;
 };
-
-/// Returns the name of the network interface that has the local address of a connection, such as "eth0".
-/// Returns "" if it is unknown.
-inline std::string interface_of(int socket) {
-  sockaddr_storage own{};
-  socklen_t size = sizeof own;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return {};
-  auto const bytes_of = [](sockaddr const& address) -> std::string {
-    if (address.sa_family == AF_INET) {
-      auto const& four = reinterpret_cast<sockaddr_in const&>(address).sin_addr;
-      return std::string(reinterpret_cast<char const*>(&four), sizeof four);
-    }
-    if (address.sa_family != AF_INET6) return {};
-    auto const& six = reinterpret_cast<sockaddr_in6 const&>(address).sin6_addr;
-    std::string const bytes(reinterpret_cast<char const*>(&six), sizeof six);
-    return IN6_IS_ADDR_V4MAPPED(&six) ? bytes.substr(12) : bytes;
-  };
-  std::string const wanted = bytes_of(reinterpret_cast<sockaddr const&>(own)), none;
-  ifaddrs* list = nullptr;
-  if (wanted.empty() || ::getifaddrs(&list) != 0) return none;
-  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> const owner(list, &::freeifaddrs);
-  for (ifaddrs const* at = list; at; at = at->ifa_next)
-    if (at->ifa_addr && bytes_of(*at->ifa_addr) == wanted) return at->ifa_name;
-  return none;
-}
 
 }  // namespace detail
 }  // namespace comm

@@ -46,6 +46,14 @@ inline std::string seconds_text(double seconds) {
   return text;
 }
 
+/// Returns "rank 3" or "ranks 1, 2, 7". Names at most 64 ranks.
+inline std::string ranks_text(std::vector<int> const& ranks) {
+  std::string text = ranks.size() > 1 ? "ranks " : "rank ";
+  for (std::size_t index = 0; index < ranks.size() && index < 64; ++index)
+    text += sentence({index ? ", " : "", ranks[index]});
+  return ranks.size() > 64 ? sentence({text, " and ", ranks.size() - 64, " more"}) : text;
+}
+
 /// Converts seconds. The result is at most three years, so that a deadline never overflows.
 inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
   return std::chrono::duration_cast<Clock::duration>(
@@ -404,13 +412,6 @@ class ThreadGroup {
                "; every rank must run the same steps on the same model"},
               true);
     watched_.notify_all();
-  }
-
-  static std::string ranks_text(std::vector<int> const& ranks) {
-    std::string text = ranks.size() > 1 ? "ranks " : "rank ";
-    for (std::size_t index = 0; index < ranks.size(); ++index)
-      text += sentence({index ? ", " : "", ranks[index]});
-    return text;
   }
 
   std::string place(int rank) const {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/config.hpp"
+#include "tessera/core/descriptor.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera {
@@ -88,27 +89,6 @@ inline std::string printable(std::string_view name, std::size_t limit = 200) {
 
 /// Returns a whole path in printable form, for messages.
 inline std::string path_text(std::string const& path) { return printable(path, path.size()); }
-
-/// An open file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) noexcept : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-
-  int get() const noexcept { return number_; }
-  int release() noexcept { return std::exchange(number_, -1); }
-  explicit operator bool() const noexcept { return number_ >= 0; }
-
- private:
-  int number_;
-};
 
 [[noreturn]] inline void read_error(std::string const& path, char const* what, int code) {
   throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
