@@ -436,6 +436,10 @@ void serve_rows(std::vector<Point> const& points, Settings const& settings,
     auto const point = std::find_if(points.begin(), points.end(), [&](Point const& each) {
       return each.number == call["row"].get<std::size_t>();
     });
+    if (point == points.end())
+      throw Error(ErrorKind::config, "rank 0 measures a row that the flags of rank " +
+                                         std::to_string(launch->rank()) +
+                                         " do not give; start all ranks with the same flags");
     Settings own = settings;
     own.steps = call["steps"].get<std::int64_t>();
     own.warmup = call["warmup"].get<std::int64_t>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges between the ranks of a run what only one of them knows: errors, signals and traced times.
+// Exchanges errors, signals and traced times between the ranks of a run.
 #pragma once
 
 #include <cstddef>
