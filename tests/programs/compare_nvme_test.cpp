@@ -86,11 +86,11 @@ TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run a
 
 TEST_CASE("compare nvme: a wrong --nvme-path is refused") {
   NvmeFolders const sh;  // nobody can create files in /proc, not even root
-  sh.refuses("TMPDIR=$PWD/no compare" + sh.brief, R"(
+  sh.refuses("TMPDIR=$PWD/absent compare" + sh.brief, R"(
       2 | --offloads nvme --nvme-path absent | --nvme-path absent is not a folder
       2 | --offloads none --nvme-path text.txt | --nvme-path text.txt is not a folder
       1 | --offloads nvme --nvme-path /proc | --nvme-path /proc: cannot create files
-      1 | --offloads nvme | TMPDIR | /work/no)");
+      1 | --offloads nvme | TMPDIR | /absent)");
 }
 
 TEST_CASE("compare nvme: --host-memory limits rows of compare, and ends train") {

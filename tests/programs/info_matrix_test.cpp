@@ -111,7 +111,7 @@ TEST_CASE("support matrix: pages, files and builds that do not match, and wrong 
            test::replaced(json, R"(\["opt", "cpu", "zs1", "fp32", "none", "none"[^\n]*\n)", ""));
   sh.ends("1 | --check \"$BIN\" out | does not have the cells of this build");
   sh.write("out/support-matrix.json", "{}\n");
-  sh.ends("2 | --check \"$BIN\" out | is no support matrix");
+  sh.ends("2 | --check \"$BIN\" out | is not a support matrix");
   sh.write("out/support-matrix.json", json);
   sh.plant("compare", "");
   sh.plant("info", R"(sed -i 's/^      "block": {$/      "some": {\n      },\n&/' "$last")");
@@ -119,10 +119,10 @@ TEST_CASE("support matrix: pages, files and builds that do not match, and wrong 
       1 | --check planted out | does not have the cells of this build | "some"
       2 | --check nowhere out | there is no program
       2 | "$BIN" out --stage zs1 | no option is called '--stage'
-      2 | "$BIN" out --ranks 0 | --ranks '0' is no list of numbers
+      2 | "$BIN" out --ranks 0 | --ranks '0' is not a list of numbers
       2 | --merge nothing.json "$BIN" out | cannot be read)");
   sh.ends(test::each("FLAG", "families stages precisions offloads recompute device",
-                     "2 | \"$BIN\" out --FLAG zs9 | 'zs9' is no choice of | there are "));
+                     "2 | \"$BIN\" out --FLAG zs9 | 'zs9' is not a choice of | there are "));
   Json const cuda = field(Json::parse(sh.passes("info --json")), "slots", "device", "cuda");
   if (cuda.contains("reason") && cuda.at("reason").is_string())
     sh.ends("2 | \"$BIN\" out --device cuda | " + cuda.at("reason").get<std::string>());

@@ -35,7 +35,7 @@ std::string const launched = "--model layers=2,heads=2,channels=32 --sequence 16
 TEST_CASE("launch: processes train the weights of threads, in every stage, with and without offload") {
   Launcher const sh;
   for (int const world : {2, 4})
-    for (std::string const& recipe :
+    for (std::string const recipe :
          {"--stage dp", "--stage 0", "--stage 1", "--stage 2", "--stage 3", "--stage 3 --offload cpu_full",
           "--stage 2 --offload cpu_optimizer --precision bf16", "--stage 3 --mesh replicate=2"}) {
       std::string const ranks = std::to_string(world), command = "train " + launched + " " + recipe;
@@ -90,6 +90,25 @@ TEST_CASE("launch: the others name a process that is killed, and end with code 6
       rank 0: 6: error: rank 2 \(process [0-9]+ on .*\) is lost: its process ended.* \[rank 0 on .* was in collective
       rank 1: 6: error: rank 2 \(process [0-9]+ on .*\) is lost: its process ended.* \[rank 1 on .* was in collective
       rank 2: 137: )");
+}
+
+TEST_CASE("launch: all ranks end as after SIGTERM if their launcher is killed") {
+  Launcher const sh;
+  sh.write("launcher", R"(
+for rank in 0 1; do  # the variables of deepspeed
+  RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_SIZE=2 CROSS_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$1 \
+    train --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --steps 1000000 -q --log run.jsonl \
+    --checkpoint saved > out-$rank 2>&1 &
+  echo $! > pid-$rank
+done
+wait
+)");
+  sh.passes(
+      "sh launcher $((20000 + $$ % 9000)) & launcher=$!; until grep -qs step.:3 run.jsonl; do sleep 0.1; "
+      "done; "
+      "kill -9 $launcher; for rank in 0 1; do while kill -0 $(cat pid-$rank) 2> /dev/null; do sleep 0.1; "
+      "done; "
+      "done; wait || true; ls saved/step-*; ! grep -q error out-0 out-1");
 }
 
 TEST_CASE("launch: what all ranks refuse is printed once, and half a launch ends with a sentence") {

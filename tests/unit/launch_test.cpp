@@ -270,7 +270,7 @@ TEST_CASE("ranks meet if a foreign program holds the port") {
   for (Ended const& end : ended) CHECK_MESSAGE(end.text == "1", end.text);
 }
 
-TEST_CASE("a rank that joins late, after more than the time of silence, is no reason to lose the others") {
+TEST_CASE("ranks that wait for a late one longer than the limit of silence are not lost") {
   int const port = own_port();
   auto const ended = test::run_processes(2, [&](int rank) -> std::string {
     if (rank == 1) std::this_thread::sleep_for(3s);
