@@ -100,6 +100,8 @@ namespace detail {
 // signal handlers cannot access other variables.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+/// The signal that another process of the launch has caught, if this one has caught none; 0: none.
+inline std::atomic<int> signal_elsewhere{0};
 /// Seconds after the first signal at which the program exits even within a step; 0: no limit.
 inline std::atomic<unsigned> signal_patience{0};
 
@@ -164,13 +166,16 @@ class Interrupt {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
-  /// Records a signal that another process of the launch has caught, if this one has caught none.
+  /// Records a signal that another process of the launch has caught. A signal to this process is still the
+  /// first one.
   static void adopt(int number) {
-    std::int64_t none = 0;
-    if (number > 0) detail::signal_caught.compare_exchange_strong(none, number);
+    if (number > 0) detail::signal_elsewhere.store(number);
   }
   /// Returns the number of the recorded signal; 0 if there was none.
-  static int number() { return static_cast<int>(detail::signal_caught.load() % 256); }
+  static int number() {
+    auto const own = static_cast<int>(detail::signal_caught.load() % 256);
+    return own > 0 ? own : detail::signal_elsewhere.load();
+  }
   /// Returns 128 plus the number of the recorded signal (129, 130 or 143); 0 if there was none.
   static int exit_code() { return caught() ? 128 + number() : 0; }
   static std::string name() {
