@@ -224,11 +224,12 @@ TEST_CASE("ranks without rank 0 say where they looked") {
     auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 5s});
     return "met";
   });
+  // Depending on the tests that run at the same time, other programs listen at some of these ports.
   check_survivors(
       ended, {0}, 3,
       {"rank 1 (process ",
        "did not find rank 0 of torchrun within 1 s at 127.0.0.1, ports " + std::to_string(port) + " to ",
-       "no program listens there"},
+       " there; start one torchrun"},
       8);
 }
 
