@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests which recipes (combinations of policies) compile, over all combinations of the policies that the
 // rules depend on. A recipe must be refused exactly when the manual says so, and every legal recipe must make
-// a trainer. unit/policy_test.cpp covers the other policies at run time.
+// a trainer. unit/policy/policy_test.cpp covers the other policies at run time.
 #include "support.hpp"
 
 namespace ts = tessera;

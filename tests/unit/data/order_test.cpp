@@ -13,7 +13,6 @@
 #include "tessera/core/philox.hpp"
 
 #include "support/file_support.hpp"
-#include "support/printing.hpp"
 
 namespace ts = tessera;
 

@@ -12,7 +12,6 @@
 #include "tessera/detail/sort.hpp"
 #include "tessera/plan/memory.hpp"
 
-#include "support/printing.hpp"
 
 namespace {
 

@@ -13,7 +13,6 @@
 #include "tessera/data/tokens.hpp"
 
 #include "support/file_support.hpp"
-#include "support/printing.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the storage of training state without a model: weights are set and read back with every placement.
 // Gather, reduce, accumulate, norm, exchange and update follow the placement table.
+#include "tessera/store/parameter_store.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,7 +17,6 @@
 #include <doctest/doctest.h>
 
 #include "tessera/nn/gpt2.hpp"
-#include "tessera/store/parameter_store.hpp"
 #include "tessera/store/weights.hpp"
 
 #include "support/runs.hpp"

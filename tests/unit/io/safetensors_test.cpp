@@ -19,7 +19,6 @@
 #include "tessera/core/shape.hpp"
 
 #include "support/file_support.hpp"
-#include "support/printing.hpp"
 
 namespace ts = tessera;
 using file_support::bytes_of;

@@ -14,7 +14,6 @@
 
 #include <doctest/doctest.h>
 
-#include "support/printing.hpp"
 
 using tessera::cpu::ThreadPool;
 

@@ -10,7 +10,6 @@
 
 #include "tessera/plan/program.hpp"
 
-#include "support/printing.hpp"
 #include "support/step_plans.hpp"
 
 namespace {

@@ -11,7 +11,6 @@
 #include "tessera/plan/listing.hpp"
 #include "tessera/plan/program.hpp"
 
-#include "support/printing.hpp"
 #include "support/runs.hpp"
 #include "support/segmented_gpt2.hpp"
 
