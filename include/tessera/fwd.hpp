@@ -137,7 +137,7 @@ class Tensor;
 // comm/
 namespace comm {
 struct CollectiveId;
-struct Peers;
+struct ProcessGroup;
 struct Request;
 struct Traffic;
 class Transport;

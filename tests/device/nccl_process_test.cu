@@ -39,7 +39,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     OnDevice const device(cases, comm.rank(), comm.world(), 7);
     for (int const channel : {0, 1}) {
       INFO("channel ", channel);
-      Peers const peers = transport.over({.channel = channel});
+      ProcessGroup const peers = transport.over({.channel = channel});
       device.reset();
       transport.on_stream(sum.stream.get());
       for (std::size_t index = 0; index < cases.size(); ++index)

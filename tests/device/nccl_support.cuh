@@ -50,7 +50,7 @@ using namespace std::chrono_literals;
 using ts::Move;
 using ts::comm::CollectiveId;
 using ts::comm::Comm;
-using ts::comm::Peers;
+using ts::comm::ProcessGroup;
 using ts::comm::Transport;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
@@ -156,7 +156,8 @@ struct Buffers {
   bool operator==(Buffers const&) const = default;
 };
 
-void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv, Peers const& peers) {
+void perform(Transport& transport, Case const& what, std::byte* send, std::byte* recv,
+             ProcessGroup const& peers) {
   std::int64_t const own = peers.index_of(transport.rank()) * what.piece();
   CollectiveId const id{"test", "unit"};
   switch (what.move) {
@@ -179,7 +180,7 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
 }
 
 /// A function that returns the group of ranks in which a rank communicates.
-using GroupOf = std::function<Peers(int rank)>;
+using GroupOf = std::function<ProcessGroup(int rank)>;
 
 /// The expected data of every rank after each case, indexed [rank][case], and the traffic. Computed with the
 /// collectives between threads of the CPU.
@@ -196,7 +197,7 @@ Expected expected_of(int world, int count, std::vector<Case> const& cases, unsig
   ts::run(world, [&](Comm& comm) {
     auto const rank = static_cast<std::size_t>(comm.rank());
     for (std::size_t index = 0; index < cases.size(); ++index) {
-      Peers const peers = comm.transport().over(group_of(comm.rank()));
+      ProcessGroup const peers = comm.transport().over(group_of(comm.rank()));
       Buffers own(cases[index], peers.index_of(comm.rank()), count, seed + static_cast<unsigned>(index));
       perform(comm.transport(), cases[index], own.send.data(), own.recv.data(), peers);
       result.buffers[rank].push_back(std::move(own));
@@ -207,7 +208,7 @@ Expected expected_of(int world, int count, std::vector<Case> const& cases, unsig
 }
 
 Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
-  return expected_of(world, world, cases, seed, [](int) { return Peers{}; });
+  return expected_of(world, world, cases, seed, [](int) { return ProcessGroup{}; });
 }
 
 /// A rank's buffers for all cases on its GPU, in one allocation.
@@ -314,9 +315,9 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
   ts::run_gpus(world, [&](Comm& comm) {
     Transport& transport = comm.transport();
     int const rank = comm.rank();
-    Peers group = group_of(rank);
+    ProcessGroup group = group_of(rank);
     group.channel = channel;
-    Peers const peers = transport.over(group);
+    ProcessGroup const peers = transport.over(group);
     int const index_in_group = peers.index_of(rank);
     auto const& mine = expected.buffers[static_cast<std::size_t>(rank)];
     auto const check = [&](std::string const& how, auto const& buffers) {
@@ -388,7 +389,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
 }
 void compare_with_threads(int world, int channel = 0) {
   compare_with_threads(
-      world, world, [](int) { return Peers{}; }, channel);
+      world, world, [](int) { return ProcessGroup{}; }, channel);
 }
 
 /// A failed run: the errors that each rank caught, and the error that the caller got.

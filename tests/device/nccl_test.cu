@@ -34,13 +34,13 @@ TEST_CASE("rows and columns of four GPUs do what those of threads do") {
     compare_with_threads(
         4, 2,
         [](int rank) {
-          return Peers{rank - rank % 2, 1, 2};
+          return ProcessGroup{rank - rank % 2, 1, 2};
         },
         channel);
     compare_with_threads(
         4, 2,
         [](int rank) {
-          return Peers{rank % 2, 2, 2};
+          return ProcessGroup{rank % 2, 2, 2};
         },
         channel);
   }
@@ -68,7 +68,7 @@ TEST_CASE("two channels of one graph run at the same time") {
   Differences differences;
   ts::run_gpus(2, [&](Comm& comm) {
     Transport& transport = comm.transport();
-    Peers const second = transport.over({.channel = 1});
+    ProcessGroup const second = transport.over({.channel = 1});
     if (second.communicator == 0 || transport.over({.channel = 1}).communicator != second.communicator)
       differences.add(comm.rank(), "ways");
     DeviceBytes const mine(bytes), all(2 * bytes);

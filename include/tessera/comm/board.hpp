@@ -26,42 +26,57 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Progress and state of one rank, in one page of memory. Only that rank and its GPU write to it.
-struct alignas(4096) Board {
-  std::atomic<std::uint64_t> word{0};            ///< the last collective that was reached (`watch_word`)
-  std::atomic<std::uint64_t> reached_device{0};  ///< collectives reached by its GPU, graph replays included
-  std::atomic<std::uint64_t> reached_host{0};    ///< collectives on host memory that were reached
-  std::atomic<std::uint64_t> beats{0};           ///< number of calls of Transport::heartbeat
-  std::atomic<std::uint32_t> left{0};            ///< 1: the rank will enter no more collectives
+/// The largest number of communicators of a rank, that of all ranks included.
+inline constexpr int max_communicators = 32;
 
+/// Progress and state of one rank, in one page of memory. Only that rank and its GPU write to it. Ranks of a
+/// group compare only the counts of that group, because groups make progress independently.
+struct alignas(4096) Board {
+  /// Collectives of one communicator that were reached.
+  struct Count {
+    std::atomic<std::uint64_t> device{0};  ///< by its GPU, graph replays included
+    std::atomic<std::uint64_t> host{0};    ///< on host memory
+  };
+  std::atomic<std::uint64_t> word{0};   ///< the last collective that was reached (`watch_word`)
+  std::atomic<std::uint64_t> beats{0};  ///< number of calls of Transport::heartbeat
+  std::atomic<std::uint32_t> left{0};   ///< 1: the rank will enter no more collectives
+  Count counts[max_communicators];      ///< by the number of the communicator
+
+  std::uint64_t reached(int communicator) const {
+    Count const& count = counts[communicator];
+    return count.device.load(std::memory_order_relaxed) + count.host.load(std::memory_order_relaxed);
+  }
   std::uint64_t reached() const {
-    return reached_device.load(std::memory_order_relaxed) + reached_host.load(std::memory_order_relaxed);
+    std::uint64_t sum = 0;
+    for (int communicator = 0; communicator < max_communicators; ++communicator) sum += reached(communicator);
+    return sum;
   }
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a process and its GPU share these words");
 static_assert(sizeof(Board) == 4096);
 
-/// Maps collective numbers to requests, for error texts. Replays of captured graphs reuse their numbers, so
-/// captured requests are kept forever. Of the others, only the most recent 512 are kept.
+/// Maps watch words to requests, for error texts. Replays of captured graphs reuse their words, so captured
+/// requests are kept forever. Of the others, only the most recent 512 are kept.
 class History {
  public:
   void put(Request const& request, bool captured) {
     std::lock_guard lock(mutex_);
     if (captured) captured_.emplace_back();
-    Entry& entry = captured ? captured_.back() : recent_[request.sequence % recent];
+    Entry& entry = captured ? captured_.back() : recent_[count_++ % recent];
     entry.request = request;
     copy(entry.operation, request.id.operation);
     copy(entry.unit, request.id.unit);
-    last_ = request.sequence;
+    std::memcpy(last_unit_, entry.unit, sizeof last_unit_);
   }
 
-  /// Returns the collective that a watch word names, such as "17, all_gather of 64 bytes (write_back h.3)".
-  std::string text(std::uint64_t word) const {
+  /// Returns the collective that a watch word of `rank` names, such as "17, all_gather of 64 bytes
+  /// (write_back h.3)". If this history has no such request of a group with that rank, only names the move.
+  std::string text(std::uint64_t word, int rank = 0) const {
     std::lock_guard lock(mutex_);
-    std::uint64_t const sequence = sequence_of(word);
-    std::string result = std::to_string(sequence) + ", ";
-    Entry const* const entry = find(sequence);
-    if (!entry || entry->request.move != move_of(word)) return result + std::string(name_of(move_of(word)));
+    std::string result = std::to_string(sequence_of(word)) + ", ";
+    Entry const* const entry = find(word);
+    if (!entry || (entry->request.group.count > 0 && !entry->request.group.contains(rank)))
+      return result + std::string(name_of(move_of(word)));
     Request request = entry->request;
     request.id.operation = entry->operation;
     request.id.unit = entry->unit;
@@ -69,8 +84,7 @@ class History {
   }
   std::string last_unit() const {
     std::lock_guard lock(mutex_);
-    Entry const* const entry = find(last_);
-    return entry ? entry->unit : "";
+    return last_unit_;
   }
 
  private:
@@ -88,27 +102,31 @@ class History {
     to[length] = '\0';
   }
 
-  Entry const* find(std::uint64_t sequence) const {
-    auto const position = std::lower_bound(
-        captured_.begin(), captured_.end(), sequence,
-        [](Entry const& entry, std::uint64_t number) { return entry.request.sequence < number; });
-    if (position != captured_.end() && position->request.sequence == sequence) return &*position;
-    Entry const& entry = recent_[sequence % recent];
-    return sequence > 0 && entry.request.sequence == sequence ? &entry : nullptr;
+  Entry const* find(std::uint64_t word) const {
+    if (sequence_of(word) == 0) return nullptr;
+    auto const named = [word](Entry const& entry) {
+      Request const& request = entry.request;
+      return watch_word(request.sequence, request.move, request.group.communicator) == word;
+    };
+    for (auto const* entries : {&captured_, &recent_})
+      if (auto const found = std::find_if(entries->begin(), entries->end(), named); found != entries->end())
+        return &*found;
+    return nullptr;
   }
 
   mutable std::mutex mutex_;
   std::vector<Entry> recent_ = std::vector<Entry>(recent);
   std::vector<Entry> captured_;
-  std::uint64_t last_ = 0;
+  std::uint64_t count_ = 0;
+  char last_unit_[64] = {};
 };
 
 /// Access to the boards of all ranks, and the failure that ended the communicator. Any thread may use it.
-class Peers {
+class RankStates {
  public:
-  Peers(Peers const&) = delete;
-  Peers& operator=(Peers const&) = delete;
-  virtual ~Peers() = default;
+  RankStates(RankStates const&) = delete;
+  RankStates& operator=(RankStates const&) = delete;
+  virtual ~RankStates() = default;
 
   virtual int world() const noexcept = 0;
   /// Returns a rank's board.
@@ -129,7 +147,7 @@ class Peers {
   virtual std::string name(int rank) const { return "rank " + std::to_string(rank); }
 
  protected:
-  Peers() = default;
+  RankStates() = default;
 };
 
 /// The state that threads of one process share.
@@ -142,9 +160,9 @@ struct ThreadBoards {
 };
 
 /// Ranks that are threads of one process.
-class ThreadPeers final : public Peers {
+class ThreadRankStates final : public RankStates {
  public:
-  ThreadPeers(std::shared_ptr<ThreadGroup> group, std::shared_ptr<ThreadBoards> shared)
+  ThreadRankStates(std::shared_ptr<ThreadGroup> group, std::shared_ptr<ThreadBoards> shared)
       : group_(std::move(group)), shared_(std::move(shared)) {}
 
   int world() const noexcept override { return group_->world(); }
@@ -165,14 +183,14 @@ class ThreadPeers final : public Peers {
 
 /// Ranks that are processes of a launch. Each has its own board. Of the others it has copies, which the
 /// launch sends about twice a second.
-class LaunchPeers final : public Peers {
+class LaunchRankStates final : public RankStates {
  public:
-  explicit LaunchPeers(std::shared_ptr<Launch> launch)
+  explicit LaunchRankStates(std::shared_ptr<Launch> launch)
       : launch_(std::move(launch)),
         boards_(std::make_unique<Board[]>(static_cast<std::size_t>(launch_->world()))) {
     launch_->watch([this] { return progress(); });
   }
-  ~LaunchPeers() override { leave(); }
+  ~LaunchRankStates() override { leave(); }
 
   Launch& launch() const noexcept { return *launch_; }
   int world() const noexcept override { return launch_->world(); }
@@ -182,14 +200,15 @@ class LaunchPeers final : public Peers {
     Progress const progress = launch_->progress(rank);
     if (progress.communicator == launch_->communicator()) {
       board.word.store(progress.word, std::memory_order_release);
-      board.reached_host.store(progress.reached, std::memory_order_relaxed);
+      std::size_t const opened = std::min(progress.reached.size(), std::size_t{max_communicators});
+      for (std::size_t number = 0; number < opened; ++number)
+        board.counts[number].host.store(progress.reached[number], std::memory_order_relaxed);
       board.beats.store(progress.beats, std::memory_order_relaxed);
       board.left.store(progress.left, std::memory_order_relaxed);
     }
     return &board;
   }
-  /// Returns this process's own history for every rank, because all processes of a launch run the same
-  /// program.
+  /// Returns this process's own history for every rank, because all ranks of a group have the same requests.
   History& history(int) const noexcept override { return history_; }
   bool has_left(int rank) const override { return board(rank)->left.load(std::memory_order_relaxed) != 0; }
   std::optional<std::pair<int, std::string>> fault() const override {
@@ -205,12 +224,16 @@ class LaunchPeers final : public Peers {
   Progress progress() const {
     Board const& own = boards_[static_cast<std::size_t>(launch_->rank())];
     std::uint64_t const word = own.word.load(std::memory_order_acquire);
+    std::vector<std::uint64_t> reached;
+    for (int number = 0; number < max_communicators; ++number) reached.push_back(own.reached(number));
+    while (reached.size() > 1 && reached.back() == 0) reached.pop_back();
     return {0,
             word,
-            own.reached(),
+            std::move(reached),
             own.beats.load(std::memory_order_relaxed),
             false,
-            word == 0 ? std::string("before its first collective") : "at collective " + history_.text(word)};
+            word == 0 ? std::string("before its first collective")
+                      : "at collective " + history_.text(word, launch_->rank())};
   }
 
   std::shared_ptr<Launch> launch_;

@@ -30,11 +30,12 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One rank's endpoint of a communicator. One thread at a time may call collectives, and every rank must call
-/// them in the same order. Any thread may call `heartbeat`, `poison`, `word` and `where`. A collective
-/// allocates nothing. Its buffers may be reused when it returns; on device transports, later work of the
-/// stream may reuse them. A collective of 0 bytes is legal, and all ranks must still call it. Errors:
-/// - Error(usage): the arguments are wrong.
+/// One rank's endpoint of a communicator. One thread at a time may call collectives, and the ranks of a group
+/// must call its collectives in the same order. Ranks outside the group do not take part. Any thread may call
+/// `heartbeat`, `poison`, `word` and `where`. A collective allocates nothing, except the first one of a
+/// group. Its buffers may be reused when it returns; on device transports, later work of the stream may reuse
+/// them. A collective of 0 bytes is legal, and all ranks of the group must still call it. Errors:
+/// - Error(usage): the arguments are wrong, or the group has ranks outside the world or not this rank.
 /// - Error(failed), on all ranks: ranks request different collectives.
 /// - PeerLost: another rank threw, left or did not arrive.
 /// After any of these errors the communicator cannot be used again.
@@ -53,33 +54,33 @@ class Transport {
   virtual std::string_view name() const noexcept = 0;
 
   /// Returns all ranks of the world as one group.
-  Peers everyone() const noexcept { return {0, 1, world_}; }
+  ProcessGroup everyone() const noexcept { return {0, 1, world_}; }
 
   /// Returns `group` with the number of its communicator filled in, and opens the communicator on the first
   /// call. A `count` of 0 means all ranks. If the transport has channels, collectives on different channels
-  /// need not wait for each other. Other transports use one communicator for all channels. To open a
-  /// communicator, all ranks of the world call this function together, in the same order and between steps,
-  /// each with the group to which it belongs. On GPUs, opening waits for the other ranks and allocates device
-  /// memory. Later calls return the open communicator.
-  Peers over(Peers group) {
+  /// need not wait for each other. To open a communicator, all ranks of the world call this function
+  /// together, in the same order and between steps, each with the group to which it belongs. Only opening is
+  /// a call of the whole world: a collective is a call of its group. On GPUs, opening waits for the other
+  /// ranks and allocates device memory. Later calls return the open communicator.
+  ProcessGroup over(ProcessGroup group) {
     if (group.count <= 0) group.count = world_;
     group.communicator = 0;
+    if (std::string const wrong = fault_of(group); !wrong.empty())
+      throw_error(ErrorKind::usage, {"rank ", rank_, " opens a communicator: ", wrong}, rank_);
     if (group.count == 1 || (group.count == world_ && group.channel == 0)) return group;
-    for (Peers const& open : communicators_)
-      if (open.first == group.first && open.stride == group.stride && open.count == group.count &&
-          open.channel == group.channel)
-        return open;
+    for (ProcessGroup const& open : communicators_)
+      if (open.same(group)) return open;
     return opened(group);
   }
 
-  /// Runs one collective, given as a `move`, between the ranks of a group. Without `peers`, the group is all
+  /// Runs one collective, given as a `move`, between the ranks of a group. Without `group`, these are all
   /// ranks. A buffer consists of pieces of `bytes` bytes: one per peer, one per rank, or the whole buffer.
   /// The functions below say how many pieces each buffer holds. `dtype` is the element type of sums.
   void run(Move move, std::int64_t bytes, void const* send, void* recv, CollectiveId const& id = {},
-           Peers const& peers = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
-    Request request = make(move, id, bytes, root, dtype, peers);
-    int const ranks = request.peers.count;
-    bool const here = request.peers.index_of(rank_) == root;
+           ProcessGroup const& group = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
+    Request request = make(move, id, bytes, root, dtype, group);
+    int const ranks = request.group.count;
+    bool const here = request.group.index_of(rank_) == root;
     std::int64_t sent = (ranks - 1) * bytes;
     switch (move) {
       case Move::all_to_all:
@@ -130,55 +131,57 @@ class Transport {
   /// holds one piece for each peer. `send` holds `pieces` pieces, or one for each peer if `pieces` is 0. The
   /// buffers must not overlap.
   void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
-                  int pieces = 0, Peers const& peers = {}) {
-    run(Move::all_to_all, bytes_per_peer, send, recv, id, peers, -1, DType::f32, pieces);
+                  int pieces = 0, ProcessGroup const& group = {}) {
+    run(Move::all_to_all, bytes_per_peer, send, recv, id, group, -1, DType::f32, pieces);
   }
   /// recv[p] = peer p's send, on every rank of a group, or of the world. `send` may be this rank's slot of
   /// `recv`.
   void all_gather(void const* send, void* recv, std::int64_t bytes_per_rank, CollectiveId const& id = {},
-                  Peers const& peers = {}) {
-    run(Move::all_gather, bytes_per_rank, send, recv, id, peers);
+                  ProcessGroup const& group = {}) {
+    run(Move::all_gather, bytes_per_rank, send, recv, id, group);
   }
   /// The same as all_gather, but only the root receives. `root` is an index in the group. On other ranks
   /// `recv` is not touched and may be null.
   void gather(int root, void const* send, void* recv, std::int64_t bytes_per_rank,
-              CollectiveId const& id = {}, Peers const& peers = {}) {
-    run(Move::gather, bytes_per_rank, send, recv, id, peers, root);
+              CollectiveId const& id = {}, ProcessGroup const& group = {}) {
+    run(Move::gather, bytes_per_rank, send, recv, id, group, root);
   }
   /// Copies the root's buffer to every rank. `root` is an index in the group.
   void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
-                 Peers const& peers = {}) {
-    run(Move::broadcast, bytes, buffer, buffer, id, peers, root);
+                 ProcessGroup const& group = {}) {
+    run(Move::broadcast, bytes, buffer, buffer, id, group, root);
   }
   /// Sends a buffer to one rank of the group, which must call `receive`. `to` and `from` are indices in the
   /// group. No other rank takes part. Either call may wait for the other. Ranks that send to each other must
   /// do so between `begin_group` and `end_group`. Buffers from one rank to another arrive in the order of the
   /// calls.
   void send(int to, void const* buffer, std::int64_t bytes, CollectiveId const& id = {},
-            Peers const& peers = {}) {
-    run(Move::send, bytes, buffer, nullptr, id, peers, to);
+            ProcessGroup const& group = {}) {
+    run(Move::send, bytes, buffer, nullptr, id, group, to);
   }
   void receive(int from, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
-               Peers const& peers = {}) {
-    run(Move::receive, bytes, nullptr, buffer, id, peers, from);
+               ProcessGroup const& group = {}) {
+    run(Move::receive, bytes, nullptr, buffer, id, group, from);
   }
   /// Replaces every rank's buffer of `count` elements by the sum of all ranks' buffers. The transport between
   /// threads sums in rank order. It sums 16-bit formats in fp32 and rounds once. Other transports sum in any
   /// order and may round every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
-                  Peers const& peers = {}) {
-    run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, peers, -1,
+                  ProcessGroup const& group = {}) {
+    run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, group, -1,
         dtype);
   }
   /// recv = the sum of all ranks' send[index of this rank], over a group, or the world. `send` holds a shard
   /// for each rank. `recv` may be this rank's shard of `send`.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
-                      CollectiveId const& id = {}, Peers const& peers = {}) {
+                      CollectiveId const& id = {}, ProcessGroup const& group = {}) {
     run(Move::reduce_scatter, count_per_rank * static_cast<std::int64_t>(size_of(dtype)), send, recv, id,
-        peers, -1, dtype);
+        group, -1, dtype);
   }
-  /// Returns when every rank has called it.
-  void barrier(CollectiveId const& id = {}) { run(Move::barrier, 0, nullptr, nullptr, id); }
+  /// Returns when every rank of the group, or of the world, has called it.
+  void barrier(CollectiveId const& id = {}, ProcessGroup const& group = {}) {
+    run(Move::barrier, 0, nullptr, nullptr, id, group);
+  }
 
   /// Starts a group of collectives, which `end_group` ends. All of them must use the same stream and
   /// communicator, and none may touch bytes that another one writes. A transport that supports groups, such
@@ -231,8 +234,8 @@ class Transport {
   /// place, send == recv.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
-  /// Opens the communicator of a group and a channel. Returns its number (Peers::communicator).
-  virtual int open_communicator(Peers const& /*group*/) { return 0; }
+  /// Opens the communicator of a group and a channel. Returns its number (ProcessGroup::communicator).
+  virtual int open_communicator(ProcessGroup const& /*group*/) { return 0; }
 
   /// Runs the collectives that `exchange` has deferred because a group was open.
   virtual void flush() {}
@@ -240,7 +243,8 @@ class Transport {
 
   /// Stores this rank's watch word before a collective. Device transports store it in stream order.
   virtual void note(Request const& request) {
-    word_->store(watch_word(request.sequence, request.move), std::memory_order_release);
+    word_->store(watch_word(request.sequence, request.move, request.group.communicator),
+                 std::memory_order_release);
   }
 
   static double seconds_since(Clock::time_point start) {
@@ -248,22 +252,26 @@ class Transport {
   }
 
  private:
-  Peers opened(Peers group) {
+  ProcessGroup opened(ProcessGroup group) {
     group.communicator = open_communicator(group);
     communicators_.push_back(group);
     return group;
   }
 
   Request make(Move move, CollectiveId const& id, std::int64_t bytes, int root, DType dtype,
-               Peers const& peers) const {
+               ProcessGroup const& group) {
     bool const of_two = move == Move::send || move == Move::receive,
                sums = move == Move::all_reduce || move == Move::reduce_scatter;
-    Request request{move, id, sequence_ + !of_two, bytes, root, sums ? dtype : DType::f32, stream_};
-    request.peers = peers.count > 0 ? peers : everyone();
-    int const count = request.peers.count;
+    Request request{move, id, 0, bytes, root, sums ? dtype : DType::f32, stream_};
+    request.group = group.count > 0 ? group : everyone();
+    int const count = request.group.count;
+    if (std::string const wrong = fault_of(request.group); !wrong.empty())
+      throw_error(ErrorKind::usage, {"rank ", rank_, " requested ", name_of(move), ": ", wrong}, rank_,
+                  id.unit ? id.unit : "");
+    request.sequence = last_sequence(request.group) + !of_two;
     if (bytes < 0) refuse(request, {"a size must not be negative"});
     if (request.dtype == DType::u8) refuse(request, {"values of u8 are codes, which have no sum"});
-    if (of_two && (root < 0 || root >= count || root == request.peers.index_of(rank_)))
+    if (of_two && (root < 0 || root >= count || root == request.group.index_of(rank_)))
       refuse(request, {"the other rank must be another of the ", count, " ranks of its group"});
     if ((move == Move::gather || move == Move::broadcast) && (root < 0 || root >= count))
       refuse(request, {"the root must be a rank from 0 to ", count - 1});
@@ -271,8 +279,9 @@ class Transport {
   }
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
-    if (request.sequence != sequence_) note(request);  // send and receive have no number
-    sequence_ = request.sequence;
+    std::uint64_t& last = last_sequence(request.group);
+    if (request.sequence != last) note(request);  // send and receive have no number
+    last = request.sequence;
     auto const start = Clock::now();
     double const waited = exchange(request, send, recv);
     traffic_.bytes_sent += sent;
@@ -280,6 +289,24 @@ class Transport {
     traffic_.calls += grouped_ ? 0 : 1;
     traffic_.seconds += seconds_since(start);
     traffic_.waiting += waited;
+  }
+
+  /// Returns why this rank cannot use a group, or an empty text.
+  std::string fault_of(ProcessGroup const& group) const {
+    if (group.first < 0 || group.stride < 1 ||
+        group.first + std::int64_t{group.stride} * (group.count - 1) >= world_)
+      return sentence({"the group of ", group.count, " ranks from ", group.first, " on, with a stride of ",
+                       group.stride, ", reaches beyond the world of ", world_, " ranks"});
+    if (!group.contains(rank_))
+      return sentence({"the group of ", describe(group), " does not contain this rank"});
+    return {};
+  }
+
+  /// Returns the number of the last collective of a group.
+  std::uint64_t& last_sequence(ProcessGroup const& group) {
+    for (Counter& counter : counters_)
+      if (counter.group.same(group)) return counter.last;
+    return counters_.emplace_back(Counter{group, 0}).last;
   }
 
   void need_memory(Request const& request, void const* memory) const {
@@ -294,7 +321,7 @@ class Transport {
     if (world_ == 1 || request.bytes == 0) return;
     auto const from = reinterpret_cast<std::uintptr_t>(send), to = reinterpret_cast<std::uintptr_t>(recv);
     auto const bytes = static_cast<std::uintptr_t>(request.bytes);
-    auto const own = static_cast<std::uintptr_t>(request.peers.index_of(rank_)) * bytes;
+    auto const own = static_cast<std::uintptr_t>(request.group.index_of(rank_)) * bytes;
     bool const is_slot =
         request.move != Move::all_to_all && (send_pieces == 1 ? from == to + own : to == from + own);
     if (!is_slot && from < to + static_cast<std::uintptr_t>(recv_pieces) * bytes &&
@@ -307,13 +334,18 @@ class Transport {
                 rank_, request.id.unit ? request.id.unit : "");
   }
 
+  struct Counter {
+    ProcessGroup group;
+    std::uint64_t last;  ///< the number of the last collective
+  };
+
   int rank_;
   int world_;
   std::atomic<std::uint64_t>* word_;
-  std::uint64_t sequence_ = 0;
+  std::vector<Counter> counters_;
   void* stream_ = nullptr;
   bool grouped_ = false;
-  std::vector<Peers> communicators_;
+  std::vector<ProcessGroup> communicators_;
   Traffic traffic_;
 };
 

@@ -179,6 +179,7 @@ class Launch {
   void begin() {
     std::scoped_lock lock(watching_, mutex_);
     left_ = false;
+    last_ = {};
     ++communicator_;
     exchange_ = 0;
     if (fault_ && fault_->communicator < communicator_) fault_.reset();
@@ -250,6 +251,7 @@ class Launch {
   void watch(std::function<Progress()> own) {
     std::lock_guard lock(watching_);
     left_ = !own;
+    if (left_ && watched_) last_ = watched_();
     watched_ = std::move(own);
     tells_now_.store(true, std::memory_order_relaxed);
   }
@@ -384,7 +386,8 @@ class Launch {
       if (tells) {
         told = now;
         std::lock_guard lock(watching_);
-        if (watched_) own = watched_();
+        if (watched_) last_ = watched_();
+        own = last_;
         own.left = left_;
       }
       std::lock_guard lock(mutex_);
@@ -471,6 +474,7 @@ class Launch {
   bool leaving_ = false;
   std::mutex watching_;
   std::function<Progress()> watched_;
+  Progress last_;  // what `watched_` returned last; stays when this rank leaves
   bool left_ = false;
   std::atomic<bool> tells_now_{false};
   std::thread receiver_;

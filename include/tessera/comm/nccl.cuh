@@ -77,8 +77,8 @@ inline std::string gpu_name(int device, Member const& member) {
 /// if a rank is lost.
 inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& options = {}) {
   int const rank = launch->rank(), device = detail::device_of(launch->environment(), detail::count_devices());
-  auto const peers = std::make_shared<detail::LaunchPeers>(launch);
-  auto const transport = std::make_shared<Nccl>(peers, rank, device, options.timeout);
+  auto const states = std::make_shared<detail::LaunchRankStates>(launch);
+  auto const transport = std::make_shared<Nccl>(states, rank, device, options.timeout);
   std::vector<std::string> const gpus = launch->all_gather(
       detail::gpu_name(device, launch->members()[static_cast<std::size_t>(rank)]), "compare their GPUs");
   for (std::size_t one = 0; one < gpus.size(); ++one)

@@ -69,11 +69,13 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
 /// that wait for a lost rank.
 class NcclLink {
  public:
-  NcclLink(std::shared_ptr<Peers> peers, int rank, int device, std::chrono::duration<double> timeout)
-      : peers_(std::move(peers)), rank_(rank), device_(device), timeout_(timeout) {}
+  NcclLink(std::shared_ptr<RankStates> states, int rank, int device, std::chrono::duration<double> timeout)
+      : states_(std::move(states)), rank_(rank), device_(device), timeout_(timeout) {
+    groups_.push_back({0, 1, states_->world()});
+  }
 
-  Peers& peers() const noexcept { return *peers_; }
-  History& history() const noexcept { return peers_->history(rank_); }
+  RankStates& states() const noexcept { return *states_; }
+  History& history() const noexcept { return states_->history(rank_); }
 
   /// Opens the communicator of all ranks, and waits for the other ranks. The watcher thread must already run
   /// `watch`.
@@ -85,16 +87,21 @@ class NcclLink {
       std::lock_guard lock(calls_);
       communicators_.push_back(nullptr);
       is_open_ = true;
-      status = ncclCommInitRankConfig(&communicators_.back(), peers_->world(), id, rank_, &config);
+      status = ncclCommInitRankConfig(&communicators_.back(), states_->world(), id, rank_, &config);
     }
-    await_completion(status, ("all " + std::to_string(peers_->world()) + " ranks to join" + place).c_str());
+    await_completion(status, ("all " + std::to_string(states_->world()) + " ranks to join" + place).c_str());
     joined_.store(true, std::memory_order_release);
   }
 
-  /// Makes a communicator of the ranks that pass the same colour, in the order of their keys. Returns its
-  /// number. All ranks call it together, with no NCCL work running.
-  int split(int color, int key) {
+  /// Makes a communicator of the ranks of a group. Returns its number, which is the same on all ranks. All
+  /// ranks of the world call it together, each with its own group, with no NCCL work running.
+  int split(ProcessGroup const& group) {
     check();
+    if (groups_.size() == static_cast<std::size_t>(max_communicators))
+      throw Error(ErrorKind::unsupported,
+                  name() + " has opened " + std::to_string(max_communicators) +
+                      " communicators, and no more are possible; use fewer groups and channels",
+                  rank_);
     ncclResult_t status = ncclSuccess;
     int number = 0;
     {
@@ -102,7 +109,8 @@ class NcclLink {
       if (is_open_) {
         number = static_cast<int>(communicators_.size());
         communicators_.push_back(nullptr);  // a deque never moves its elements
-        status = ncclCommSplit(communicators_.front(), color, key, &communicators_.back(), nullptr);
+        status = ncclCommSplit(communicators_.front(), group.first, group.index_of(rank_),
+                               &communicators_.back(), nullptr);
         // NCCL sets the new communicator when it is ready. Until then, the state of the first one may not be
         // ncclInProgress.
         if (status == ncclSuccess) status = ncclInProgress;
@@ -110,6 +118,7 @@ class NcclLink {
     }
     await_completion(status, "all ranks to open a communicator");
     check();
+    groups_.push_back(group);
     return number;
   }
 
@@ -133,7 +142,7 @@ class NcclLink {
 
   /// Throws PeerLost once the communicator has ended.
   void check() const {
-    if (auto const fault = peers_->fault()) raise(fault->first, fault->second);
+    if (auto const fault = states_->fault()) raise(fault->first, fault->second);
   }
 
   void await(std::function<bool()> const& done, char const* what) {
@@ -152,9 +161,10 @@ class NcclLink {
   }
 
   std::string where(int rank) const {
-    Board const* const board = peers_->board(rank);
+    Board const* const board = states_->board(rank);
     std::uint64_t const word = board->word.load(std::memory_order_acquire);
-    return word == 0 ? "before its first collective" : "at collective " + peers_->history(rank).text(word);
+    return word == 0 ? "before its first collective"
+                     : "at collective " + states_->history(rank).text(word, rank);
   }
 
   /// Runs the watcher thread. Returns when the communicator has ended.
@@ -186,7 +196,7 @@ class NcclLink {
     explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
-      link.peers_->mark_alive(link.rank_);  // this wait has its own timeout
+      link.states_->mark_alive(link.rank_);  // this wait has its own timeout
       if (auto const current = link.movement(); current != seen) {
         seen = current;
         moved = now;
@@ -206,13 +216,13 @@ class NcclLink {
   /// Returns a number that changes whenever a visible rank gives a sign of life.
   std::uint64_t movement() const {
     std::uint64_t sum = 0;
-    for (int rank = 0; rank < peers_->world(); ++rank)
-      if (Board const* const board = peers_->board(rank))
+    for (int rank = 0; rank < states_->world(); ++rank)
+      if (Board const* const board = states_->board(rank))
         sum += board->reached() + board->beats.load(std::memory_order_relaxed);
     return sum;
   }
 
-  std::string name() const { return peers_->name(rank_); }
+  std::string name() const { return states_->name(rank_); }
 
   /// Returns the collective that this rank had reached when the communicator ended. The first call stores it,
   /// because kernels that follow an aborted one still run and change the board.
@@ -225,37 +235,55 @@ class NcclLink {
   [[noreturn]] void raise(int lost, std::string const& text) const {
     std::string const who = lost < 0        ? "the communicator has ended: "
                             : lost == rank_ ? name() + " was declared lost: "
-                                            : peers_->name(lost) + " is lost: ";
+                                            : states_->name(lost) + " is lost: ";
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
 
-  /// Ends the communicator if a rank has left before it reached the collective that this rank waits for. That
-  /// rank will never reach it.
-  void blame_leavers() {
-    std::uint64_t const own = peers_->board(rank_)->reached();
-    for (int rank = 0; rank < peers_->world(); ++rank) {
-      Board const* const board = peers_->board(rank);
-      if (rank == rank_ || !board || !peers_->has_left(rank) || board->reached() >= own) continue;
-      peers_->lose(
-          rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
-    }
+  /// Calls body(communicator, rank) for the other ranks of each group of this rank.
+  template <class Body>
+  void each_peer(Body const& body) const {
+    for (std::size_t number = 0; number < groups_.size(); ++number)
+      for (int index = 0; index < groups_[number].count; ++index)
+        if (int const rank = groups_[number].rank(index); rank != rank_) body(static_cast<int>(number), rank);
   }
 
-  /// Ends the communicator after a timeout. The error names the rank that has reached the fewest collectives.
-  /// If all have reached equally many, it names a rank that is in another collective than this one, if any.
+  /// Ends the communicator if a rank has left before it reached the collective of a group that this rank
+  /// waits for. That rank will never reach it.
+  void blame_leavers() {
+    each_peer([&](int communicator, int rank) {
+      if (!states_->has_left(rank)) return;
+      if (states_->board(rank)->reached(communicator) >= states_->board(rank_)->reached(communicator)) return;
+      states_->lose(
+          rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
+    });
+  }
+
+  /// Ends the communicator after a timeout. The error names the rank that is furthest behind this one in a
+  /// group of both, or this rank if others are ahead of it. If all have reached equally many collectives, it
+  /// names a rank that has requested another one than this rank, if any.
   void blame(char const* what) {
-    auto const reached = [&](int rank) { return peers_->board(rank)->reached(); };
-    auto const word = [&](int rank) { return peers_->board(rank)->word.load(std::memory_order_acquire); };
-    int behind = rank_;
+    auto const word = [&](int rank) { return states_->board(rank)->word.load(std::memory_order_acquire); };
+    std::uint64_t const own_word = word(rank_);
+    int behind = -1;
     int ahead = rank_;
     int elsewhere = -1;
-    for (int rank = 0; rank < peers_->world(); ++rank) {
-      if (!peers_->board(rank)) continue;
-      if (reached(rank) < reached(behind)) behind = rank;
-      if (reached(rank) > reached(ahead)) ahead = rank;
-      if (word(rank) != word(rank_)) elsewhere = rank;
-    }
-    int const lost = reached(behind) < reached(ahead) ? behind : elsewhere;
+    std::uint64_t most_behind = 0, most_ahead = 0;
+    each_peer([&](int communicator, int rank) {
+      std::uint64_t const own = states_->board(rank_)->reached(communicator),
+                          reached = states_->board(rank)->reached(communicator);
+      if (reached < own && own - reached > most_behind) {
+        behind = rank;
+        most_behind = own - reached;
+      }
+      if (reached > own && reached - own > most_ahead) {
+        ahead = rank;
+        most_ahead = reached - own;
+      }
+      if (communicator_of(word(rank)) == communicator && communicator_of(own_word) == communicator &&
+          word(rank) != own_word)
+        elsewhere = rank;
+    });
+    int const lost = behind >= 0 ? behind : ahead != rank_ ? rank_ : elsewhere;
     std::string const waited =
         " for " + seconds_text(timeout_.count()) + " while " + name() + " waited for " + what;
     std::string const text = lost < 0
@@ -263,7 +291,7 @@ class NcclLink {
                                        "; no rank that can be seen is behind"
                                  : "it gave no sign of life" + waited + "; it was last seen " + where(lost) +
                                        "; rank " + std::to_string(ahead) + " is " + where(ahead);
-    peers_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
+    states_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
   }
 
   /// Waits until NCCL has completed a call. Throws if the call failed.
@@ -279,11 +307,11 @@ class NcclLink {
           what);
     if (status == ncclSuccess || status == ncclInProgress) return;
     // If a peer's process ended, NCCL reports a connection error, often before the launch names the process.
-    for (int wait = 0; wait < 50 && !peers_->fault(); ++wait)
+    for (int wait = 0; wait < 50 && !states_->fault(); ++wait)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     check();
     std::string const text = failure(status);
-    if (status == ncclRemoteError) peers_->lose(-1, text);
+    if (status == ncclRemoteError) states_->lose(-1, text);
     check();
     throw Error(ErrorKind::failed,
                 "NCCL failed while " + name() + " waited for " + what + ": " + text + " [" + name() +
@@ -315,7 +343,7 @@ class NcclLink {
 
   /// Called repeatedly by the watcher. Returns true once a rank is lost.
   bool lost() {
-    if (peers_->fault()) return true;
+    if (states_->fault()) return true;
     ncclResult_t status = ncclSuccess;
     {
       std::lock_guard lock(calls_);
@@ -325,8 +353,8 @@ class NcclLink {
     // Reports an error only when ten successive checks see it. By then the launch has named a process that
     // ended.
     if (failures_ >= 10 && joined_.load(std::memory_order_acquire))
-      peers_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
-    return peers_->fault().has_value();
+      states_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
+    return states_->fault().has_value();
   }
 
   void end() {
@@ -347,10 +375,10 @@ class NcclLink {
   /// Completes pending communication, for at most 3 s. Returns false if the communication fails or does not
   /// end in that time.
   bool finalize(ncclComm_t communicator) const {
-    if (peers_->fault()) return false;
+    if (states_->fault()) return false;
     auto const start = Clock::now();
     ncclResult_t status = ncclCommFinalize(communicator);
-    while (status == ncclInProgress && !peers_->fault() && Clock::now() - start < std::chrono::seconds(3)) {
+    while (status == ncclInProgress && !states_->fault() && Clock::now() - start < std::chrono::seconds(3)) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
       ncclResult_t const result = ncclCommGetAsyncError(communicator, &status);
       if (result != ncclSuccess) status = result;
@@ -358,10 +386,11 @@ class NcclLink {
     return status == ncclSuccess;
   }
 
-  std::shared_ptr<Peers> peers_;
+  std::shared_ptr<RankStates> states_;
   int const rank_;
   int const device_;
   std::chrono::duration<double> const timeout_;
+  std::vector<ProcessGroup> groups_;      ///< by communicator; only the rank's thread uses it
   std::mutex calls_;                      ///< held during calls of NCCL, but not while waiting
   std::deque<ncclComm_t> communicators_;  ///< NCCL writes to the elements, even after an abort
   bool is_open_ = false;

@@ -40,7 +40,7 @@ namespace comm {
 /// threads exchange directly, processes through the GPUs. To wait for a stream that contains collectives, use
 /// `await`, which throws PeerLost if a rank is lost or there is no progress for the timeout. The rank's
 /// device must be current in the calling thread. `where` describes a collective of another process by looking
-/// up its number in this process's own history.
+/// up its word in this process's own history.
 class Nccl final : public Transport {
  public:
   /// Creates the transport of a rank that is a thread. Call `connect` from that thread.
@@ -50,17 +50,17 @@ class Nccl final : public Transport {
         device_(device),
         board_(shared->boards[static_cast<std::size_t>(rank)]),
         threads_(std::in_place, group, rank),
-        link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadPeers>(group, shared), rank,
-                                                 device_, timeout)) {}
+        link_(std::make_shared<detail::NcclLink>(std::make_shared<detail::ThreadRankStates>(group, shared),
+                                                 rank, device_, timeout)) {}
   /// Creates the transport of a rank that is a process.
-  Nccl(std::shared_ptr<detail::LaunchPeers> const& peers, int rank, int device,
+  Nccl(std::shared_ptr<detail::LaunchRankStates> const& states, int rank, int device,
        std::chrono::duration<double> timeout)
-      : Transport(rank, peers->world(), peers->board(rank)->word),
+      : Transport(rank, states->world(), states->board(rank)->word),
         device_(device),
-        board_(*peers->board(rank)),
-        link_(std::make_shared<detail::NcclLink>(peers, rank, device, timeout)) {}
+        board_(*states->board(rank)),
+        link_(std::make_shared<detail::NcclLink>(states, rank, device, timeout)) {}
   ~Nccl() override {
-    link_->peers().leave();
+    link_->states().leave();
     if (watcher_.joinable()) {
       if (link_->close())
         watcher_.join();
@@ -102,19 +102,19 @@ class Nccl final : public Transport {
   int local_rank() const noexcept override { return device_; }
   void heartbeat() noexcept override {
     board_.beats.fetch_add(1, std::memory_order_relaxed);
-    link_->peers().mark_alive(rank());
+    link_->states().mark_alive(rank());
   }
   void await(std::function<bool()> const& done, char const* what) override { link_->await(done, what); }
   void poison(char const* cause) noexcept override {
     try {
-      link_->peers().lose(rank(), cause && *cause ? cause : "it gave up without a reason");
+      link_->states().lose(rank(), cause && *cause ? cause : "it gave up without a reason");
     } catch (...) {  // no memory for the text
-      link_->peers().leave();
+      link_->states().leave();
     }
     link_->wake();
   }
   std::uint64_t word(int rank) const noexcept override {
-    detail::Board const* const board = link_->peers().board(rank);
+    detail::Board const* const board = link_->states().board(rank);
     return board ? board->word.load(std::memory_order_acquire) : 0;
   }
   std::string where(int rank) const override { return link_->where(rank); }
@@ -131,9 +131,12 @@ class Nccl final : public Transport {
 
   void note(Request const& request) override {
     auto* const stream = static_cast<cudaStream_t>(request.stream);
+    int const communicator = request.group.communicator;
+    detail::Board::Count& count = board_.counts[communicator];
+    if (request.group.count < world() && communicator == 0) return note_uncounted(request);
     if (!stream) {
       link_->history().put(request, false);
-      board_.reached_host.fetch_add(1, std::memory_order_relaxed);
+      count.host.fetch_add(1, std::memory_order_relaxed);
       return Transport::note(request);
     }
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -143,10 +146,18 @@ class Nccl final : public Transport {
       auto const offset = reinterpret_cast<std::byte*>(&member) - reinterpret_cast<std::byte*>(&board_);
       return reinterpret_cast<Word*>(static_cast<std::byte*>(words_) + offset);
     };
-    cuda::reach_collective<Word><<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()),
-                                                      at(board_.reached_device), at(board_.word),
-                                                      watch_word(request.sequence, request.move));
+    cuda::reach_collective<Word>
+        <<<1, 1, 0, stream>>>(static_cast<Word*>(small_.get()) + communicator, at(count.device),
+                              at(board_.word), watch_word(request.sequence, request.move, communicator));
     cuda::require(cudaGetLastError(), "reach_collective");
+  }
+  /// Notes a collective of a group without a communicator: of this rank alone, or of threads on host memory,
+  /// which do not use NCCL.
+  void note_uncounted(Request const& request) {
+    if (request.stream) return;
+    link_->history().put(request, false);
+    board_.beats.fetch_add(1, std::memory_order_relaxed);
+    Transport::note(request);
   }
 
   double exchange(Request const& request, void const* send, void* recv) override {
@@ -171,14 +182,14 @@ class Nccl final : public Transport {
     auto* const to = static_cast<std::byte*>(recv);
     auto const count = static_cast<std::size_t>(request.bytes);
     auto* const stream = static_cast<cudaStream_t>(request.stream);
-    if (request.peers.count == 1) return copy(to, from, count, stream);
-    if (request.peers.count < world() && request.peers.communicator == 0)
+    if (request.group.count == 1) return copy(to, from, count, stream);
+    if (request.group.count < world() && request.group.communicator == 0)
       throw Error(ErrorKind::usage,
                   describe(request) +
                       " involves only some of the ranks, which need a separate communicator; " +
                       "open it first with Transport::over",
                   rank());
-    int const own = request.peers.index_of(rank());
+    int const own = request.group.index_of(rank());
     if (request.move == Move::all_to_all)
       copy(to + own * request.bytes, from + own % request.pieces * request.bytes, count, stream);
     if (request.move == Move::gather && own == request.root)
@@ -189,11 +200,11 @@ class Nccl final : public Transport {
 
   /// Opens a separate communicator. Runs its first collectives, because these connect the ranks, which must
   /// not happen while a CUDA graph is captured.
-  int open_communicator(Peers const& group) override {
+  int open_communicator(ProcessGroup const& group) override {
     Request first;
     first.stream = stream_.get();
-    first.peers = group;
-    first.peers.communicator = link_->split(group.first, group.index_of(rank()));
+    first.group = group;
+    first.group.communicator = link_->split(group);
     auto* const memory = static_cast<std::byte*>(small_.get());
     for (Move const move : {Move::barrier, Move::all_gather, Move::reduce_scatter}) {
       first.move = move;
@@ -203,7 +214,7 @@ class Nccl final : public Transport {
     }
     cuda::require(cudaEventRecord(event_.get(), stream_.get()), "cudaEventRecord");
     await([&] { return arrived(); }, "all ranks to open a communicator");
-    return first.peers.communicator;
+    return first.group.communicator;
   }
 
   /// Enqueues the pending collectives as one NCCL group.
@@ -211,7 +222,7 @@ class Nccl final : public Transport {
     if (calls_.empty()) return;
     link_->enqueue([&](auto const& communicators) {
       for (Call const& call : calls_) {
-        auto const index = static_cast<std::size_t>(call.request.peers.communicator);
+        auto const index = static_cast<std::size_t>(call.request.group.communicator);
         ncclResult_t const status = ask(call, communicators[index]);
         if (status != ncclSuccess && status != ncclInProgress) return status;
       }
@@ -230,16 +241,16 @@ class Nccl final : public Transport {
     Move const move = request.bytes > 0 || of_two ? request.move : Move::barrier;
     switch (move) {
       case Move::all_to_all:
-        return with_peers(request.peers, [&](int to_peer, int from_peer) {
+        return with_peers(request.group, [&](int to_peer, int from_peer) {
           ncclResult_t const sent = ncclSend(from + to_peer % request.pieces * request.bytes, count, ncclInt8,
                                              to_peer, communicator, stream);
           if (sent != ncclSuccess) return sent;
           return ncclRecv(to + from_peer * request.bytes, count, ncclInt8, from_peer, communicator, stream);
         });
       case Move::gather:
-        if (request.peers.index_of(rank()) != request.root)
+        if (request.group.index_of(rank()) != request.root)
           return ncclSend(from, count, ncclInt8, request.root, communicator, stream);
-        return with_peers(request.peers, [&](int, int peer) {
+        return with_peers(request.group, [&](int, int peer) {
           return ncclRecv(to + peer * request.bytes, count, ncclInt8, peer, communicator, stream);
         });
       case Move::all_gather:
@@ -270,10 +281,10 @@ class Nccl final : public Transport {
   /// Calls body(peer to send to, peer to receive from) for all other ranks of a group. In each round, all
   /// ranks send to different peers.
   template <class Body>
-  ncclResult_t with_peers(Peers const& peers, Body const& body) const {
-    int const own = peers.index_of(rank());
-    for (int step = 1; step < peers.count; ++step) {
-      ncclResult_t const status = body((own + step) % peers.count, (own + peers.count - step) % peers.count);
+  ncclResult_t with_peers(ProcessGroup const& group, Body const& body) const {
+    int const own = group.index_of(rank());
+    for (int step = 1; step < group.count; ++step) {
+      ncclResult_t const status = body((own + step) % group.count, (own + group.count - step) % group.count);
       if (status != ncclSuccess) return status;
     }
     return ncclSuccess;
@@ -308,7 +319,7 @@ class Nccl final : public Transport {
   void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
     std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
     if (!staging_) staging_ = allocate(2 * half);
-    int const count = request.peers.count, own = request.peers.index_of(rank());
+    int const count = request.group.count, own = request.group.index_of(rank());
     int up = 1, down = 1;  // pieces to upload and download
     bool in_place = false;
     switch (request.move) {
@@ -374,7 +385,7 @@ class Nccl final : public Transport {
   void* words_ = nullptr;  ///< the address of the board on the GPU
   cuda::Stream stream_;
   cuda::Event event_;
-  Memory small_;  ///< the counter; from byte 256 the operand of barriers; from 512 a value for each rank
+  Memory small_;  ///< the counters; from byte 256 the operand of barriers; from 512 a value for each rank
   Memory staging_;
   std::vector<Call> calls_;  ///< of the open group; keeps its capacity
 };

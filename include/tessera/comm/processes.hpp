@@ -82,10 +82,10 @@ class Processes final : public Transport {
     std::uint64_t sequence;
     std::int64_t bytes;
     std::int64_t micro_batch;
-    std::int32_t move, root, dtype, first, stride, count;
+    std::int32_t move, root, dtype, first, stride, count, channel;
     char operation[32];
     char unit[64];
-    std::uint64_t whole;  ///< 1: everything before has arrived
+    std::uint32_t whole;  ///< 1: everything before has arrived
 
     static Header of(Request const& request) {
       Header header{};
@@ -95,9 +95,10 @@ class Processes final : public Transport {
       header.move = static_cast<std::int32_t>(request.move);
       header.root = request.root;
       header.dtype = static_cast<std::int32_t>(request.dtype);
-      header.first = request.peers.first;
-      header.stride = request.peers.stride;
-      header.count = request.peers.count;
+      header.first = request.group.first;
+      header.stride = request.group.stride;
+      header.count = request.group.count;
+      header.channel = request.group.channel;
       if (request.id.operation)
         std::strncpy(header.operation, request.id.operation, sizeof header.operation - 1);
       if (request.id.unit) std::strncpy(header.unit, request.id.unit, sizeof header.unit - 1);
@@ -108,7 +109,7 @@ class Processes final : public Transport {
     Request request() const {
       Request request{static_cast<Move>(move),  {operation, unit, micro_batch}, sequence, bytes, root,
                       static_cast<DType>(dtype)};
-      request.peers = {first, stride, count};
+      request.group = {first, stride, count, channel};
       return request;
     }
   };
@@ -125,36 +126,36 @@ class Processes final : public Transport {
     auto const* const from = static_cast<std::byte const*>(send);
     auto* const to = static_cast<std::byte*>(recv);
     std::int64_t const bytes = request.bytes;
-    Peers const& peers = request.peers;
-    int const own = peers.index_of(rank());
+    ProcessGroup const& group = request.group;
+    int const own = group.index_of(rank());
     if (bytes > 0) switch (request.move) {
         case Move::all_to_all:
-          each_peer(peers, [&](int peer) {
-            messages_->send(peers.rank(peer), from + peer % request.pieces * bytes, bytes);
-            messages_->receive(peers.rank(peer), to + peer * bytes, bytes);
+          each_peer(group, [&](int peer) {
+            messages_->send(group.rank(peer), from + peer % request.pieces * bytes, bytes);
+            messages_->receive(group.rank(peer), to + peer * bytes, bytes);
           });
           copy(to + own * bytes, from + own % request.pieces * bytes, bytes);
           break;
         case Move::all_gather:
-          each_peer(peers, [&](int peer) {
-            messages_->send(peers.rank(peer), from, bytes);
-            messages_->receive(peers.rank(peer), to + peer * bytes, bytes);
+          each_peer(group, [&](int peer) {
+            messages_->send(group.rank(peer), from, bytes);
+            messages_->receive(group.rank(peer), to + peer * bytes, bytes);
           });
           copy(to + own * bytes, from, bytes);
           break;
         case Move::gather:
           if (own != request.root) {
-            messages_->send(peers.rank(request.root), from, bytes);
+            messages_->send(group.rank(request.root), from, bytes);
             break;
           }
-          each_peer(peers, [&](int peer) { messages_->receive(peers.rank(peer), to + peer * bytes, bytes); });
+          each_peer(group, [&](int peer) { messages_->receive(group.rank(peer), to + peer * bytes, bytes); });
           copy(to + own * bytes, from, bytes);
           break;
         case Move::broadcast:
           if (own == request.root)
-            each_peer(peers, [&](int peer) { messages_->send(peers.rank(peer), from, bytes); });
+            each_peer(group, [&](int peer) { messages_->send(group.rank(peer), from, bytes); });
           else
-            messages_->receive(peers.rank(request.root), to, bytes);
+            messages_->receive(group.rank(request.root), to, bytes);
           break;
         case Move::all_reduce:
           all_reduce(request, to);
@@ -182,7 +183,7 @@ class Processes final : public Transport {
     for (std::size_t i = 0; i < later_.size(); ++i) {
       Request const& request = later_[i].request;
       note_place(request);
-      int const other = request.peers.rank(request.root);
+      int const other = request.group.rank(request.root);
       if (request.move == Move::send) {
         pair_headers_[i] = Header::of(request);
         messages_->send(other, &pair_headers_[i], sizeof(Header));
@@ -193,7 +194,7 @@ class Processes final : public Transport {
     for (std::size_t i = 0; i < later_.size(); ++i) {
       Request const& request = later_[i].request;
       if (request.move != Move::receive) continue;
-      int const other = request.peers.rank(request.root);
+      int const other = request.group.rank(request.root);
       Header& header = header_of(other);
       header.whole = 0;
       messages_->receive(other, &header, sizeof header);
@@ -210,19 +211,19 @@ class Processes final : public Transport {
   /// Exchanges requests with all ranks of the group and compares them. Returns the seconds spent.
   double meet(Request const& request) {
     auto const start = Clock::now();
-    Peers const& peers = request.peers;
+    ProcessGroup const& group = request.group;
     own_header_ = Header::of(request);
-    each_peer(peers, [&](int peer) {
-      int const other = peers.rank(peer);
+    each_peer(group, [&](int peer) {
+      int const other = group.rank(peer);
       header_of(other).whole = 0;
       messages_->send(other, &own_header_, sizeof own_header_);
       messages_->receive(other, &header_of(other), sizeof(Header));
     });
     auto const compare = [&] {
-      each_peer(peers, [&](int peer) {
-        Header const& header = header_of(peers.rank(peer));
+      each_peer(group, [&](int peer) {
+        Header const& header = header_of(group.rank(peer));
         if (header.whole && std::memcmp(&header, &own_header_, sizeof header) != 0)
-          refuse_mismatch(request, peers.rank(peer), header);
+          refuse_mismatch(request, group.rank(peer), header);
       });
       return false;
     };
@@ -233,9 +234,11 @@ class Processes final : public Transport {
   Header& header_of(int rank) { return headers_[static_cast<std::size_t>(rank)]; }
 
   [[noreturn]] void refuse_mismatch(Request const& request, int other, Header const& header) {
-    auto const text = [](int rank, Request const& of) {
-      return of.sequence > 0 ? sentence({"rank ", rank, " requests number ", of.sequence, ", ", describe(of)})
-                             : sentence({"rank ", rank, " requests ", describe(of)});
+    bool const apart = !request.group.same(header.request().group);
+    auto const text = [apart](int rank, Request const& of) {
+      std::string const number = of.sequence > 0 ? sentence({"number ", of.sequence, ", "}) : "";
+      return sentence({"rank ", rank, " requests ", number, describe(of), apart ? ", among " : "",
+                       apart ? describe(of.group) : ""});
     };
     bool const first = rank() < other;
     std::string const own = text(rank(), request), others = text(other, header.request());
@@ -276,8 +279,8 @@ class Processes final : public Transport {
         moved = now;
       }
       std::chrono::duration<double> const quiet = now - moved;
-      if (quiet > std::min(timeout_, std::chrono::duration<double>(1.0))) blame_leavers(request.peers);
-      if (quiet > timeout_) blame_late(request.peers);
+      if (quiet > std::min(timeout_, std::chrono::duration<double>(1.0))) blame_leavers(request.group);
+      if (quiet > timeout_) blame_late(request.group);
     }
   }
 
@@ -286,28 +289,32 @@ class Processes final : public Transport {
     std::uint64_t sum = 0;
     for (int rank = 0; rank < world(); ++rank) {
       Progress const progress = launch_->progress(rank);
-      if (rank != this->rank()) sum += progress.reached + progress.beats;
+      if (rank != this->rank()) sum += progress.total() + progress.beats;
     }
     return sum;
   }
-  void blame_leavers(Peers const& peers) {
-    each_peer(peers, [&](int peer) {
-      int const other = peers.rank(peer);
+  /// Returns whether a rank of the group has requested the collective in which this rank waits.
+  bool has_arrived(int rank) { return header_of(rank).whole != 0; }
+  void blame_leavers(ProcessGroup const& group) {
+    each_peer(group, [&](int peer) {
+      int const other = group.rank(peer);
       Progress const progress = launch_->progress(other);
-      if (progress.left && progress.communicator == launch_->communicator() &&
-          sequence_of(progress.word) < sequence_of(own_word_.load(std::memory_order_relaxed)))
+      if (progress.left && progress.communicator == launch_->communicator() && !has_arrived(other))
         launch_->lose(other, "it left, but other ranks continued; every rank must run the same steps");
     });
   }
-  /// Ends the communicator after a timeout, and names the rank of the group that has reached the fewest
-  /// collectives.
-  void blame_late(Peers const& peers) {
+  /// Ends the communicator after a timeout. Names a rank of the group that has not arrived, if any. Of
+  /// several, names the one that has reached the fewest collectives.
+  void blame_late(ProcessGroup const& group) {
     int late = -1;
     std::uint64_t least = 0;
-    each_peer(peers, [&](int peer) {
-      std::uint64_t const reached = launch_->progress(peers.rank(peer)).reached;
-      if (late >= 0 && reached >= least) return;
-      late = peers.rank(peer);
+    each_peer(group, [&](int peer) {
+      int const other = group.rank(peer);
+      std::uint64_t const reached = launch_->progress(other).total();
+      bool const later = late < 0 || (has_arrived(late) && !has_arrived(other)) ||
+                         (has_arrived(late) == has_arrived(other) && reached < least);
+      if (!later) return;
+      late = other;
       least = reached;
     });
     launch_->lose(late,
@@ -318,7 +325,7 @@ class Processes final : public Transport {
   Progress progress() const {
     return {0,
             own_word_.load(std::memory_order_acquire),
-            reached_.load(std::memory_order_relaxed),
+            {reached_.load(std::memory_order_relaxed)},
             beats_.load(std::memory_order_relaxed),
             false,
             place()};
@@ -341,19 +348,19 @@ class Processes final : public Transport {
   }
 
   void all_reduce(Request const& request, std::byte* buffer) {
-    Peers const& peers = request.peers;
-    int const own = peers.index_of(rank());
+    ProcessGroup const& group = request.group;
+    int const own = group.index_of(rank());
     auto const size = static_cast<std::int64_t>(size_of(request.dtype));
-    std::int64_t const slice = (request.bytes / size + peers.count - 1) / peers.count * size;
+    std::int64_t const slice = (request.bytes / size + group.count - 1) / group.count * size;
     auto const begin = [&](int owner) { return std::min(owner * slice, request.bytes); };
     auto const length = [&](int owner) {
       return std::min((owner + 1) * slice, request.bytes) - begin(owner);
     };
     sum(
         request, [&](int peer) { return buffer + begin(peer); }, length, buffer + begin(own));
-    each_peer(peers, [&](int peer) {
-      messages_->send(peers.rank(peer), buffer + begin(own), length(own));
-      messages_->receive(peers.rank(peer), buffer + begin(peer), length(peer));
+    each_peer(group, [&](int peer) {
+      messages_->send(group.rank(peer), buffer + begin(own), length(own));
+      messages_->receive(group.rank(peer), buffer + begin(peer), length(peer));
     });
   }
 
@@ -361,22 +368,22 @@ class Processes final : public Transport {
   /// order. `piece(peer)` is in this rank's memory. `out` may be the own piece.
   template <class Piece, class Length>
   void sum(Request const& request, Piece const& piece, Length const& length, std::byte* out) {
-    Peers const& peers = request.peers;
-    int const own = peers.index_of(rank());
+    ProcessGroup const& group = request.group;
+    int const own = group.index_of(rank());
     std::int64_t longest = 0;
-    for (int peer = 0; peer < peers.count; ++peer) longest = std::max(longest, length(peer));
+    for (int peer = 0; peer < group.count; ++peer) longest = std::max(longest, length(peer));
     for (std::int64_t at = 0; at < longest; at += block) {
       auto const left = [&](int peer) { return std::clamp<std::int64_t>(length(peer) - at, 0, block); };
-      each_peer(peers, [&](int peer) {
-        messages_->send(peers.rank(peer), piece(peer) + at, left(peer));
-        messages_->receive(peers.rank(peer), received(peer), left(own));
+      each_peer(group, [&](int peer) {
+        messages_->send(group.rank(peer), piece(peer) + at, left(peer));
+        messages_->receive(group.rank(peer), received(peer), left(own));
       });
       complete(request);
       with_type(request.dtype, [&]<class T>(T*) {
         auto const from = [&](int peer) {
           return reinterpret_cast<T const*>(peer == own ? piece(own) + at : received(peer));
         };
-        detail::sum_in_rank_order(peers.count, from, reinterpret_cast<T*>(out + at),
+        detail::sum_in_rank_order(group.count, from, reinterpret_cast<T*>(out + at),
                                   left(own) / static_cast<std::int64_t>(sizeof(T)));
       });
     }
@@ -385,9 +392,9 @@ class Processes final : public Transport {
 
   /// Calls body(peer) for the other ranks of a group. Ranks start with different peers.
   template <class Body>
-  void each_peer(Peers const& peers, Body const& body) {
-    int const own = peers.index_of(rank());
-    for (int step = 1; step < peers.count; ++step) body((own + step) % peers.count);
+  void each_peer(ProcessGroup const& group, Body const& body) {
+    int const own = group.index_of(rank());
+    for (int step = 1; step < group.count; ++step) body((own + step) % group.count);
   }
 
   static void copy(std::byte* to, std::byte const* from, std::int64_t bytes) {

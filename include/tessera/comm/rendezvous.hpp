@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,10 +45,13 @@ struct Fault {
 struct Progress {
   std::uint64_t communicator = 0;  ///< its number: communicators of a launch follow one another
   std::uint64_t word = 0;          ///< the last collective that was reached (`watch_word`)
-  std::uint64_t reached = 0;       ///< the number of collectives that were reached
-  std::uint64_t beats = 0;         ///< the number of calls of Transport::heartbeat
-  bool left = false;               ///< the rank enters no more collectives of this communicator
-  std::string place;               ///< in words, such as "in collective 17, all_gather of 64 bytes"
+  /// The number of collectives that were reached, for each communicator that the rank has opened.
+  std::vector<std::uint64_t> reached;
+  std::uint64_t beats = 0;  ///< the number of calls of Transport::heartbeat
+  bool left = false;        ///< the rank enters no more collectives of this communicator
+  std::string place;        ///< in words, such as "in collective 17, all_gather of 64 bytes"
+
+  std::uint64_t total() const { return std::accumulate(reached.begin(), reached.end(), std::uint64_t{0}); }
 };
 
 struct LaunchOptions {
@@ -68,8 +72,8 @@ enum class Frame : std::uint8_t {
   elsewhere,  ///< none: this server belongs to another launch
   refused,    ///< text: the launch has failed
   joined,     ///< host, process and machine of each rank: all ranks are here
-  beat,       ///< communicator, word, reached, beats, left, place
-  state,      ///< communicator, word, reached, beats, left of each rank
+  beat,       ///< communicator, word, beats, left, reached, place
+  state,      ///< communicator, word, beats, left, reached of each rank
   gather,     ///< number, what, value
   gathered,   ///< number, the value of each rank
   fault,      ///< communicator, rank + 1, mismatch, text
@@ -144,16 +148,19 @@ struct Hello {
 inline void write(Progress const& progress, FrameWriter& frame) {
   frame.number(progress.communicator)
       .number(progress.word)
-      .number(progress.reached)
       .number(progress.beats)
-      .number(progress.left);
+      .number(progress.left)
+      .number(progress.reached.size());
+  for (std::uint64_t const reached : progress.reached) frame.number(reached);
 }
 inline void read(FrameReader& frame, Progress& progress) {
   progress.communicator = frame.number();
   progress.word = frame.number();
-  progress.reached = frame.number();
   progress.beats = frame.number();
   progress.left = frame.number() != 0;
+  progress.reached.clear();
+  for (std::uint64_t left = frame.number(); left > 0 && frame.good(); --left)
+    progress.reached.push_back(frame.number());
 }
 
 inline std::string in_words(Member const& member) {

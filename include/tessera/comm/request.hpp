@@ -49,10 +49,11 @@ struct CollectiveId {
   std::int64_t micro_batch = -1;  ///< -1: none
 };
 
-/// The ranks that take part in a collective: `count` ranks, from `first` on, with a distance of `stride`. All
-/// ranks of the world make the call together, each with the group to which it belongs. Collectives on
-/// different channels may overlap. `Transport::over` opens the communicator of a group and channel.
-struct Peers {
+/// The ranks that take part in a collective: `count` ranks, from `first` on, with a distance of `stride`.
+/// Only these ranks make the call, all of them with the same group; other groups make progress independently.
+/// Collectives on different channels may overlap. `Transport::over` opens the communicator of a group and
+/// channel.
+struct ProcessGroup {
   int first = 0;
   int stride = 1;
   int count = 0;
@@ -61,18 +62,36 @@ struct Peers {
 
   TESSERA_HOST_DEVICE constexpr int rank(int index) const { return first + index * stride; }
   constexpr int index_of(int rank) const { return (rank - first) / stride; }
+  constexpr bool contains(int rank) const {
+    return rank >= first && (rank - first) % stride == 0 && (rank - first) / stride < count;
+  }
+  /// Returns whether both have the same ranks and channel.
+  constexpr bool same(ProcessGroup const& other) const {
+    return first == other.first && count == other.count && channel == other.channel &&
+           (stride == other.stride || count == 1);
+  }
 };
+
+/// Describes a group in words: "ranks 0, 2, 4 on channel 1".
+inline std::string describe(ProcessGroup const& group) {
+  std::string text = group.count == 1 ? "rank " : "ranks ";
+  for (int index = 0; index < group.count && index < 8; ++index)
+    text += sentence({index ? ", " : "", group.rank(index)});
+  if (group.count > 8) text += sentence({group.count > 9 ? ", ..., " : ", ", group.rank(group.count - 1)});
+  return group.channel ? sentence({text, " on channel ", group.channel}) : text;
+}
 
 /// One call of a collective, as a transport receives it.
 struct Request {
   Move move = Move::none;
   CollectiveId id{};
-  std::uint64_t sequence = 0;  ///< the number of this collective, from 1; send and receive have none
+  std::uint64_t sequence = 0;  ///< the number of this collective in its group, from 1; of a send or receive:
+                               ///< the number of the collective before it
   std::int64_t bytes = 0;      ///< size of one piece: per peer, per rank, or the whole buffer
   int root = -1;               ///< index in the group: of the root, or of the other rank of a send or receive
   DType dtype = DType::f32;    ///< the element type of sums
   void* stream = nullptr;      ///< the stream on which a device transport enqueues; null for host memory
-  Peers peers{};               ///< the ranks of this rank's group, itself included
+  ProcessGroup group{};        ///< the ranks that take part, this one included
   int pieces = 0;  ///< all_to_all: the number of pieces in `send`; rank p receives piece p modulo this
 };
 
@@ -87,7 +106,7 @@ inline std::string describe(Request const& request) {
     text += sentence({" of ", request.bytes, " bytes"});
   bool const there = request.move == Move::gather || request.move == Move::send;
   if (request.root >= 0)
-    text += sentence({there ? " to rank " : " from rank ", request.peers.rank(request.root)});
+    text += sentence({there ? " to rank " : " from rank ", request.group.rank(request.root)});
   std::string who = request.id.operation ? request.id.operation : "";
   if (request.id.unit && *request.id.unit) who += sentence({who.empty() ? "" : " ", request.id.unit});
   if (request.id.micro_batch >= 0)
@@ -95,12 +114,15 @@ inline std::string describe(Request const& request) {
   return who.empty() ? text : sentence({text, " (", who, ")"});
 }
 
-/// The watchdog's word: the sequence number in the upper bytes, the move in the lowest byte. A rank stores it
-/// before it enters a collective, so the word names the last collective that the rank has reached.
-constexpr std::uint64_t watch_word(std::uint64_t sequence, Move move) {
-  return sequence << 8 | static_cast<std::uint64_t>(move);
+/// The watchdog's word: the move in the lowest byte, then one byte for the communicator, then the sequence
+/// number in this communicator. A rank stores it before it enters a collective, so the word names the last
+/// collective that the rank has reached. Sequence numbers of different communicators cannot be compared.
+constexpr std::uint64_t watch_word(std::uint64_t sequence, Move move, int communicator = 0) {
+  return sequence << 16 | (static_cast<std::uint64_t>(communicator) & 0xffu) << 8 |
+         static_cast<std::uint64_t>(move);
 }
-constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 8; }
+constexpr std::uint64_t sequence_of(std::uint64_t word) { return word >> 16; }
+constexpr int communicator_of(std::uint64_t word) { return static_cast<int>(word >> 8 & 0xffu); }
 constexpr Move move_of(std::uint64_t word) { return static_cast<Move>(word & 0xffu); }
 
 /// The cost of one rank's collectives since the last reset. `bytes_sent` counts the bytes that this rank

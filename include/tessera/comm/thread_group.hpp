@@ -30,6 +30,7 @@ namespace comm {
 
 /// The largest number of ranks in one process.
 inline constexpr int max_threads = 64;
+static_assert(max_threads <= 64, "ThreadGroup has sets of ranks with 64 bits");
 
 struct ThreadsOptions {
   /// Seconds that a rank waits for another one without a sign of life from it (a collective or a heartbeat).
@@ -67,13 +68,13 @@ struct Call {
   void* recv;
 
   /// The other rank of a send or a receive.
-  int other() const { return request.peers.rank(request.root); }
+  int other() const { return request.group.rank(request.root); }
 };
 
-/// The state that all ranks share. Every collective synchronises the ranks twice. `meet` publishes the
-/// request of a rank, waits for all ranks and compares their requests. `part` waits until all ranks have read
-/// the buffers, which stay valid until then. Between the two calls, a rank only copies and sums, so only
-/// `meet` needs a timeout.
+/// The state that all ranks share. Every collective synchronises the ranks of its group twice. `meet`
+/// publishes the request of a rank, waits for the ranks of the group and compares their requests. `part`
+/// waits until these ranks have read the buffers, which stay valid until then. Between the two calls, a rank
+/// only copies and sums, so only `meet` needs a timeout. Groups do not wait for each other.
 class ThreadGroup {
  public:
   ThreadGroup(int world, std::chrono::duration<double> timeout)
@@ -82,6 +83,7 @@ class ThreadGroup {
         timeout_(duration_of(timeout)),
         members_(std::make_unique<Member[]>(static_cast<std::size_t>(world))) {
     for (int rank = 0; rank < world; ++rank) mark_alive(rank);
+    add_meeting({0, 1, world});
   }
 
   int world() const noexcept { return world_; }
@@ -93,8 +95,9 @@ class ThreadGroup {
   std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
   std::byte* recv_of(int rank) const { return static_cast<std::byte*>(member(rank).recv); }
 
-  /// Waits until all ranks have requested a collective. Returns the seconds spent. Throws Error(failed) on
-  /// all ranks if the requests differ, and PeerLost if a rank is lost or does not arrive.
+  /// Waits until all ranks of the group have requested a collective. Returns the seconds spent. Throws
+  /// Error(failed) on all ranks if the requests differ, or if ranks wait for each other in different groups,
+  /// and PeerLost if a rank is lost or does not arrive.
   double meet(int rank, Request const& request, void const* send, void* recv) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -102,38 +105,38 @@ class ThreadGroup {
     me.post(request, send, recv);
     mark_alive(rank);
     me.inside = true;
-    if (!fault_.exists)
-      for (int other = 0; other < world_ && !fault_.exists; ++other)
-        if (member(other).left) blame_leaver(other);
+    Meeting& meeting = meeting_of(request.group);
+    if (!fault_.exists) check_members(rank, meeting);
     if (fault_.exists) fail(rank);
-    me.arrived = true;
-    if (++arrived_ < world_) {
-      await_all(lock, rank, start);
-      if (fault_.mismatch) fail(rank);
+    me.meeting = &meeting;
+    if (++meeting.arrived < request.group.count) {
+      await_all(lock, rank, meeting, start);
+      if (meeting.mismatch) fail(rank);
     } else {
-      complete();
-      bool const mismatch = fault_.mismatch;
+      complete(meeting);
+      bool const mismatch = meeting.mismatch;
       lock.unlock();
-      changed_.notify_all();
+      meeting.changed.notify_all();
       if (mismatch) fail(rank);
     }
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Waits until all ranks have reached this point of a collective. Returns the seconds spent.
-  double part(int rank, bool last) {
+  /// Waits until all ranks of the group have reached this point of a collective. Returns the seconds spent.
+  double part(int rank, ProcessGroup const& group, bool last) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
     mark_alive(rank);
     if (last) member(rank).inside = false;
-    if (++arrived_at_part_ < world_) {
-      auto const current = parts_;
-      changed_.wait(lock, [&] { return parts_ != current; });
+    Meeting& meeting = meeting_of(group);
+    if (++meeting.arrived_at_part < group.count) {
+      auto const current = meeting.parts;
+      meeting.changed.wait(lock, [&] { return meeting.parts != current; });
     } else {
-      arrived_at_part_ = 0;
-      ++parts_;
+      meeting.arrived_at_part = 0;
+      ++meeting.parts;
       lock.unlock();
-      changed_.notify_all();
+      meeting.changed.notify_all();
     }
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
@@ -160,7 +163,7 @@ class ThreadGroup {
   /// Copies the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
   double receive(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
-    int const from = request.peers.rank(request.root);
+    int const from = request.group.rank(request.root);
     auto& offers = member(from).offers;
     std::size_t found = 0;
     auto const find = [&] {
@@ -204,24 +207,25 @@ class ThreadGroup {
       std::lock_guard lock(mutex_);
       if (fault_.exists) return false;
       set_fault(rank, {text}, false);
+      wake();
     }
-    wake();
     return true;
   }
 
   /// Declares that this rank enters no more collectives. The communicator fails only if another rank waits in
-  /// a collective or enters one later.
+  /// a collective of a group with this rank, or enters one later.
   void leave(int rank) noexcept {
-    {
-      std::lock_guard lock(mutex_);
-      if (member(rank).left) return;
-      member(rank).left = true;
-      if (arrived_ > 0 && !fault_.exists) {
-        try {
-          blame_leaver(rank);
-        } catch (...) {  // no memory for the text
-          set_fault(rank, {}, false);
-        }
+    std::lock_guard lock(mutex_);
+    if (member(rank).left) return;
+    member(rank).left = true;
+    bool awaited = false;
+    for (auto const& meeting : meetings_)
+      awaited = awaited || (meeting->arrived > 0 && meeting->group.contains(rank));
+    if (awaited && !fault_.exists) {
+      try {
+        blame_leaver(rank);
+      } catch (...) {  // no memory for the text
+        set_fault(rank, {}, false);
       }
     }
     wake();
@@ -268,6 +272,17 @@ class ThreadGroup {
   }
 
  private:
+  /// A group's collective: the ranks that wait for its begin or its end.
+  struct Meeting {
+    ProcessGroup group;
+    int arrived = 0;
+    int arrived_at_part = 0;
+    std::uint64_t meets = 0;
+    std::uint64_t parts = 0;
+    bool mismatch = false;  ///< the requests of the last meeting differed
+    std::condition_variable changed;
+  };
+
   struct alignas(64) Member {
     std::atomic<std::uint64_t> word{0};
     std::atomic<Clock::rep> last_alive{0};
@@ -276,7 +291,7 @@ class ThreadGroup {
     /// Its strings point to the copies below, because the caller's strings may be gone when another rank
     /// reports them.
     Request request;
-    bool arrived = false;
+    Meeting const* meeting = nullptr;  // the one in which this rank waits for others
     bool inside = false;
     bool left = false;
     std::vector<Call> offers;  // sends that are not received yet, in order; keeps its capacity
@@ -312,30 +327,83 @@ class ThreadGroup {
     return Clock::time_point(Clock::duration(member(rank).last_alive.load(std::memory_order_relaxed)));
   }
 
+  /// Wakes all waiting threads. The caller holds the lock.
   void wake() {
+    for (auto const& meeting : meetings_) meeting->changed.notify_all();
     changed_.notify_all();
     watched_.notify_all();
   }
 
-  void await_all(std::unique_lock<std::mutex>& lock, int rank, Clock::time_point start) {
-    auto const current = meets_;
-    while (meets_ == current) {
+  /// Returns the meeting of a group. Allocates on the first call for a group. The caller holds the lock.
+  Meeting& meeting_of(ProcessGroup const& group) {
+    for (auto const& meeting : meetings_)
+      if (meeting->group.same(group)) return *meeting;
+    return add_meeting(group);
+  }
+  Meeting& add_meeting(ProcessGroup const& group) {
+    meetings_.push_back(std::make_unique<Meeting>());
+    meetings_.back()->group = group;
+    return *meetings_.back();
+  }
+
+  /// Ends the communicator if the ranks of a group can never meet, because one has left, or because one waits
+  /// for this rank in another group.
+  void check_members(int rank, Meeting const& meeting) {
+    ProcessGroup const& group = meeting.group;
+    for (int index = 0; index < group.count && !fault_.exists; ++index)
+      if (member(group.rank(index)).left) blame_leaver(group.rank(index));
+    std::uint64_t seen = 0;
+    std::vector<int> chain;
+    if (!fault_.exists && waits_for(meeting, rank, seen, chain)) {
+      chain.push_back(rank);
+      std::sort(chain.begin(), chain.end());
+      std::string text;
+      for (int const each : chain)
+        text += sentence({text.empty() ? "" : "; ", request_text({each}), ", among ",
+                          describe(member(each).request.group)});
+      blame_mismatch(text);
+    }
+    if (fault_.exists) wake();
+  }
+  /// Returns whether a rank that is missing in a meeting waits in another meeting for `rank`, or for a rank
+  /// that waits for it. Appends these ranks to `chain`. `seen` has a bit for each rank that was looked at.
+  bool waits_for(Meeting const& meeting, int rank, std::uint64_t& seen, std::vector<int>& chain) const {
+    for (int index = 0; index < meeting.group.count; ++index) {
+      int const other = meeting.group.rank(index);
+      Meeting const* const elsewhere = member(other).meeting;
+      if (!elsewhere || elsewhere == &meeting || seen >> other & 1u) continue;
+      seen |= std::uint64_t{1} << other;
+      if (elsewhere->group.contains(rank) || waits_for(*elsewhere, rank, seen, chain)) {
+        chain.push_back(other);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void await_all(std::unique_lock<std::mutex>& lock, int rank, Meeting& meeting, Clock::time_point start) {
+    auto const current = meeting.meets;
+    while (meeting.meets == current) {
       if (fault_.exists) fail(rank);
+      auto const now = Clock::now();
       Clock::time_point deadline = Clock::time_point::max();
       int late = -1;
-      for (int other = 0; other < world_; ++other) {
-        if (member(other).arrived) continue;
-        auto const limit = std::max(start, last_alive(other)) + timeout_;
-        if (limit >= deadline) continue;
+      auto const each_missing = [&](auto const& body) {
+        for (int index = 0; index < meeting.group.count; ++index)
+          if (int const other = meeting.group.rank(index); member(other).meeting != &meeting) body(other);
+      };
+      each_missing([&](int other) {
+        // A rank in a collective of another group is not late: it waits for a third rank.
+        auto const limit = (member(other).inside ? now : std::max(start, last_alive(other))) + timeout_;
+        if (limit >= deadline) return;
         deadline = limit;
         late = other;
-      }
-      if (Clock::now() < deadline) {
-        changed_.wait_until(lock, deadline);
+      });
+      if (now < deadline) {
+        meeting.changed.wait_until(lock, deadline);
       } else {
         std::vector<int> missing;
-        for (int other = 0; other < world_; ++other)
-          if (!member(other).arrived) missing.push_back(other);
+        each_missing([&](int other) { missing.push_back(other); });
         blame_late(late, rank, sentence({"; not arrived: ", ranks_text(missing)}));
         wake();
       }
@@ -368,50 +436,61 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Called by the rank that arrives last. Releases all ranks, or ends the communicator if their requests
-  /// differ.
-  void complete() {
-    arrived_ = 0;
-    ++meets_;
-    compare();
-    Request const& request = member(0).request;
-    for (int rank = 0; rank < world_; ++rank) {
-      member(rank).arrived = false;
-      member(rank).inside = fault_.mismatch || request.bytes > 0;
+  /// Called by the rank that arrives last. Releases the ranks of the group, or ends the communicator if their
+  /// requests differ.
+  void complete(Meeting& meeting) {
+    meeting.arrived = 0;
+    ++meeting.meets;
+    compare(meeting);
+    ProcessGroup const& group = meeting.group;
+    std::int64_t const bytes = member(group.first).request.bytes;
+    for (int index = 0; index < group.count; ++index) {
+      Member& each = member(group.rank(index));
+      each.meeting = nullptr;
+      each.inside = meeting.mismatch || bytes > 0;
     }
   }
 
-  void compare() {
-    Request const& first = member(0).request;
+  void compare(Meeting& meeting) {
+    ProcessGroup const& group = meeting.group;
+    Request const& first = member(group.first).request;
     auto const same = [](Request const& a, Request const& b) {
       return a.move == b.move && a.bytes == b.bytes && a.root == b.root && a.dtype == b.dtype &&
              a.sequence == b.sequence && a.id.micro_batch == b.id.micro_batch &&
              std::strcmp(a.id.operation, b.id.operation) == 0 && std::strcmp(a.id.unit, b.id.unit) == 0;
     };
     bool agreed = true;
-    for (int rank = 1; rank < world_; ++rank) agreed = agreed && same(first, member(rank).request);
-    if (!agreed) blame_mismatch(same);
-  }
-  void blame_mismatch(bool (*same)(Request const& a, Request const& b)) {
+    for (int index = 1; index < group.count; ++index)
+      agreed = agreed && same(first, member(group.rank(index)).request);
+    if (agreed) return;
+    meeting.mismatch = true;
     std::string text;
     std::vector<int> named(static_cast<std::size_t>(world_));
-    for (int rank = 0; rank < world_; ++rank) {
+    for (int index = 0; index < group.count; ++index) {
+      int const rank = group.rank(index);
       if (named[static_cast<std::size_t>(rank)]) continue;
-      std::vector<int> group;
-      for (int other = rank; other < world_; ++other)
-        if (same(member(rank).request, member(other).request)) {
+      std::vector<int> ranks;
+      for (int after = index; after < group.count; ++after)
+        if (int const other = group.rank(after); same(member(rank).request, member(other).request)) {
           named[static_cast<std::size_t>(other)] = 1;
-          group.push_back(other);
+          ranks.push_back(other);
         }
-      text += sentence({rank ? "; " : "", ranks_text(group),
-                        group.size() > 1 ? " request number " : " requests number ",
-                        member(rank).request.sequence, ", ", describe(member(rank).request)});
+      text += sentence({text.empty() ? "" : "; ", request_text(ranks)});
     }
+    blame_mismatch(text);
+    wake();
+  }
+  void blame_mismatch(std::string const& requests) {
     set_fault(-1,
-              {"ranks request different collectives: ", text,
+              {"ranks request different collectives: ", requests,
                "; every rank must run the same steps on the same model"},
               true);
-    watched_.notify_all();
+  }
+  /// Describes the request that these ranks have in common.
+  std::string request_text(std::vector<int> const& ranks) const {
+    Request const& request = member(ranks.front()).request;
+    return sentence({ranks_text(ranks), ranks.size() > 1 ? " request number " : " requests number ",
+                     request.sequence, ", ", describe(request)});
   }
 
   std::string place(int rank) const {
@@ -458,10 +537,7 @@ class ThreadGroup {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable watched_;
-  int arrived_ = 0;
-  int arrived_at_part_ = 0;
-  std::uint64_t meets_ = 0;
-  std::uint64_t parts_ = 0;
+  std::vector<std::unique_ptr<Meeting>> meetings_;  // one for each group that has met
   Fault fault_;
   std::atomic<bool> ended_{false};
 };

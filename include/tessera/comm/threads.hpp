@@ -57,26 +57,26 @@ class Threads final : public Transport {
     if (request.bytes == 0) return waited;
     auto const bytes = request.bytes;
     auto* const out = static_cast<std::byte*>(recv);
-    Peers const& peers = request.peers;
-    int const own = peers.index_of(rank());
+    ProcessGroup const& group = request.group;
+    int const own = group.index_of(rank());
     switch (request.move) {
       case Move::all_to_all:
-        for (int step = 0; step < peers.count; ++step) {
-          int const peer = (own + step) % peers.count;
-          copy(out + peer * bytes, group_->send_of(peers.rank(peer)) + own % request.pieces * bytes, bytes);
+        for (int step = 0; step < group.count; ++step) {
+          int const peer = (own + step) % group.count;
+          copy(out + peer * bytes, group_->send_of(group.rank(peer)) + own % request.pieces * bytes, bytes);
         }
         break;
       case Move::gather:
         if (own != request.root) break;
         [[fallthrough]];
       case Move::all_gather:
-        for (int step = 0; step < peers.count; ++step) {
-          int const peer = (own + step) % peers.count;
-          copy(out + peer * bytes, group_->send_of(peers.rank(peer)), bytes);
+        for (int step = 0; step < group.count; ++step) {
+          int const peer = (own + step) % group.count;
+          copy(out + peer * bytes, group_->send_of(group.rank(peer)), bytes);
         }
         break;
       case Move::broadcast:
-        copy(out, group_->send_of(peers.rank(request.root)), bytes);
+        copy(out, group_->send_of(group.rank(request.root)), bytes);
         break;
       case Move::all_reduce:
         waited += all_reduce(request, bytes);
@@ -91,7 +91,7 @@ class Threads final : public Transport {
       case Move::receive:
         break;
     }
-    return waited + group_->part(rank(), true);
+    return waited + group_->part(rank(), request.group, true);
   }
 
   void flush() override {
@@ -112,18 +112,18 @@ class Threads final : public Transport {
   /// Reduces in place, without scratch: each rank sums its slice into its own buffer, then all ranks copy the
   /// others' slices.
   double all_reduce(Request const& request, std::int64_t bytes) {
-    Peers const& peers = request.peers;
-    int const index = peers.index_of(rank());
+    ProcessGroup const& group = request.group;
+    int const index = group.index_of(rank());
     auto const size = static_cast<std::int64_t>(size_of(request.dtype));
-    std::int64_t const piece = (bytes / size + peers.count - 1) / peers.count * size;
+    std::int64_t const piece = (bytes / size + group.count - 1) / group.count * size;
     auto const begin = [&](int owner) { return std::min(owner * piece, bytes); };
     auto const length = [&](int owner) { return std::min((owner + 1) * piece, bytes) - begin(owner); };
     std::byte* const own = group_->recv_of(rank());
     sum(request, begin(index), own + begin(index), length(index));
-    double const waited = group_->part(rank(), false);
-    for (int step = 1; step < peers.count; ++step) {
-      int const owner = (index + step) % peers.count;
-      copy(own + begin(owner), group_->send_of(peers.rank(owner)) + begin(owner), length(owner));
+    double const waited = group_->part(rank(), request.group, false);
+    for (int step = 1; step < group.count; ++step) {
+      int const owner = (index + step) % group.count;
+      copy(own + begin(owner), group_->send_of(group.rank(owner)) + begin(owner), length(owner));
     }
     return waited;
   }
@@ -132,9 +132,9 @@ class Threads final : public Transport {
   void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
     with_type(request.dtype, [&]<class T>(T*) {
       auto const from = [&](int peer) {
-        return reinterpret_cast<T const*>(group_->send_of(request.peers.rank(peer)) + offset);
+        return reinterpret_cast<T const*>(group_->send_of(request.group.rank(peer)) + offset);
       };
-      detail::sum_in_rank_order(request.peers.count, from, reinterpret_cast<T*>(out),
+      detail::sum_in_rank_order(request.group.count, from, reinterpret_cast<T*>(out),
                                 bytes / static_cast<std::int64_t>(sizeof(T)));
     });
   }

@@ -30,7 +30,7 @@ inline namespace v0 {
 struct NormRange {
   std::int64_t offset = 0;  ///< in partials
   std::int64_t blocks = 0;  ///< per rank
-  comm::Peers by{};
+  comm::ProcessGroup by{};
 };
 
 /// The loss sum and the count of valid tokens of one micro-batch of one rank.
@@ -56,7 +56,7 @@ struct StepShares {
   NormRange const* units = nullptr;
   int unit_count = 0;
   int ranks = 1;
-  comm::Peers losses_by{};  ///< the ranks whose losses count: one of each group with the same samples
+  comm::ProcessGroup losses_by{};  ///< the ranks whose losses count: one of each group with the same samples
   int accumulation = 1;
 
   TESSERA_HOST_DEVICE float* partials(int rank) const {

@@ -249,16 +249,16 @@ struct StepPlan {
   }
   /// Returns the ranks whose sums of squares give the norm of a flat group: its owner, or the first shards()
   /// ranks, which have equal parts.
-  comm::Peers norm_by(Flat of) const {
+  comm::ProcessGroup norm_by(Flat of) const {
     if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
   /// Returns the ranks whose losses are summed: all ranks.
-  comm::Peers losses_by() const { return {0, 1, shape.world}; }
+  comm::ProcessGroup losses_by() const { return {0, 1, shape.world}; }
   /// Returns the ranks with which this rank runs a collective: all ranks, the ranks of the same replica, or
   /// the ranks with the same shard. Includes the channel (communicator) of the entry's lane. Throws
   /// Error(unsupported) for groups of tensor or pipeline parallelism, which no engine runs.
-  comm::Peers ranks_of(Entry const& entry) const {
+  comm::ProcessGroup ranks_of(Entry const& entry) const {
     int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
     switch (entry.group) {
       case Group::all:
@@ -272,7 +272,10 @@ struct StepPlan {
       case Group::tensor:
         break;
     }
-    throw_error(ErrorKind::unsupported, {"a schedule has a group of ranks that no engine runs"});
+    std::string_view const of = unit_name(entry);
+    throw_error(ErrorKind::unsupported, {"the entry ", name_of(entry.verb), of.empty() ? "" : " ", of,
+                                         " of the schedule has the group ", name_of(entry.group),
+                                         ", and no engine knows its ranks; use all, shards or replicas"});
   }
   /// Returns whether ranks have different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
@@ -294,7 +297,7 @@ struct StepPlan {
     std::vector<NormRange> ranges(trainable_.size());
     std::int64_t offset = 0;
     for (std::size_t index = 0; index < ranges.size(); ++index) {
-      comm::Peers const by = norm_by(trainable_[index]);
+      comm::ProcessGroup const by = norm_by(trainable_[index]);
       std::int64_t const blocks = flat(trainable_[index]).padded / shard_alignment / by.count;
       ranges[index] = {offset, blocks, by};
       offset += blocks;

@@ -86,7 +86,7 @@ class ParameterStore {
     if (entry.lane == Lane::disk || entry.lane == Lane::host)
       return context_.host_task(cost_of(program, entry), &HostWork::run, &host_work(program, entry, first));
     if (entry.move == Move::none) return work(context_, entry, first);
-    comm::Peers const among = transport_.over(plan_.ranks_of(entry));
+    comm::ProcessGroup const among = transport_.over(plan_.ranks_of(entry));
     if (entry.items.size() > 1) transport_.begin_group();
     for (Item const& item : entry.items) move(program, entry, item, micro_batch, among);
     if (entry.items.size() > 1) transport_.end_group();
@@ -117,7 +117,7 @@ class ParameterStore {
   // Functions that move state.
 
   void move(Program const& program, Entry const& entry, Item const& item, int micro_batch,
-            comm::Peers const& among) {
+            comm::ProcessGroup const& among) {
     bool const joins = entry.move == Move::all_gather || entry.move == Move::gather,
                splits = entry.move == Move::reduce_scatter || entry.move == Move::all_to_all;
     Buffer const &source = program.at(item.at(Role::source)), &target = program.at(item.at(Role::target));

@@ -505,7 +505,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     context_.read(store_.loss_slot(0), &sum, sizeof sum);
     Sums const own{sum.loss, static_cast<double>(sum.valid_tokens)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
-    comm::Peers const by = plan_.losses_by();
+    comm::ProcessGroup const by = plan_.losses_by();
     for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, for any world size
       Sums const& sums = all[static_cast<std::size_t>(by.rank(part))];
       loss += sums.loss;

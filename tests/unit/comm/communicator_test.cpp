@@ -442,7 +442,7 @@ TEST_CASE("collectives go among the rows and columns of a mesh") {
   ts::run(6, [](ts::comm::Comm handle) {  // 3 rows of 2 ranks: 0 1, 2 3, 4 5
     ts::comm::Transport& transport = handle.transport();
     int const rank = transport.rank(), row = rank / 2, column = rank % 2;
-    ts::comm::Peers const in_row{2 * row, 1, 2}, in_column{column, 2, 3};
+    ts::comm::ProcessGroup const in_row{2 * row, 1, 2}, in_column{column, 2, 3};
     double const own = 10.0 + rank;
     double gathered[3] = {};
     transport.all_gather(&own, gathered, sizeof own, {}, in_column);
@@ -539,7 +539,7 @@ TEST_CASE("a communicator is opened once for its group") {
   ts::run(4, [](Comm handle) {
     Transport& transport = handle.transport();
     int const rank = transport.rank();
-    ts::comm::Peers const row = transport.over({rank - rank % 2, 1, 2}), again = transport.over(row);
+    ts::comm::ProcessGroup const row = transport.over({rank - rank % 2, 1, 2}), again = transport.over(row);
     CHECK((again.communicator == row.communicator && again.first == row.first && again.count == 2));
     CHECK(transport.over({.channel = 1}).count == 4);
     CHECK(transport.over({.channel = 1}).channel == 1);

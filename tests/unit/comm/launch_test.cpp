@@ -77,10 +77,10 @@ std::string results_of(Transport& transport) {
     });
     return bytes;
   };
-  std::vector<ts::comm::Peers> groups{transport.everyone()};
+  std::vector<ts::comm::ProcessGroup> groups{transport.everyone()};
   if (world == 4) groups.push_back(transport.over({rank / 2 * 2, 1, 2}));
   if (world == 4) groups.push_back(transport.over({rank % 2, 2, 2}));
-  for (ts::comm::Peers const& group : groups)
+  for (ts::comm::ProcessGroup const& group : groups)
     for (DType const dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
       for (std::int64_t const count : {0, 1, 7, 70001, 400003}) {
         auto const size = static_cast<std::int64_t>(ts::size_of(dtype));
@@ -197,6 +197,33 @@ TEST_CASE("all ranks name a rank that leaves before the others") {
   auto const ended = with_fault([](Comm&) {}, false);
   CHECK(ended[1].text == "left");
   check_survivors(ended, {0, 2}, 6, {"rank 1 (process ", "is lost: "}, 10);
+}
+
+TEST_CASE("groups of processes make different numbers of collectives, and a rank that leaves is missed") {
+  auto const ended = in_processes(4, [](Comm& comm, Launch&) -> std::string {
+    Transport& transport = comm.transport();
+    int const rank = comm.rank(), first = rank / 2 * 2;
+    double value = 1.0;
+    for (int i = 0; i < (first == 0 ? 3 : 20); ++i)
+      transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.3", i}, {first, 1, 2});
+    if (value != (first == 0 ? 8.0 : 1048576.0)) return "wrong";
+    if (first == 2) return "left";  // after more collectives than ranks 0 and 1
+    transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.4"}, {0, 1, 3});
+    return "done";
+  });
+  CHECK(ended[2].text == "left");
+  CHECK(ended[3].text == "left");
+  check_survivors(ended, {0, 1}, 6, {"rank 2 (process ", "it left", "(reduce h.4)]"}, 6);
+}
+
+TEST_CASE("processes that wait for each other in different groups name both") {
+  auto const ended = in_processes(2, [](Comm& comm, Launch&) -> std::string {
+    double value = 1.0;
+    comm.transport().all_reduce(DType::f64, &value, 1, {}, {0, 1, 2, comm.rank()});
+    return "done";
+  });
+  check_survivors(ended, {0, 1}, 1, {"ranks request different collectives: rank 0 requests number 1"}, 4);
+  check_survivors(ended, {0, 1}, 1, {", among ranks 0, 1; ", ", among ranks 0, 1 on channel 1; "}, 4);
 }
 
 TEST_CASE("all ranks name both collectives if a rank enters another one") {
