@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints vectors and maps in failed checks, where doctest would print {?}. Each source of a test program includes
-// this header, since tests/CMakeLists.txt passes it with -include.
+// Prints vectors and maps in failed checks, where doctest would print {?}. Each source of a test program
+// includes this header, since tests/CMakeLists.txt passes it with -include.
 #pragma once
 
 #include <map>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests collectives between ranks that are threads, and those of a single rank, against serial code.
+#include "tessera/comm/communicator.hpp"
+
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -13,7 +15,6 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/comm/communicator.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/comm/sum.hpp"
 #include "tessera/comm/threads.hpp"

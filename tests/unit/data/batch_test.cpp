@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests loaders of batches: batches that are computed by hand, epochs, the shares of ranks, and every error
 // with its text.
+#include "tessera/data/batch.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -12,7 +14,6 @@
 
 #include <doctest/doctest.h>
 
-#include "tessera/data/batch.hpp"
 #include "tessera/data/tokens.hpp"
 
 #include "support/file_support.hpp"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests token sources: every kind of input, and every error with its text.
+#include "tessera/data/tokens.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -9,8 +11,6 @@
 #include <vector>
 
 #include <doctest/doctest.h>
-
-#include "tessera/data/tokens.hpp"
 
 #include "support/file_support.hpp"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests files that are written completely or not at all: commit, abandonment, failure while writing, links,
 // devices, and early errors.
+#include "tessera/io/file.hpp"
+
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +23,6 @@
 #include <doctest/doctest.h>
 
 #include "tessera/data/file_bytes.hpp"
-#include "tessera/io/file.hpp"
 #include "tessera/io/step_log.hpp"
 
 #include "support/file_support.hpp"

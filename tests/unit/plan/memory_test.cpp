@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the planner that assigns offsets to buffers, with random lifetimes: buffers in use at the same time
 // never share a byte, and the total is small and deterministic. Also tests the sort that plans use.
+#include "tessera/plan/memory.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +12,6 @@
 #include <doctest/doctest.h>
 
 #include "tessera/detail/sort.hpp"
-#include "tessera/plan/memory.hpp"
-
 
 namespace {
 

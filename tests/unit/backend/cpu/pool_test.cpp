@@ -14,7 +14,6 @@
 
 #include <doctest/doctest.h>
 
-
 using tessera::cpu::ThreadPool;
 
 TEST_CASE("pool runs every task exactly once") {
