@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures collectives between ranks that are threads of one process. Time is one rank's wall time per call.
-// algorithm_bytes_per_second is the size in the benchmark's name divided by this time. sent_bytes_per_second
-// is the number of bytes that one rank sends (mean over the ranks) divided by this time.
+// Measures collectives between ranks that are threads of one process. The time is one rank's wall time per
+// call. algorithm_bytes_per_second is the number of bytes in the benchmark's name divided by this time.
+// sent_bytes_per_second is the number of bytes that one rank sends, as a mean over the ranks, divided by this
+// time.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,8 @@ namespace ts = tessera;
 using ts::Move;
 using ts::comm::Transport;
 
-/// Calls one collective with `bytes` bytes in total. Broadcast and all-reduce use one buffer of this size.
-/// The others split it into one equal part per rank.
+/// Calls one collective with `bytes` bytes in total. Broadcast and all-reduce use one buffer of `bytes`
+/// bytes. The other collectives use one equal part of `bytes` for each rank.
 void call(Transport& transport, Move collective, std::byte* send, std::byte* recv, std::int64_t bytes) {
   std::int64_t const piece = bytes / transport.world();
   switch (collective) {
@@ -38,7 +39,7 @@ void call(Transport& transport, Move collective, std::byte* send, std::byte* rec
       return transport.reduce_scatter(ts::DType::f32, send, recv, piece / 4, {"bench"});
     case Move::barrier:
       return transport.barrier({"bench"});
-    case Move::send:  // point-to-point between two ranks; not measured
+    case Move::send:  // point-to-point moves between two ranks are not measured
     case Move::receive:
     case Move::none:
     case Move::copy:
@@ -46,8 +47,8 @@ void call(Transport& transport, Move collective, std::byte* send, std::byte* rec
   }
 }
 
-/// Runs all iterations in one launch of the ranks. Times from one barrier to the next, so that thread start
-/// and first memory access are not counted.
+/// Starts the ranks once for all iterations. The time is measured from one barrier to the next. So it does
+/// not include the start of threads and the first access to memory.
 void collective(benchmark::State& state, Move which) {
   int const ranks = static_cast<int>(state.range(0));
   std::int64_t const bytes = state.range(1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the compile time of includes and of programs. Each iteration runs the compiler that built this
-// benchmark once. The headers are tessera.hpp and, of each folder, the ones that a user includes separately.
-// Benchmark names: include/<header> and program/<what>. The compile time of a recipe (a trainer with its
-// policies) follows from the difference between a program with one recipe and one with four.
+// Measures the time to compile includes and programs. Each iteration starts the compiler that built this
+// benchmark once. Benchmark names: include/<header> for a source file that only includes a header, and
+// program/<number of recipes>. The headers are tessera.hpp and, from each folder, the headers that a user
+// includes separately. The difference between the program with one recipe (a trainer with its policies) and
+// the program with four gives the time of a recipe.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds the machine and the build to a benchmark's report: CPU, compiler, flags, instruction set, Eigen and
-// Tessera.
+// Adds facts about the machine and the build to the report of a benchmark: CPU, compiler, flags, instruction
+// set, and the versions of Eigen and Tessera.
 #pragma once
 
 #include <algorithm>
 #include <fstream>
 #include <string>
 
-// Includes only Eigen's version. All of Eigen would add a second of compile time to each source file.
+// Includes only Eigen's version, because all of Eigen adds a second of compile time to each source file.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else

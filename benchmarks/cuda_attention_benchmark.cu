@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures causal attention on a GPU at several head widths. of_product is the flop/s as a fraction of
-// cuBLASLt's fastest square matrix product in the same format. of_copy is the bytes/s as a fraction of a 1
-// GiB device copy. This program measures both references. Benchmark names: operation/format/samples x
-// sequence x heads x width, then the matrix products' format if it differs.
+// Measures causal attention on a GPU at several head widths. of_product is the flop/s as a fraction of the
+// flop/s of cuBLASLt's fastest square matrix product in the same format. of_copy is the bytes/s as a fraction
+// of the bytes/s of a 1 GiB device copy. This program measures both references. Benchmark names:
+// operation/format/samples x sequence x heads x width, then the format of the matrix products if it is not
+// the same.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -22,8 +23,8 @@ struct Size {
   std::int64_t samples, sequence, heads, width;
 };
 
-/// Calls one attention kernel. `kind` selects the implementation, `product` the format of its matrix
-/// products.
+/// The arrays and the calls of one attention kernel. `kind` selects the implementation, `product` the format
+/// of its matrix products.
 template <class T>
 struct Attended {
   using S = ts::compute_t<T>;
@@ -72,18 +73,19 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
   auto const c = h * d;
   ts::ops::AttentionSizes const sizes{b, n, n, 0, h, 1, d};
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // Query i attends to i + 1 keys. One product of queries and keys therefore computes n (n + 1) / 2 scores,
-  // each 2 d operations, in b h heads: b c n (n + 1) operations in total. Forward has two such products,
-  // backward five. Exponentials and sums are not counted.
+  // Query i attends to i + 1 keys, so the product of queries and keys computes n (n + 1) / 2 scores in each
+  // of b h heads. A score needs 2 d operations. With c = h d, one product needs b c n (n + 1) operations.
+  // Forward has two products of this size, backward five. Exponentials and sums are not counted.
   double const flops = real(b * c) * real(n) * real(n + 1);
-  // One tensor (b,n,c) of T. The softmax's sums: one S per row of a head.
+  // `tensor` is the bytes of one (b,n,c) tensor of T. `rows` is the bytes of the softmax's sums: one S for
+  // each row of a head.
   double const tensor = real(b * n * c) * sizeof(T), rows = real(b * n * h) * sizeof(S);
   std::string detail =
       std::to_string(b) + "x" + std::to_string(n) + "x" + std::to_string(h) + "x" + std::to_string(d);
   if (product != ts::dtype_of<T>) detail += "/" + std::string(ts::name_of(product));
   std::string const by = kind == ts::AttentionKind::cudnn ? "cudnn_" : "";
 
-  // Reads q, k and v. Writes the output and the softmax's sums.
+  // The kernel reads q, k and v. It writes the output and the softmax's sums.
   gpu::add<T>(by + "attention_forward", detail, {2 * flops, 4 * tensor + rows}, [=](Pool& pool) {
     Attended<T> const of{kind,
                          product,
@@ -93,8 +95,8 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
                          pool.zeros<S>({b, h, n})};
     return [=](Context& on) { of.forward(on); };
   });
-  // Reads dout, q, k, v, out and the sums. Writes the gradients of q, k and v. The inputs come from a forward
-  // pass, so the probabilities are as in training.
+  // The kernel reads dout, q, k, v, out and the softmax's sums. It writes the gradients of q, k and v. A
+  // forward pass computes out and the sums first, so the probabilities are as in training.
   gpu::add<T>(by + "attention_backward", detail, {5 * flops, 8 * tensor + rows}, [=](Pool& pool) {
     Attended<T> const of{kind,
                          product,
@@ -112,19 +114,19 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
 
 int main(int argc, char** argv) {
   gpu::add_rates<float, ts::bfloat16>();
-  // GPT-2's sequence length, at the head widths that have kernels and one in between (80). Then a longer
-  // sequence.
+  // GPT-2's sequence length at the head widths that have kernels, and at 80, which has no kernel of its own.
+  // Then a longer sequence, and fp32.
   for (std::int64_t const width : {32, 64, 80, 96, 128}) add_both<ts::bfloat16>({16, 1024, 12, width});
   for (std::int64_t const width : {64, 128}) {
     add_both<ts::bfloat16>({2, 8192, 12, width});
     add_both<float>({4, 1024, 12, width});
   }
-  // The same sizes with cuDNN's kernels, if the build has cuDNN.
+  // Some of the same sizes with cuDNN's kernels, if the build has cuDNN.
   if (ts::cuda::has_cudnn_attention())
     for (Size const& size : {Size{16, 1024, 12, 64}, Size{16, 1024, 12, 80}, Size{16, 1024, 12, 128},
                              Size{2, 8192, 12, 64}, Size{2, 8192, 12, 128}})
       add_both<ts::bfloat16>(size, ts::DType::bf16, ts::AttentionKind::cudnn);
-  // fp32 at GPT-2's head width, for a short and a long sequence, in every format of matrix products.
+  // fp32 at GPT-2's head width in every format of matrix products, for a short and a longer sequence.
   for (ts::DType const product : {ts::DType::f32, ts::DType::tf32, ts::DType::bf16x6, ts::DType::bf16x3})
     for (Size const& size : {Size{32, 128, 12, 64}, Size{8, 1024, 12, 64}}) add_both<float>(size, product);
   return gpu::run(argc, argv);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the shared parts of the GPU benchmarks: timing with CUDA events, data larger than the L2 cache,
-// reference rates of this GPU measured without the library, and a main function that prints one sentence on a
-// machine without a GPU.
+// and reference rates of this GPU, which are measured without the library. The main function `run` prints one
+// sentence on a machine without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,8 @@ namespace ts = tessera;
 using Context = ts::Context<ts::Cuda>;
 using ts::cuda::require;
 
-/// The floating-point operations of one call, and the minimum bytes that it reads and writes.
+/// The work of one call: its floating-point operations, and the minimum number of bytes that it reads and
+/// writes.
 struct Work {
   double flops = 0, bytes = 0;
 };
@@ -56,7 +57,8 @@ class Machine {
         begin_(ts::cuda::make_event(cudaEventDefault)),
         end_(ts::cuda::make_event(cudaEventDefault)) {}
 
-  /// Returns the time in seconds, by CUDA events, of everything that `work` enqueues on the context's stream.
+  /// Returns the time in seconds between two CUDA events: one before and one after all work that `work`
+  /// enqueues on the context's stream.
   template <class F>
   double seconds(F const& work) {
     require(cudaEventRecord(begin_.get(), context.stream()), "cudaEventRecord");
@@ -81,8 +83,8 @@ class Machine {
   ts::cuda::Event begin_, end_;
 };
 
-/// Returns the one Machine, created by the first call. It is never destroyed, because the CUDA runtime may
-/// shut down before static objects are destroyed.
+/// Returns the one Machine of this program. The first call creates it. It is never destroyed, because the
+/// CUDA runtime possibly shuts down before static objects are destroyed.
 inline Machine& machine() {
   static Machine& only = *new Machine;
   return only;
@@ -90,7 +92,8 @@ inline Machine& machine() {
 
 // ---- data ----------------------------------------------------------------------------------------------
 
-/// Fills with numbers in [-1, 1), so that matrix products draw as much power as in training.
+/// Fills an array with numbers in [-1, 1). With constant values, matrix products would draw less power than
+/// in training.
 template <class T>
 __global__ void fill_evenly(T* to, std::int64_t count, std::uint32_t seed) {
   std::int64_t const step = std::int64_t{gridDim.x} * blockDim.x;
@@ -102,7 +105,7 @@ __global__ void fill_evenly(T* to, std::int64_t count, std::uint32_t seed) {
   }
 }
 
-/// Device memory of one benchmark.
+/// The device memory of one benchmark.
 class Pool {
  public:
   /// Returns an array of random numbers.
@@ -137,7 +140,7 @@ class Pool {
     return reinterpret_cast<T*>(arenas_.emplace_back(std::max<std::int64_t>(bytes, 1)).base());
   }
 
-  /// Waits for the device, since the library's streams do not wait for the default stream.
+  /// Waits for the device. This is needed because the library's streams do not wait for the default stream.
   static void synchronize() { require(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   std::vector<ts::DeviceArena<ts::Cuda>> arenas_;
@@ -146,7 +149,7 @@ class Pool {
 
 // ---- what this GPU does without the library ------------------------------------------------------------
 
-/// Returns the shortest time in seconds of 8 rounds after a warm-up round.
+/// Returns the time in seconds of the fastest of 8 rounds. One round before them is the warm-up.
 template <class F>
 double best_seconds(F const& work) {
   double best = std::numeric_limits<double>::infinity();
@@ -162,8 +165,8 @@ static __global__ void copy_packs(uint4* to, uint4 const* from, std::int64_t cou
   if (i < count) to[i] = from[i];
 }
 
-/// Returns the bytes per second that a device copy of 1 GiB reads and writes, by cudaMemcpyAsync or a plain
-/// kernel, whichever is faster.
+/// Returns the bytes per second that a device copy of 1 GiB reads and writes. The copy is cudaMemcpyAsync or
+/// a plain kernel, whichever is faster.
 inline double copy_rate() {
   static double const rate = [] {
     constexpr std::int64_t bytes = std::int64_t{1} << 30, packs = bytes / 16;
@@ -183,8 +186,8 @@ inline double copy_rate() {
   return rate;
 }
 
-/// Returns the flop/s of cuBLASLt's product of two square matrices of T. Measures four layouts with 4
-/// products each and returns the fastest.
+/// Returns the flop/s of cuBLASLt's product of two square matrices of T. Measures four matrix layouts with 4
+/// products each, and returns the rate of the fastest layout.
 template <class T>
 double product_rate() {
   static double const rate = [] {
@@ -223,7 +226,7 @@ double product_rate() {
 
 // ---- measuring -----------------------------------------------------------------------------------------
 
-/// Runs a benchmark's body. Reports a ts::Error that it throws as the benchmark's error.
+/// Runs the body of a benchmark. If the body throws a ts::Error, its text becomes the error of the benchmark.
 template <class F>
 void guarded(benchmark::State& state, F const& body) {
   try {
@@ -233,12 +236,13 @@ void guarded(benchmark::State& state, F const& body) {
   }
 }
 
-/// Times calls of one operation. `make(pool)` returns a callable with its own arrays. Up to 64 callables are
-/// made, until their arrays together are four times the L2 cache's size. They run in turn, so that no input
-/// is still cached. One timed window between two events has `count` calls, at most 2000. A `count` of 0 is
-/// replaced by the number of calls that runs for 5 ms, which is 10000 times the resolution of CUDA events.
-/// Repetitions share `count`, since Google Benchmark requires equal iterations and its debug build aborts
-/// otherwise.
+/// Times calls of one operation. `make(pool)` returns a callable that has its own arrays. Up to 64 callables
+/// are made, until their arrays together are four times as large as the L2 cache. They run in turn, so no
+/// input is still in the cache.
+///
+/// One timed window between two events has `count` calls, at most 2000. If `count` is 0, it is set so that a
+/// window lasts 5 ms, which is 10000 times the resolution of CUDA events. All repetitions of a benchmark use
+/// this `count`: Google Benchmark requires equal numbers of iterations, and its debug build aborts otherwise.
 template <class T, class Make>
 void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {
@@ -259,7 +263,7 @@ void measure(benchmark::State& state, Work const& work, Make const& make, std::i
       });
     };
     auto const all = static_cast<std::int64_t>(calls.size());
-    window(all);  // creates plans and loads code
+    window(all);  // the first calls create plans and load code, so they are not timed
     double const one = window(all) / static_cast<double>(all);
     if (count == 0) count = std::clamp<std::int64_t>(std::llround(5e-3 / one), 1, 2000);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(window(count));
@@ -272,7 +276,7 @@ void measure(benchmark::State& state, Work const& work, Make const& make, std::i
   });
 }
 
-/// Registers an operation under name/format/detail.
+/// Registers a benchmark of an operation under the name name/format/detail. The format is the one of T.
 template <class T, class Make>
 void add(std::string const& name, std::string const& detail, Work const& work, Make const& make) {
   std::string const format(ts::name_of(ts::dtype_of<T>));
@@ -283,7 +287,8 @@ void add(std::string const& name, std::string const& detail, Work const& work, M
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Adds the benchmark machine/rates, which reports the reference rates behind of_product and of_copy.
+/// Adds the benchmark machine/rates. It reports the reference rates from which of_product and of_copy are
+/// computed.
 template <class... T>
 void add_rates() {
   benchmark::RegisterBenchmark(
@@ -321,7 +326,8 @@ inline void add_gpu_context() {
   benchmark::AddCustomContext("warpgroups", ts::cuda::has_warpgroups() ? "yes" : "no");
 }
 
-/// Runs the benchmarks on GPU 0. If it cannot be used, prints why and returns 0 without a report.
+/// Runs the benchmarks on GPU 0. If this GPU cannot be used, prints the reason and returns 0 without a
+/// report.
 inline int run(int argc, char** argv) {
   bool const lists = std::any_of(argv, argv + argc, [](std::string_view argument) {
     return argument == "--benchmark_list_tests" || argument == "--benchmark_list_tests=true";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures every memory-bound operation of a GPU. of_copy is the bytes/s as a fraction of a 1 GiB device
-// copy, whose reads and writes both count. Operations that only read or only write may exceed 1, since a GPU
-// reads or writes faster than it does both. Bytes are the minimum that an operation reads and writes.
-// Benchmark names: operation/format/rows x channels, or operation/format/elements.
+// Measures every memory-bound operation on a GPU. of_copy is the bytes/s as a fraction of the bytes/s of a 1
+// GiB device copy, whose reads and writes both count. Operations that only read or only write can exceed 1,
+// because a GPU reads or writes faster than it does both. Bytes are the minimum that an operation reads and
+// writes. Benchmark names: operation/format/rows x channels, or operation/format/elements.
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -39,14 +39,15 @@ using P = ts::Cuda;
 
 double real(std::int64_t number) { return static_cast<double>(number); }
 
-/// Returns token ids that are spread over the vocabulary. Used as inputs and as targets.
+/// Returns token ids that are spread over the vocabulary. They are used as inputs and as targets.
 std::vector<std::int32_t> words(std::int64_t count, std::int64_t vocabulary) {
   std::vector<std::int32_t> all;
   for (std::int64_t i = 0; i < count; ++i) all.push_back(static_cast<std::int32_t>(i * 7919 % vocabulary));
   return all;
 }
 
-/// Adds the operations on rows of activations: `b` samples of `n` tokens, `c` channels in `h` heads.
+/// Adds the operations on rows of activations. There are `b` samples of `n` tokens, and `c` channels in `h`
+/// heads.
 template <class T>
 void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
   using S = ts::compute_t<T>;
@@ -57,15 +58,15 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
     gpu::add<T>(name, std::to_string(m) + "x" + std::to_string(c), work, make);
   };
 
-  // Reads x, gamma and beta. Writes y, and the mean and the reciprocal standard deviation of each row.
+  // Reads x, gamma and beta. Writes y, and for each row the mean and the reciprocal standard deviation.
   add("layer_norm_forward", {7 * x, (2 * x + 2 * real(c)) * t + 2 * rows * s}, [=](Pool& pool) {
     auto const in = pool.array<T>({m, c}), gamma = pool.array<T>({c}), beta = pool.array<T>({c}),
                y = pool.zeros<T>({m, c});
     auto const mean = pool.zeros<S>({m}), rstd = pool.zeros<S>({m});
     return [=](Context& on) { ts::ops::layer_norm_forward<T, P>(on, in, gamma, beta, 1e-5, y, mean, rstd); };
   });
-  // Reads dy, x, the residual's gradient, the rows' statistics and gamma. Writes dx, dgamma and dbeta. Writes
-  // and reads back the partial sums of dgamma and dbeta, `cuts` rows each.
+  // Reads dy, x, the gradient of the residual, the statistics of the rows, and gamma. Writes dx, dgamma and
+  // dbeta. Also writes and reads the partial sums of dgamma and dbeta, `cuts` rows each.
   add("layer_norm_backward",
       {14 * x + 2 * real(cuts * c), (4 * x + 3 * real(c)) * t + (2 * rows + 4 * real(cuts * c)) * s},
       [=](Pool& pool) {
@@ -79,7 +80,7 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
           ts::ops::layer_norm_backward_weight<T, P>(on, partials, m, dgamma, dbeta);
         };
       });
-  // Like layer norm, without the mean and beta.
+  // As layer norm, but without the mean and beta.
   add("rms_norm_forward", {4 * x, (2 * x + real(c)) * t + rows * s}, [=](Pool& pool) {
     auto const in = pool.array<T>({m, c}), gamma = pool.array<T>({c}), y = pool.zeros<T>({m, c});
     auto const rstd = pool.zeros<S>({m});
@@ -95,23 +96,23 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
           ts::ops::rms_norm_backward_weight<T, P>(on, partials, m, dgamma);
         };
       });
-  // Reads one tensor, writes one.
+  // Reads one tensor and writes one.
   add("gelu_forward", {8 * wide, 2 * wide * t}, [=](Pool& pool) {
     auto const pre = pool.array<T>({m, w}), y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::activate<T, P>(on, ts::Activation::gelu, pre, y); };
   });
-  // Reads two tensors, writes one.
+  // Reads two tensors and writes one.
   add("swiglu_forward", {7 * wide, 3 * wide * t}, [=](Pool& pool) {
     auto const gate = pool.array<T>({m, w}), up = pool.array<T>({m, w}), y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::swiglu_forward<T, P>(on, gate, up, y); };
   });
-  // Reads three tensors, writes two.
+  // Reads three tensors and writes two.
   add("swiglu_backward", {12 * wide, 5 * wide * t}, [=](Pool& pool) {
     auto const gate = pool.array<T>({m, w}), up = pool.array<T>({m, w}), dy = pool.array<T>({m, w}),
                dgate = pool.zeros<T>({m, w}), dup = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::swiglu_backward<T, P>(on, gate, up, dy, dgate, dup); };
   });
-  // Reads one tensor, writes one.
+  // Reads one tensor and writes one.
   add("rotary", {3 * x, 2 * x * t}, [=](Pool& pool) {
     auto const from = pool.array<T>({b, n, c}), to = pool.zeros<T>({b, n, c});
     auto const frequencies = ts::ops::rotary_frequencies(c / h);
@@ -119,7 +120,8 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
   });
 }
 
-/// Adds the operations of the embedding and the loss, for a vocabulary of `v` entries, padded to `padded`.
+/// Adds the operations of the embedding and of the loss. The vocabulary has `v` entries, and `padded` rows
+/// with padding.
 template <class T>
 void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, std::int64_t padded) {
   using S = ts::compute_t<T>;
@@ -130,7 +132,7 @@ void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, st
     gpu::add<T>(name, std::to_string(m) + "x" + std::to_string(columns), work, make);
   };
 
-  // Reads the logits and overwrites them with their gradient. Reads the targets and writes the losses.
+  // Reads the logits and overwrites them with their gradient. Also reads the targets and writes the losses.
   add("cross_entropy", v, {6 * logits, 2 * logits * t + real(m) * (4 + s)}, [=](Pool& pool) {
     auto const in = pool.array<T>({m, padded});
     auto const targets = pool.copy_of(words(m, v), {m});
@@ -138,7 +140,7 @@ void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, st
     S const* const scale = pool.copy_of(std::vector<S>{S(1)}, {1}).data();
     return [=](Context& on) { ts::ops::cross_entropy<T, P>(on, in, v, targets, losses, true, scale); };
   });
-  // Computes the losses without the gradient.
+  // Computes the losses without the gradient of the logits.
   add("cross_entropy_losses", v, {3 * logits, logits * t + real(m) * (4 + s)}, [=](Pool& pool) {
     auto const in = pool.array<T>({m, padded});
     auto const targets = pool.copy_of(words(m, v), {m});
@@ -146,15 +148,15 @@ void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, st
     S const* const scale = pool.copy_of(std::vector<S>{S(1)}, {1}).data();
     return [=](Context& on) { ts::ops::cross_entropy<T, P>(on, in, v, targets, losses, false, scale); };
   });
-  // Reads the tokens, one row of the table per token, and the positions. Writes y.
+  // Reads the tokens, one row of the token table for each token, and the positions. Writes y.
   add("embedding_forward", c, {x, 4 * real(m) + (2 * x + positions) * t}, [=](Pool& pool) {
     auto const tokens = pool.copy_of(words(m, v), {b, n});
     auto const wte = pool.array<T>({padded, c}), wpe = pool.array<T>({n, c}), y = pool.zeros<T>({b, n, c});
     return [=](Context& on) { ts::ops::embedding_forward<T, P>(on, tokens, wte, wpe, y); };
   });
-  // Reads the tokens, dy and the output head's gradient of the token table. Adds rows of dy to this gradient.
-  // Writes the positions' gradient. 16-bit formats also write the table's gradient in their format. In fp32
-  // it is the same array as the head's gradient.
+  // Reads the tokens, dy, and the output head's gradient of the token table. Adds rows of dy to this
+  // gradient. Writes the gradient of the positions. In 16-bit formats the gradient of the table is another
+  // array in this format, which is written too. In fp32 it is the same array as the head's gradient.
   add("embedding_backward", c,
       {2 * x,
        4 * real(m) + (x + positions) * t + (std::is_same_v<T, S> ? 2 * x * s : table * (s + t) + x * s)},
@@ -174,7 +176,7 @@ void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, st
       });
 }
 
-/// Adds the operations on flat parameters, gradients and moments.
+/// Adds the operations on `n` consecutive parameters, gradients and moments.
 template <class T>
 void add_flat(std::int64_t n) {
   using S = ts::compute_t<T>;
@@ -199,7 +201,7 @@ void add_flat(std::int64_t n) {
                      static_cast<std::int64_t const*>(skip.data()));
     };
   });
-  // Reads 4 arrays, writes their sum.
+  // Reads 4 arrays and writes their sum.
   add("accumulate", {3 * real(n), real(n) * (4 * t + s)}, [=](Pool& pool) {
     auto const pieces = pool.array<T>({4 * n});
     auto const sum = pool.zeros<S>({n});
@@ -207,7 +209,7 @@ void add_flat(std::int64_t n) {
       ts::ops::accumulate<T, P>(on, sum, static_cast<T const*>(pieces.data()), 4, n, true);
     };
   });
-  // Reads the values, writes one partial sum of squares per 4096 values.
+  // Reads the values and writes one partial sum of squares for every 4096 values.
   add("norm_partials", {2 * real(n), real(n) * t + 4 * real(partials_of)}, [=](Pool& pool) {
     auto const values = pool.array<T>({n});
     auto const partials = pool.zeros<float>({partials_of});
@@ -218,7 +220,7 @@ void add_flat(std::int64_t n) {
     auto const index = pool.zeros<std::int64_t>({1});
     return [=](Context& on) { ts::ops::first_non_finite<T, P>(on, values, index.data()); };
   });
-  // Reads one array, writes one.
+  // Reads one array and writes one.
   add("copy", {0, 2 * real(n) * t}, [=](Pool& pool) {
     auto const from = pool.array<T>({n}), to = pool.zeros<T>({n});
     return [=](Context& on) { ts::ops::copy<T, P>(on, from, to); };
@@ -228,7 +230,7 @@ void add_flat(std::int64_t n) {
     return [=](Context& on) { ts::ops::fill<T, P>(on, to, S(1)); };
   });
   if constexpr (!wide)
-    // Reads the master weights, writes the 16-bit weights.
+    // Reads the master weights and writes the 16-bit weights.
     add("convert", {0, real(n) * (s + t)}, [=](Pool& pool) {
       auto const from = pool.array<S>({n});
       auto const to = pool.zeros<T>({n});

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures linear layers on a GPU: forward, both backward products, their fused operations, and the column
-// sums that are a bias's gradient. of_product is the flop/s as a fraction of cuBLASLt's fastest square matrix
-// product in the same format. of_copy is the bytes/s as a fraction of a 1 GiB device copy. This program
-// measures both references. Benchmark names: operation/format/rows x channels.
+// sums, which are the gradient of a bias. of_product is the flop/s as a fraction of the flop/s of cuBLASLt's
+// fastest square matrix product in the same format. of_copy is the bytes/s as a fraction of the bytes/s of a
+// 1 GiB device copy. This program measures both references. Benchmark names: operation/format/rows x
+// channels.
 #include <cstdint>
 #include <string>
 
@@ -18,8 +19,8 @@ using gpu::Context;
 using gpu::Pool;
 using gpu::Work;
 
-/// An MLP of `c` channels and hidden width w = 4c on `m` rows, and an output head with `v` rows, padded as in
-/// models. `v` = 0 leaves the head out.
+/// The sizes of an MLP and an output head. The MLP has `c` channels, hidden width w = 4c, and `m` rows. The
+/// output head has `v` rows, padded as in models; `v` = 0 leaves it out.
 struct Size {
   std::int64_t m, c, v;
 };
@@ -31,8 +32,8 @@ void add_all(Size const& z) {
   auto const m = z.m, c = z.c, v = z.v, w = 4 * c;
   constexpr double t = sizeof(T), s = sizeof(S);
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // Each product involves matrices of shapes (m,c), (c,w) and (m,w), of which any one is the result: 2 m c w
-  // operations, each matrix read or written once.
+  // Each product involves matrices of shapes (m,c), (c,w) and (m,w). One of them is the result. It needs 2 m
+  // c w operations and reads or writes each matrix once.
   double const flops = 2 * real(m) * real(c) * real(w), narrow = real(m * c), wide = real(m * w);
   double const bytes = (narrow + real(c * w) + wide) * t;
   auto const add = [&](char const* name, Work const& work, auto const& make) {
@@ -45,7 +46,7 @@ void add_all(Size const& z) {
                y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias}); };
   });
-  // Also reads the bias and writes GELU's input. GELU counts as 8 operations per element.
+  // Also reads the bias and writes the input of GELU. GELU counts as 8 operations per element.
   add("linear_gelu_forward", {flops + 8 * wide, bytes + (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                pre = pool.zeros<T>({m, w}), y = pool.zeros<T>({m, w});
@@ -63,7 +64,7 @@ void add_all(Size const& z) {
     auto const dy = pool.array<T>({m, w}), k = pool.array<T>({c, w}), dx = pool.zeros<T>({m, c});
     return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx); };
   });
-  // Also reads GELU's input. GELU's derivative counts as about 16 operations per element.
+  // Also reads the input of GELU. The derivative of GELU counts as about 16 operations per element.
   add("linear_gelu_backward_input", {flops + 16 * wide, bytes + wide * t}, [=](Pool& pool) {
     auto const dy = pool.array<T>({m, c}), k = pool.array<T>({w, c}), pre = pool.array<T>({m, w}),
                dpre = pool.zeros<T>({m, w});
@@ -75,14 +76,14 @@ void add_all(Size const& z) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk); };
   });
-  // Also sums the columns of dy, one addition per element, and writes the bias's gradient. dy counts as read
-  // once.
+  // Also sums the columns of dy, one addition per element, and writes the gradient of the bias. dy counts as
+  // read once.
   add("linear_backward_weight_and_bias", {flops + wide, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w}),
                dbias = pool.zeros<T>({w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk, {.dbias = dbias}); };
   });
-  // Reads dy (m,w), writes the sums (w).
+  // Reads dy (m,w) and writes the sums (w).
   add("column_sums", {wide, (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, 1}), dy = pool.array<T>({m, w}), dbias = pool.zeros<T>({w});
     return [=](Context& on) {
@@ -91,8 +92,8 @@ void add_all(Size const& z) {
   });
   if (v == 0) return;
 
-  // The output head: x (m,c), the table (v,c), y (m,v), counted in the same way. The table's gradient has
-  // type S.
+  // The output head: x (m,c), the table (v,c) and y (m,v). Operations and bytes are counted as for the MLP.
+  // The gradient of the table has type S.
   double const head_flops = 2 * real(m) * real(c) * real(v), table = real(v * c);
   double const ends = (narrow + real(m) * real(v)) * t;
   add("head_forward", {head_flops, ends + table * t}, [=](Pool& pool) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares ranks as threads of one process with ranks as separate processes. Both run the same training step
-// of GPT-2 124M in bfloat16 and are timed in the same way.
+// Compares ranks that are threads of one process with ranks that are separate processes. In both cases the
+// same training step of GPT-2 124M in bfloat16 is timed in the same way.
 //
 //   cuda_ranks RANKS [SHARDING [BATCH SEQUENCE]]                    ranks are threads
 //   torchrun --nproc-per-node 4 --no-python cuda_ranks RANKS [...]  ranks are processes
 //
 // With torchrun, the launcher sets the number of ranks, and RANKS is ignored.
 //
-// Prints the median, lowest and highest tokens/s of all ranks together over windows of steps, the seconds
-// from main to the end of the first step, and the final loss.
+// Prints the median, lowest and highest tokens/s over several windows of steps, summed over all ranks. Also
+// prints the seconds from main to the end of the first step, and the final loss.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -59,7 +59,7 @@ ts::RecipeTable recipe_of(std::string const& sharding) {
   return ts::parse_recipe(names);
 }
 
-/// Returns the median, lowest and highest value.
+/// Returns the median, the lowest and the highest value.
 std::array<double, 3> spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return {values[values.size() / 2], values.front(), values.back()};

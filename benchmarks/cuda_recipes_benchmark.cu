@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures a training step of a GPT-2 with 35 million parameters on 1, 2 and 4 GPUs, if present, for every
-// registered recipe (combination of policies). Benchmark names:
+// Measures a training step of a GPT-2 with 35 million parameters on 1, 2 and 4 GPUs, as far as the machine
+// has them, for every registered recipe (combination of policies). Benchmark names:
 // step/<sharding>/<precision>/<offload>/gpus:<n>. Recipes with fp32 are also measured in tf32 and in the
-// formats that split fp32 into bf16 parts. Time is the first GPU's, by CUDA events, from its batch to its
-// report. tok/s is over all GPUs. device_bytes, host_bytes and comm_bytes are the planned bytes of one GPU.
+// formats that split fp32 into bf16 parts. The time is the first GPU's, measured with CUDA events from the
+// batch of a step to its report. tok/s is over all GPUs. device_bytes, host_bytes and comm_bytes are the
+// planned bytes of one GPU.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,7 +23,8 @@ namespace {
 
 namespace ts = tessera;
 
-/// 2048 tokens per GPU and the channels of GPT-2 124M, so that kernels dominate the time, not their launches.
+/// 2048 tokens per GPU and the channels of GPT-2 124M. With smaller sizes, the launches of kernels would
+/// dominate the time.
 constexpr steps::Load load{
     4, 512, {.layers = 4, .heads = 12, .channels = 768, .positions = 1024, .vocabulary = 8192}};
 

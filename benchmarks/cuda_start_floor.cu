@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the startup time that every GPU program has before its first matrix product: the lower bound of
-// the time from process start to first training step. A process can measure it only once, so this program
-// does not use Google Benchmark. Run it several times.
+// Measures the start-up time of every GPU program before its first matrix product. It is a lower bound of the
+// time from the start of a process to its first training step. A process can measure its start-up only once,
+// so this program does not use Google Benchmark. Run it several times.
 //
-// Usage: cuda_start_floor [GIBIBYTES]. GIBIBYTES is the memory to allocate and zero, 8 by default.
+// Usage: cuda_start_floor [GIBIBYTES]. GIBIBYTES is the memory to allocate and to fill with zeros, 8 GiB by
+// default.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 class Phases {
  public:
-  /// Prints the milliseconds since the last phase ended.
+  /// Ends a phase: prints the milliseconds since the previous phase ended and since main began.
   void end(char const* name) {
     Clock::time_point const now = Clock::now();
     auto const milliseconds = [](Clock::duration time) {

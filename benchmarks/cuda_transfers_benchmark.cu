@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures copies between the GPU and pinned host memory, in each direction and in both at once, and copies
-// within the GPU. For host copies, bytes/s counts the bytes that cross the link in both directions. For
-// copies within the GPU, bytes/s and of_copy count reads and writes.
+// within the GPU. For host copies, bytes/s counts the bytes in all directions. For copies within the GPU,
+// bytes/s and of_copy count both reads and writes.
 #include <cstdint>
 #include <string>
 
@@ -14,8 +14,8 @@ using gpu::require;
 
 enum class Direction { up, down, both };
 
-/// Measures host copies of `bytes` bytes in one or both directions. Time is the GPU's, from the start of the
-/// first copy to the end of the last.
+/// Measures host copies of `bytes` bytes in one or both directions. The time is the GPU's, from the start of
+/// the first copy to the end of the last.
 void link(benchmark::State& state, Direction direction, std::int64_t bytes) {
   gpu::guarded(state, [&] {
     gpu::Machine& on = gpu::machine();
@@ -48,7 +48,7 @@ void link(benchmark::State& state, Direction direction, std::int64_t bytes) {
       });
     };
     copies(1);
-    // Each timed window copies at least 64 MiB, which lasts 1 ms or more on current links.
+    // Each timed window copies at least 64 MiB, which lasts 1 ms or more on the links of today.
     std::int64_t const count = std::max<std::int64_t>(1, (std::int64_t{64} << 20) / bytes);
     while (state.KeepRunningBatch(count)) state.SetIterationTime(copies(count));
     using benchmark::Counter;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures one training step of a tiny GPT-2 on 2 ranks for every recipe in examples/experiments. Trainers
-// are compiled from types, not built from names at run time. Benchmark names:
-// experiment/<file>/<sharding>/<precision>/<offload>/ranks:2, so --benchmark_filter=/zero-medium/ measures
-// one experiment. Recipes that no engine supports are left out.
+// Measures one training step of a tiny GPT-2 on 2 ranks for every recipe in examples/experiments. Each recipe
+// is a type, so its trainer is compiled and not selected by name at run time. Benchmark names:
+// experiment/<file>/<sharding>/<precision>/<offload>/ranks:2. For example, --benchmark_filter=/zero-medium/
+// measures one experiment. Recipes that no engine supports are left out.
 #include <memory>
 #include <string>
 #include <type_traits>

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Measures the figures of docs/performance.md on this machine's GPUs: benchmarks/gpu_figures.sh BIN OUT PART...
-# BIN contains compare and train (build/cuda/bin). A part writes OUT/PART*.json and .csv and prints one line per row.
-# Parts: sizes, precisions, stages, memory, ranks (two GPUs), drift, start. TESSERA_DEVICE=cpu tries out a part on the CPU.
-# Environment variables of drift: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
+# BIN is the folder of compare and train (build/cuda/bin). A part writes OUT/PART*.json and .csv and prints one line per row.
+# Parts: sizes, precisions, stages, memory, ranks (two GPUs), drift, start. TESSERA_DEVICE=cpu tests a part on the CPU.
+# The part drift reads these variables: TESSERA_SEEDS (default "1 2 3 4 5") and TESSERA_STEPS (default 100).
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n 3,6p "$0" | cut -c3-; exit 2; }
 bin=$(realpath "$1") out=$2
@@ -13,17 +13,18 @@ device=${TESSERA_DEVICE:-cuda}
 long='layers=12,heads=12,channels=768,positions=8192'
 heads_of_80='layers=12,heads=10,channels=800'
 
-# rows NAME FLAGS...: runs compare and prints the measurements of its rows. The script continues if a row fails.
+# rows NAME FLAGS...: runs compare with FLAGS and prints the measurements of its rows. If a row fails, the script goes on.
 rows() {
   local name=$1
   shift
   echo "== $name: compare $*"
-  rm -f "$out/$name.json" "$out/$name.csv"  # else figures of an earlier run would remain if compare fails
+  # Removes the files of an earlier run, because its figures would remain if compare fails.
+  rm -f "$out/$name.json" "$out/$name.csv"
   "$bin/compare" --device "$device" --vocabulary 50257 --json "$out/$name.json" --csv "$out/$name.csv" "$@" \
     > "$out/$name.txt" 2>&1 || echo "compare ended with $?: $(tail -n 1 "$out/$name.txt")"
   [ -e "$out/$name.csv" ] || return 0
   sed 's/"[^"]*"/-/g' "$out/$name.csv" | awk -F, '
-    # A hyphen marks a value that was not measured.
+    # A hyphen stands for a value that was not measured.
     function cell(name) { return $at[name] == "" ? "-" : $at[name] }
     function in_form(form, name) { return $at[name] == "" ? "-" : sprintf(form, $at[name]) }
     NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
@@ -64,8 +65,8 @@ for part in "$@"; do
       rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
       ;;
     drift)
-      # The largest difference of a loss from a run in double with the same weights and samples. Small differences grow by
-      # chance, so several seeds run.
+      # The largest difference between the loss of a run and the loss of a run in fp64, with the same weights and samples.
+      # Chance decides how much small differences grow, so this part trains with several seeds.
       for precision in fp64 fp32 tf32 bf16x6 bf16x3; do
         attention=auto
         if [ "$precision" = fp64 ]; then attention=reference; fi

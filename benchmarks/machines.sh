@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Estimates the times of other GPUs from a measured H200: benchmarks/machines.sh [--check] [FOLDER]
-# FOLDER (default examples/machines) contains h200.json, written by info --measure on an H200. The script writes one file into
-# FOLDER for each GPU of the table below. With --check it compares the existing files with its result instead.
+# FOLDER (default examples/machines) contains h200.json, which info --measure wrote on an H200. The script writes one file to
+# FOLDER for each GPU of the table below. With --check it compares the existing files with its results instead.
 #
-# An entry of the measured file took T seconds for its bytes and FLOPs. At the data sheet's rates of the H200 they take
-# m + f seconds, at the rates of the other GPU m' + f'. The part of T up to four times m + f counts as work of the GPU and is
-# scaled by (m' + f') / (m + f). The rest is launches and waiting, and is not scaled. Copies to and from the host are scaled
-# by the rate of the link. Work of the host is not scaled, so a file describes the H200's host.
-# The estimate ignores power limits that lower the clocks, caches, and kernels that exist only for Hopper.
+# Each line of h200.json gives the time T of one entry of a training step, with its bytes and FLOPs. At the data sheet's rates
+# of the H200, its bytes need m seconds and its FLOPs f seconds. At the rates of the other GPU they need m' and f' seconds.
+# The part of T up to 4 (m + f) counts as work of the GPU and is multiplied by (m' + f') / (m + f). The rest of T is launches
+# and waits, and does not change. The times of copies to and from the host are scaled by the rate of the link. The times of
+# the host's own work do not change, so each file describes the host of the H200. The estimate ignores caches, power limits
+# that lower the clocks, and kernels that exist only for Hopper.
 set -euo pipefail
 export LC_ALL=C
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -24,8 +25,8 @@ fi
 folder=${1:-$root/examples/machines}
 
 # From NVIDIA's data sheets: memory in GB/s; dense 16-bit products on tensor cores in TFLOP/s (half of the figure with
-# sparsity); fp32 without tensor cores in TFLOP/s; PCIe in GB/s one way (half of the figure for both ways). The TFLOP/s are
-# those of examples/programs/machine/peaks.hpp.
+# sparsity); fp32 without tensor cores in TFLOP/s; PCIe in GB/s in one direction (half of the figure for both directions). The
+# figures in TFLOP/s equal the ones in examples/programs/machine/peaks.hpp.
 # name        the driver's name         memory  16-bit  fp32  PCIe  data sheet
 table='
 h200        | NVIDIA H200             | 4800 | 989.4 | 66.9 | 64 | NVIDIA H200 Tensor Core GPU Datasheet (SXM)

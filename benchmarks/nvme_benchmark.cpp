@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the library's NvmeFile with a plain loop of pread and pwrite with O_DIRECT on a second file. The
-// two alternate, so that both see the same disk. Time is NvmeFile's. bytes_per_second (NvmeFile) and
-// raw_bytes_per_second (plain loop) use the median time, since disks of virtual machines pause for a second
-// when their I/O credit is spent. of_raw is their quotient. The files are in TMPDIR, or in /tmp.
+// two measurements alternate, so that both see the same disk. The reported time is NvmeFile's.
+// bytes_per_second is the rate of NvmeFile, raw_bytes_per_second the rate of the plain loop, and of_raw is
+// the first divided by the second. The rates use the median time, because disks of virtual machines pause for
+// a second when their I/O credit is spent. The files are in TMPDIR, or in /tmp if TMPDIR is not set.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -63,7 +64,8 @@ void piece(benchmark::State& state, bool write, ts::OpenIoEngine open) {
       done += moved;
     }
   };
-  for (std::int64_t at = 0; at < file_bytes; at += bytes) {  // unwritten blocks have other speeds
+  // Writes both files once, because blocks that were never written have other speeds.
+  for (std::int64_t at = 0; at < file_bytes; at += bytes) {
     file.write(at, buffer.get(), bytes);
     plain(true, at);
   }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures each CPU operation in each format and model width on all cores. flop/s and bytes/s use the counts
-// that the operation declares. of_product and of_copy are the same rates as fractions of two references that
-// this program measures at its start, each the best of 8 rounds. of_product's reference is Eigen's float
-// matrix product, 512 x 3072 by 3072 x 768 on each core at once, for every format. Better kernels exceed 1.
-// of_copy's reference is a memcpy of 128 MiB, divided among the cores, whose reads and writes both count.
-// Operations on cached data exceed 1. The benchmark machine/rates reports both references. Benchmark names:
+// that the operation declares. of_product and of_copy are the same rates as fractions of two reference rates.
+// This program measures the references at its start, each as the best of 8 rounds. The benchmark
+// machine/rates reports both.
+//
+// The reference of of_product is Eigen's float matrix product, 512 x 3072 by 3072 x 768 on each core at once,
+// for every format. Faster kernels exceed 1. The reference of of_copy is a memcpy of 128 MiB, divided among
+// the cores, whose reads and writes both count. Operations on cached data exceed 1. Benchmark names:
 // operation/format/rows x channels.
 #include <algorithm>
 #include <array>
@@ -53,7 +55,7 @@ struct Size {
 
 int core_count() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
-/// A context on all cores with its workspace.
+/// A context that uses all cores, with its workspace.
 struct Machine {
   Machine()
       : threads(core_count()),
@@ -81,7 +83,7 @@ struct Array {
   std::vector<T> values;
 };
 
-/// Adds up the flops and bytes that operations declare, without running them.
+/// Adds up the flops and bytes that operations declare. With a recorder, operations do not run.
 struct Declared : ts::Recorder {
   void operation(ts::Operation const& operation) override {
     flops += operation.flops;
@@ -91,13 +93,13 @@ struct Declared : ts::Recorder {
   double flops = 0, bytes = 0;
 };
 
-/// Runs `work(thread)` on all threads at once. Returns the seconds from when all threads are ready to when
-/// the last one ends: the best of 8 rounds after a warm-up round.
+/// Runs `work(thread)` on all threads at once, for 8 rounds after a warm-up round. Returns the time of the
+/// fastest round in seconds: from the moment at which all threads are ready to the end of the last one.
 double seconds_on_all(int threads, auto const& work) {
   constexpr int rounds = 9;
   std::vector<std::chrono::steady_clock::time_point> marks;
   marks.reserve(2 * rounds);
-  // The last thread to arrive takes the time before any thread continues.
+  // The barrier calls this function on the last thread to arrive, before any thread continues.
   std::barrier line(threads, [&marks]() noexcept { marks.push_back(std::chrono::steady_clock::now()); });
   auto const run = [&](int thread) {
     for (int round = 0; round < rounds; ++round) {
@@ -116,8 +118,8 @@ double seconds_on_all(int threads, auto const& work) {
   return best;
 }
 
-/// Returns the flop/s of Eigen's matrix product. Each thread multiplies its own matrices with Eigen's
-/// single-threaded kernel.
+/// Returns the flop/s of Eigen's matrix product on all threads together. Each thread multiplies its own
+/// matrices with Eigen's single-threaded kernel.
 double product_rate(int threads) {
   using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   static constexpr int rows = 512, depth = 3072, columns = 768;
@@ -134,7 +136,7 @@ double product_rate(int threads) {
   return 2.0 * rows * depth * columns * threads / seconds;
 }
 
-/// Returns the bytes per second that memcpy reads and writes, each thread a part of 128 MiB.
+/// Returns the bytes per second that memcpy reads and writes. Each thread copies a part of 128 MiB.
 double copy_rate(int threads) {
   std::size_t const part = (std::size_t{128} << 20) / static_cast<std::size_t>(threads);
   std::vector<std::byte> from(part * static_cast<std::size_t>(threads), std::byte{1}), to(from.size());
@@ -146,7 +148,7 @@ double copy_rate(int threads) {
   return 2.0 * static_cast<double>(from.size()) / seconds;
 }
 
-/// The reference rates of this machine: flop/s of a matrix product, bytes/s of a copy.
+/// The reference rates of this machine: the flop/s of a matrix product, and the bytes/s of a copy.
 struct Rates {
   double product, copy;
 };
@@ -164,7 +166,7 @@ void machine_rates(benchmark::State& state) {
 }
 BENCHMARK(machine_rates)->Name("machine/rates")->Iterations(1)->Repetitions(1)->UseRealTime();
 
-/// Times `call(context)`, which runs one operation.
+/// Measures `call(context)`, which runs one operation.
 template <class F>
 void measure(benchmark::State& state, F const& call) {
   Machine machine;
@@ -185,8 +187,8 @@ void measure(benchmark::State& state, F const& call) {
   state.counters["of_copy"] = Counter(declared.bytes * count / limit.copy, Counter::kIsRate);
 }
 
-/// Holds the data for the operations of one transformer block, of the embedding and loss, and of the
-/// optimizer.
+/// The benchmarks of one format and size: the operations of a transformer block, of the embedding and the
+/// loss, and of the optimizer.
 template <class T>
 class Suite {
   using S = ts::compute_t<T>;
@@ -197,7 +199,7 @@ class Suite {
  public:
   explicit Suite(Size size) : z_(size) {}
 
-  /// Registers every operation of this format and size.
+  /// Registers the benchmarks of all operations in this format and size.
   void add(std::string const& format) {
     std::string const tail =
         "/" + format + "/" + std::to_string(z_.rows()) + "x" + std::to_string(z_.channels);
@@ -237,7 +239,7 @@ class Suite {
     one("convert", &convert);
     one("fill", &fill);
     one("copy", &copy);
-    if constexpr (std::is_same_v<T, float>) {  // these operations have no format
+    if constexpr (std::is_same_v<T, float>) {  // these operations have no format, so they are added once
       one("begin_step", &begin_step);
       one("finish_step", &finish_step);
     }
@@ -403,7 +405,7 @@ class Suite {
                                       &valid_tokens);
     });
   }
-  /// Returns the number of weights in one transformer block of GPT-2.
+  /// Returns the number of weights in the matrices of one transformer block of GPT-2.
   static std::int64_t block_of(Size z) { return 12 * z.channels * z.channels; }
   static std::int64_t partials_of(std::int64_t n) { return (n + 4095) / 4096; }
   static void accumulate(benchmark::State& state, Size z) {
@@ -426,8 +428,8 @@ class Suite {
     std::int64_t index = 0;
     measure(state, [&](C& c) { ts::ops::first_non_finite<T, ts::Cpu>(c, values, &index); });
   }
-  /// Only the gradient has the benchmark's format. The master weights and both moments are float. 16-bit
-  /// formats also store the weights.
+  /// Only the gradient has the format of the benchmark. The master weights and both moments are float. In
+  /// 16-bit formats the weights are written too.
   static void adamw(benchmark::State& state, Size z) {
     std::int64_t const n = block_of(z);
     Values gradient({n}), weights({std::is_same_v<T, S> ? 1 : n});
@@ -441,7 +443,7 @@ class Suite {
                      first.values.data(), second.values.data(), stored, &factors, &skip);
     });
   }
-  /// Returns a step rule with gradient clipping, so that the gradient norm is computed and used.
+  /// Returns a step rule with gradient clipping, so that begin_step and finish_step handle the gradient norm.
   static ts::StepRule rule_of(Size z) {
     ts::StepRule rule;
     rule.clip = 1.0;
@@ -454,7 +456,7 @@ class Suite {
     ts::RankNotes notes;
     measure(state, [&](C& c) { ts::ops::begin_step<ts::Cpu>(c, &scalars, &notes, rule, 1e-4); });
   }
-  /// Combines the partial norms and losses of 4 ranks and 12 blocks at the end of a step.
+  /// Combines the partial norms and losses of 4 ranks and 12 units at the end of a step.
   static void finish_step(benchmark::State& state, Size z) {
     constexpr int ranks = 4, units = 12;
     std::int64_t const blocks = partials_of(block_of(z) / ranks), bytes = ts::share_bytes(units * blocks, 1);
@@ -497,7 +499,7 @@ class Suite {
   Size z_;
 };
 
-/// The three model widths for which the CPU kernels have speed targets. The widest has GPT-2's vocabulary.
+/// The three model widths for which the CPU kernels have speed targets. The largest has GPT-2's vocabulary.
 [[maybe_unused]] bool const registered = [] {
   for (Size size : {Size{8, 128, 128, 4, 256}, Size{4, 256, 384, 6, 256}, Size{4, 128, 768, 12, 50257}}) {
     Suite<float>(size).add("float");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures one training step of a tiny GPT-2 on 1 and 4 ranks for every registered recipe (combination of
-// policies). Benchmark names: step/<sharding>/<precision>/<offload>/ranks:<n>. Time is rank 0's, from its
-// batch to its report.
+// policies). Benchmark names: step/<sharding>/<precision>/<offload>/ranks:<n>. The time is rank 0's, from the
+// batch of a step to its report.
 #include <string>
 
 #include <benchmark/benchmark.h>

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> [-DMAY_SKIP=ON] -P run.cmake
-# Runs a Google Benchmark program. Replaces OUT if the program exits with 0 and writes a complete report in which no benchmark
-# failed. Otherwise OUT stays unchanged. With MAY_SKIP a program may print "skipped: " and the reason instead of a report.
+# Runs a Google Benchmark program. If the program exits with 0 and writes a complete report in which no benchmark failed, the
+# report replaces OUT. Otherwise OUT does not change. With MAY_SKIP a program may print "skipped: " and the reason instead of
+# writing a report.
 cmake_minimum_required(VERSION 3.25)
 set(part "${OUT}.part")
 file(REMOVE "${part}")
@@ -18,7 +19,8 @@ elseif(NOT EXISTS "${part}")
   set(problem "it wrote no report")
 else()
   file(READ "${part}" text)
-  # The coefficient of variation of a counter that is always zero is 0/0. Google Benchmark writes NaN, which is not JSON.
+  # The coefficient of variation of a counter that is always zero is 0/0. Google Benchmark writes it as NaN, which is not
+  # JSON, so it is replaced by null.
   string(REGEX MATCHALL "\"aggregate_name\": \"cv\"[^}]*: NaN[^}]*" variations "${text}")
   list(REMOVE_DUPLICATES variations)
   foreach(variation IN LISTS variations)

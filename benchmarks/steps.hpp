@@ -28,7 +28,8 @@ struct Load {
 inline constexpr Load tiny{
     4, 128, {.layers = 4, .heads = 4, .channels = 128, .positions = 1024, .vocabulary = 256}};
 
-/// Returns a batch of tokens from a fixed linear congruence. The time of a step does not depend on the text.
+/// Returns a batch of pseudo-random tokens from a linear congruential generator. The time of a step does not
+/// depend on the tokens.
 inline ts::Batch make_batch(Load const& load, int rank) {
   ts::Batch batch;
   batch.batch = load.batch;
@@ -45,8 +46,8 @@ inline ts::Batch make_batch(Load const& load, int rank) {
 }
 
 /// Times training steps of the ranks that `run(ranks, fn)` starts. `make(comm, options)` returns a pointer to
-/// a trainer on each rank. Time is rank 0's, from its batch to its report. On a GPU it is measured with CUDA
-/// events.
+/// the trainer of a rank. The time is rank 0's, from the batch to the report of the step. On a GPU, CUDA
+/// events measure it.
 template <class Run, class Make>
 void measure(benchmark::State& state, Load const& load, int ranks, Run const& run, Make const& make) {
   double comm_bytes = 0.0, device_bytes = 0.0, host_bytes = 0.0;
@@ -60,8 +61,9 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
     auto const trainer = make(comm, options);
     ts::Batch const batch = make_batch(load, comm.rank());
     trainer->step(batch).get();
-    // Only rank 0 may call Google Benchmark. The barriers before and after let the other ranks read its
-    // answer.
+    // Only rank 0 may call Google Benchmark, so it stores the answer in `go_on`. The first barrier ensures
+    // that the answer is stored before other ranks read it. The second ensures that all ranks have read it
+    // before rank 0 replaces it.
     while (true) {
       if (comm.is_root()) go_on = state.KeepRunning();
       comm.transport().barrier();
@@ -74,7 +76,8 @@ void measure(benchmark::State& state, Load const& load, int ranks, Run const& ru
       comm_bytes = static_cast<double>(report.comm_bytes);
     }
     if (!comm.is_root()) return;
-    auto const planned = [&](ts::Tier tier) {  // the peak memory equals the plan exactly
+    // Returns the planned memory, which is exactly the peak memory.
+    auto const planned = [&](ts::Tier tier) {
       return static_cast<double>(trainer->plan().arena_bytes[static_cast<std::size_t>(tier)]);
     };
     device_bytes = planned(ts::Tier::device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main function of all test programs. It fails if no test case has the requested name.
+// Defines the main function of all test programs. The program fails if no test case has the requested name.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <iostream>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the recipes of this folder's .flags files as types, to compile a trainer for each. CMake writes the
-// flags of each file to experiment_flags.hpp (cmake/TesseraExperiments.cmake), as a struct with a name and
-// flags. Example: experiments::recipes<tessera::Cpu, experiments::zero2_two_h100>
+// Defines the recipes of this folder's .flags files as types, so that a program can compile a trainer for
+// each. CMake writes experiment_flags.hpp (see cmake/TesseraExperiments.cmake). It has a struct for each
+// file, with the members `name` and `flags`. Example: experiments::recipes<tessera::Cpu,
+// experiments::zero2_two_h100>
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ struct RecipeList {
   }
 };
 
-/// Returns the value of `flag` in a text of flags; `otherwise` if the flag is not there.
+/// Returns the value of `flag` in the text `flags`; `otherwise` if the text does not contain the flag.
 constexpr std::string_view value_of(std::string_view flags, std::string_view flag,
                                     std::string_view otherwise) {
   std::size_t const at = flags.find(flag);
@@ -36,7 +37,8 @@ constexpr std::string_view value_of(std::string_view flags, std::string_view fla
   return rest.substr(0, rest.find(' '));
 }
 
-/// The values of an experiment's flag, separated by commas, each of which names a policy of a slot.
+/// The values of one flag of an experiment, separated by commas. Each value names a choice (a policy) of the
+/// slot.
 template <class Slot>
 struct Values {
   std::string_view text;
@@ -44,7 +46,7 @@ struct Values {
   constexpr std::size_t count() const {
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
   }
-  /// Returns the position of the value number `index` in the list of the slot's choices.
+  /// Returns the index of the value number `index` in the slot's list of choices.
   constexpr std::size_t choice(std::size_t index) const {
     std::string_view rest = text;
     for (; index > 0; --index) rest = rest.substr(rest.find(',') + 1);
@@ -64,7 +66,8 @@ inline constexpr Values<slot::recompute> recomputes_of{value_of(Experiment::flag
 
 namespace detail {
 
-/// The trainer type of one row. Precisions change slowest over rows, shardings fastest.
+/// The trainer type of the row number `row` of an experiment. Shardings change from row to row, precisions
+/// slowest.
 template <class Device, class Experiment, std::size_t row>
 struct TrainerOf {
   static constexpr std::size_t shardings = shardings_of<Experiment>.count(),
@@ -88,8 +91,8 @@ using recipes = decltype(detail::list_of<Device, Experiment>(
     std::make_index_sequence<shardings_of<Experiment>.count() * precisions_of<Experiment>.count() *
                              offloads_of<Experiment>.count()>()));
 
-/// Calls visit("zero-medium", RecipeList) for each experiment, with its name and its list of trainer types on
-/// a device.
+/// Calls visit(name, list) for each experiment, for example visit("zero-medium", RecipeList<...>()). The list
+/// has the experiment's trainer types on the device.
 template <class Device, class Visit>
 void for_each_experiment(Visit&& visit) {
   all::for_each([&]<class Experiment>(std::type_identity<Experiment>) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares classic data parallelism, where rank 0 performs the update, with ZeRO stage 1: the losses must be
-// the same to the bit. Run it as minimal_data_parallel [FILE OR FOLDER].
+// Compares classic data parallelism, where only rank 0 updates the weights, with ZeRO stage 1. Their losses
+// must be equal to the bit. Run it as minimal_data_parallel [FILE OR FOLDER]; the argument is the training
+// text.
 #include <exception>
 #include <iostream>
 #include <vector>

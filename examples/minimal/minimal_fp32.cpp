@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the smallest trainer: one rank, every policy at its default. Run it as minimal_fp32 [FILE OR
-// FOLDER].
+// The smallest trainer: one rank, and the default of every policy. Run it as minimal_fp32 [FILE OR FOLDER];
+// the argument is the training text.
 #include <exception>
 #include <iostream>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a custom model, checks its gradients and trains it under two recipes. It predicts the next byte
-// from the last one through one hidden layer. A model lists the layers of its units and defines what each
-// unit computes; policies never affect it. Run it as minimal_own_model [PATH].
+// Defines a custom model, checks its gradients, and trains it under two recipes. The model predicts the next
+// byte from the last one with one hidden layer. A model lists the layers of its units and defines the
+// computation of each unit. It does not depend on policies. Run it as minimal_own_model [FILE OR FOLDER]; the
+// argument is the training text.
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -25,7 +26,7 @@ class Bigram {
   void forward(int unit, ts::Pass<Place, T>& pass) const {
     if (unit == 0) return table_.forward(pass);
     fc_.forward(pass, pass.input, pass[hidden_], {.activation = ts::Activation::gelu, .pre = pass[pre_]});
-    out_.forward(pass, pass[hidden_]);  // computes the loss; logits become their gradient
+    out_.forward(pass, pass[hidden_]);  // computes the loss, and replaces the logits by their gradient
   }
   template <class Place, class T>
   void recompute(int, ts::Pass<Place, T>&) const {}

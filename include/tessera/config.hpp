@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects the compiler and its target instruction set. Nothing here changes the meaning of a type.
+// Defines macros that depend on the compiler, its target instruction set and the libraries that a program
+// links. Also makes the link of a program fail if its source files were compiled for different instruction
+// sets.
 #pragma once
 
 #if defined(_MSVC_LANG)
@@ -23,26 +25,33 @@
 #define TESSERA_HOST_DEVICE
 #endif
 
-// Matrix products of bfloat16 on the CPU use vdpbf16ps if the target has it and Eigen uses its widest
-// vectors.
+// The CPU backend multiplies bfloat16 matrices with the instruction vdpbf16ps if the target has it
+// (AVX512_BF16). A program that switches off Eigen's SIMD code (EIGEN_DONT_VECTORIZE) does not use the
+// instruction.
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     !defined(EIGEN_DONT_VECTORIZE) && !defined(__CUDA_ARCH__)
 #define TESSERA_AVX512_BF16
 #endif
 
-// Matrix products of bfloat16 use tdpbf16ps instead if the target has AMX tiles and the operating system
-// permits their use (backend/cpu/tiles.hpp).
+// If the target also has AMX tiles, the CPU backend multiplies bfloat16 matrices with the instruction
+// tdpbf16ps instead. At run time, the operating system must permit the use of tiles (backend/cpu/tiles.hpp).
 #if defined(TESSERA_AVX512_BF16) && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
 #define TESSERA_AMX_BF16
 #endif
 
-// Every translation unit of a program must use the same instruction set, and agree on whether Eigen uses it.
-// Otherwise the linker would silently merge different versions of an inline function. So each unit sets the
-// weak symbol `tessera_isa` to a number for its settings, and the linker keeps one of them. Each unit also
-// stores the difference between that number and its own in a field that can hold only 0. A unit with other
-// settings therefore does not link, and the linker's error names the section, `tessera_isa_<its settings>`.
-// Link-time optimization joins units before they are assembled, so there the assembler compares. The stored
-// bytes are debugging data, which no program loads.
+// Every translation unit of a program must be compiled for the same instruction set, and Eigen's SIMD code
+// must be on in all of them or off in all of them. Otherwise the linker would silently merge different
+// versions of an inline function. The assembler code below makes the link of such a program fail.
+//
+// A number encodes the settings of a unit. The assembler code defines the weak symbol `tessera_isa` with this
+// number as its value. The linker keeps the definition of one unit. The assembler code also stores a field:
+// the kept value minus the number of the unit. The numbers are multiples of 2^32, so the field has enough
+// bits only for the difference 0. If a unit has other settings than the unit whose definition is kept, the
+// linker reports that the field overflows. The error names the section of the field, `tessera_isa_<settings
+// of the unit>`.
+//
+// Link-time optimization joins units before they are assembled. The assembler then compares the numbers
+// itself (.if). The section of the field is debugging data, which no program loads.
 #if defined(__ELF__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && \
     !defined(__CUDA_ARCH__)
 #if defined(__AVX512F__)
@@ -91,13 +100,14 @@
 #endif
 #define TESSERA_ISA TESSERA_ISA_SIMD TESSERA_ISA_FMA TESSERA_ISA_F16C TESSERA_ISA_BF16 TESSERA_ISA_EIGEN
 #define TESSERA_ISA_NAME "tessera_isa_" TESSERA_ISA
-// The number is never 0, because g++'s assembler would drop a symbol of value 0.
+// The number is never 0, because the assembler that g++ uses would drop a symbol with the value 0. The digits
+// of the settings are the upper half of the number.
 #define TESSERA_ISA_DIGITS                                                                    \
   TESSERA_ISA_EIGEN_DIGIT TESSERA_ISA_BF16_DIGIT TESSERA_ISA_F16C_DIGIT TESSERA_ISA_FMA_DIGIT \
       TESSERA_ISA_SIMD_DIGIT
 #define TESSERA_ISA_NUMBER "0x" TESSERA_ISA_DIGITS "00000000"
-// Clang's assembler would compute the difference itself. The relocation @ABS8 leaves the computation to the
-// linker.
+// Clang's assembler would compute the difference itself, from the definition in the same unit. With the
+// relocation @ABS8 it leaves the computation to the linker.
 #if defined(__clang__)
 #define TESSERA_ISA_FIELD ".byte tessera_isa@ABS8"
 #else
@@ -119,14 +129,17 @@ __asm__(
     ".endif\n");
 // clang-format on
 #endif
-// The target tessera::recipes defines macros that say that it is linked and whether it has GPU engines. A
-// source compiled by nvcc takes engines from it only if it has GPU engines.
+// The CMake target tessera::recipes is a library of compiled engines. An engine is the code that trains with
+// one device and one number format. A program that links the library gets the macro TESSERA_RECIPES_LINKED,
+// and TESSERA_RECIPES_CUDA if the library has GPU engines. A source file then uses the compiled engines of
+// the library. A source file that nvcc compiles does so only if the library has GPU engines.
 #if defined(TESSERA_RECIPES_LINKED) && (defined(TESSERA_RECIPES_CUDA) || !defined(__CUDACC__))
 #define TESSERA_LINKED_ENGINES
 #endif
-// Functions for checkpoints and weight files are declared in one header and defined in the header of the same
-// name with _definitions. The first includes the second, whose functions are inline. If tessera::recipes is
-// linked, it does not, because that library contains them compiled.
+// Functions for checkpoints and weight files are declared in a header NAME.hpp and defined in
+// NAME_definitions.hpp. NAME.hpp normally includes NAME_definitions.hpp, and the functions are inline. If
+// tessera::recipes is linked, NAME.hpp does not include NAME_definitions.hpp, because the library contains
+// the compiled functions.
 #if defined(TESSERA_RECIPES_LINKED)
 #define TESSERA_INLINE
 #else

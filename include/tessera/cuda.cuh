@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides On<Cuda>: includes all of tessera.hpp and the GPU backend. Needs nvcc, cuBLASLt, and a link with
-// the CMake target tessera::cuda.
+// Provides the policy On<Cuda>, which trains on a GPU: includes all of tessera.hpp and the GPU backend. Needs
+// nvcc, cuBLASLt, and a link with the CMake target tessera::cuda.
 #pragma once
 
 #include "tessera/backend/cuda/attention/attention.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares every public type, for code that only names them. Aliases and concepts (Trainer, Model) are in
-// their own headers.
+// Forward-declares every public type, for code that only needs the names of types. Type aliases and concepts
+// (such as Trainer and Model) are only in the headers that define them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides ranks that are processes of a launcher: torchrun, deepspeed, srun, mpirun. A program that includes
-// this header can be started by them, and gets its rank from comm::from_environment().
+// Provides runs in which each rank is a process. A launcher starts the processes: torchrun, deepspeed, srun
+// or mpirun. A program that includes this header can be started by these launchers. Its function
+// comm::from_environment() then connects the process to the other ranks and returns the communicator.
 #pragma once
 
 #include "tessera/comm/processes.hpp"      // IWYU pragma: export

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the policy Lora: includes all of tessera.hpp and the code that creates and computes adapters.
+// Provides the policy Lora, which trains low-rank adapters: includes all of tessera.hpp and the code that
+// adds adapters to a model and computes layers with them.
 #pragma once
 
 #include "tessera/nn/lora.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides everything that a training program needs, with only Eigen and threads as dependencies. These
-// headers must be included by name: the headers of io/, which need JSON and hashing unless tessera::recipes
-// is linked; train/any_trainer.hpp and the headers of its models, which need tessera::recipes; and
-// train/divergence.hpp, which compares two runs tensor by tensor.
+// Provides everything that a training program needs, with only Eigen and threads as dependencies. It does not
+// include some headers, which a program includes by name if it needs them. They are the headers of io/, which
+// need JSON and hashing unless tessera::recipes is linked; train/any_trainer.hpp and the headers of its
+// models, which need tessera::recipes; and train/divergence.hpp, which compares two runs tensor by tensor.
 #pragma once
 
 #include "tessera/comm/communicator.hpp"

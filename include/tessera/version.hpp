@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the version. CMake reads the three numbers from here.
+// Defines the version of Tessera. CMake reads the three numbers from this file.
 #pragma once
 
 #define TESSERA_VERSION_MAJOR 0

@@ -2,7 +2,7 @@
 // expect: tessera: it takes a model, a Comm, options. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Creates a trainer without a communicator.
+// Mistake: the trainer gets no communicator.
 namespace ts = tessera;
 using Run = ts::Trainer<ts::Gpt2, ts::ZeroStage<2>, ts::Precision<ts::bfloat16>, ts::Offload<ts::Cpu>>;
 

@@ -4,7 +4,7 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/trainer.hpp>
 
-// Uses the real trainer as a user's program does. The mistake must give only one error.
+// Uses the real trainer, as a user's program does. The mistake must give only one error.
 namespace ts = tessera;
 
 #if defined(TESSERA_TWIN)

@@ -3,7 +3,7 @@
 // the field. See docs/models.md.
 #include <tessera/tessera.hpp>
 
-// Names a size as Hugging Face and the command line do, not as LlamaOptions does.
+// Mistake: a field has the name that Hugging Face and the command line use, not the name in LlamaOptions.
 namespace ts = tessera;
 
 void make() {

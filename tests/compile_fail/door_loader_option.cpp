@@ -3,7 +3,7 @@
 // the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Misspells a field of LoaderOptions.
+// Mistake: a field of LoaderOptions is misspelt.
 namespace ts = tessera;
 
 void read(ts::TokenSource const& text) {

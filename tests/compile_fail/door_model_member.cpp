@@ -4,7 +4,7 @@
 // backward_weight(int unit, Pass<Place, T>& pass) const. See docs/how-to/add-a-model.md.
 #include <tessera/tessera.hpp>
 
-// Uses the real trainer with a user's model that misspells one member function.
+// Mistake: a member function of the user's model is misspelt.
 namespace ts = tessera;
 
 struct Mine {

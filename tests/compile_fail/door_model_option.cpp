@@ -3,7 +3,7 @@
 // the field. See docs/models.md.
 #include <tessera/tessera.hpp>
 
-// Misspells a field of Gpt2Options.
+// Mistake: a field of Gpt2Options is misspelt.
 namespace ts = tessera;
 
 ts::Gpt2 model() {

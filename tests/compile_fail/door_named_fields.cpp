@@ -2,7 +2,8 @@
 // names: layers batch layers
 #include <tessera/tessera.hpp>
 
-// Each case uses a field that the struct does not have. The compiler's own error names the field.
+// Mistake: each case sets a field that the struct does not have. The compiler's own error must name the
+// field.
 namespace ts = tessera;
 using Run = ts::Trainer<ts::Gpt2, ts::ZeroStage<2>>;
 

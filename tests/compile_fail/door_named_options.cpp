@@ -4,7 +4,8 @@
 #include <tessera/nn/gpt2_options.hpp>
 #include <tessera/train/options.hpp>
 
-// Each case misspells a field or gives fields in the wrong order. The compiler's own error names the field.
+// Mistake: each case misspells a field or gives fields in the wrong order. The compiler's own error must name
+// the field.
 namespace ts = tessera;
 
 #if defined(TESSERA_TWIN)

@@ -4,7 +4,7 @@
 #include <tessera/tessera.hpp>
 #include <tessera/train/trainer.hpp>
 
-// Misspells a field of TrainerOptions for a trainer with a long type name.
+// Mistake: a field of TrainerOptions is misspelt, for a trainer whose type has a long name.
 namespace ts = tessera;
 using Run = ts::Trainer<ts::Gpt2, ts::ZeroStage<2>, ts::Precision<ts::bfloat16>, ts::Offload<ts::Cpu>>;
 

@@ -3,7 +3,7 @@
 // include tessera/cuda.cuh. See docs/how-to/add-an-operation.md.
 #include <tessera/ops/layer_norm.hpp>
 
-// A user's device that has a context and no operations yet.
+// A user's device. It has a context, but its operations are not defined yet.
 namespace ts = tessera;
 
 struct Abacus {};

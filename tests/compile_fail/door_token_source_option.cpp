@@ -3,7 +3,7 @@
 // the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Sets a field of TokenOptions to a string, which is not its type.
+// Mistake: a field of TokenOptions is set to a string, but it has another type.
 namespace ts = tessera;
 
 void read() {

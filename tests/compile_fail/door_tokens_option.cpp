@@ -3,7 +3,7 @@
 // names the field. See docs/trainer.md.
 #include <tessera/tessera.hpp>
 
-// Misspells a field of LoaderOptions in a call of data::tokens.
+// Mistake: a field of LoaderOptions is misspelt in a call of data::tokens.
 namespace ts = tessera;
 
 void read() {

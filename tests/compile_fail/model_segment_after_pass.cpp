@@ -6,7 +6,7 @@
 
 namespace ts = tessera;
 
-// The segment must come before the pass.
+// Mistake: the number of the segment must be an argument before the pass, not after it.
 struct Mine : ts::WholeModel {
 #if defined(TESSERA_TWIN)
   template <class Place, class T>

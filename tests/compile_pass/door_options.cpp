@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets one field of each public options and specification struct by name. -Wextra must not warn about the
-// fields that are left out.
+// Sets one field of each public struct of options or specifications by name. The compiler (with -Wextra) must
+// not warn about the fields that are left out.
 #include <chrono>
 
 #include <tessera/checkpoint.hpp>
@@ -43,7 +43,7 @@ ts::ModelFamily family() {
           .hub = {.numbers = {{.key = "n_layer"}}}};
 }
 
-// Trains on two ranks, saves and resumes. This function must also compile without RTTI.
+// Trains on two ranks, saves a checkpoint and resumes. This function must also compile without RTTI.
 void train(ts::TokenSource const& text) {
   ts::run(2, [&](ts::comm::Comm comm) {
     ts::Trainer<ts::Gpt2, ts::ZeroStage<2>> trainer(ts::Gpt2(gpt2()), comm, options());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a policy as a user would: parameters stay on the device; the optimizer state and the accumulated
-// gradients are in host memory. It replaces the built-in policies for offloading. The policy consists of this
-// header only.
+// Defines an offload policy as a user would: the parameters stay on the device, and the optimizer state and
+// the accumulated gradients are in host memory. A recipe has this policy instead of one of the built-in
+// offload policies. The policy consists of this header only.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

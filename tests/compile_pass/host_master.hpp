@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a policy as a user would: master weights are in host memory and are copied to the device for each
-// update. The moments stay on the device. It replaces the built-in policies for offloading.
+// Defines an offload policy as a user would: the master weights are in host memory and are copied to the
+// device for each update. The moments stay on the device. A recipe has this policy instead of one of the
+// built-in offload policies.
 #pragma once
 
 #include "tessera/policy/offload.hpp"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which recipes (combinations of policies) compile, over all combinations of the policies that the
-// rules depend on. A recipe must be refused exactly when the manual says so, and every legal recipe must make
-// a trainer. unit/policy/policy_test.cpp covers the other policies at run time.
+// Tests which recipes (combinations of policies) compile, for all combinations of the policies on which the
+// rules depend. The compiler must refuse a recipe exactly if the manual forbids it. Every legal recipe must
+// give a trainer. The test unit/policy/policy_test.cpp covers the other policies at run time.
 #include "support.hpp"
 
 namespace ts = tessera;
 
 namespace {
 
-/// Returns whether the manual allows a combination. Repeats the manual's rules independently of the
-/// library's.
+/// Whether the manual allows a combination. This function repeats the rules of the manual and does not use
+/// the library's code for them.
 template <class Device, class Type, class Scale, class Reduction, class Capture, class Attention>
 constexpr bool manual_allows() {
   using std::is_same_v;
@@ -76,9 +76,10 @@ constexpr Count sweep() {
 constexpr Count swept = sweep();
 static_assert(swept.all == 2 * 7 * 3 * 2 * 2 * 4);
 static_assert(swept.wrong == 0);
-// CPU, eager only: fp32, bf16 and fp64 without loss scaling and fp16 with two kinds of it, times 2 reductions
-// and 3 attentions. CUDA, times 2 captures: fp32, tf32, bf16x6 and bf16x3 with 2 reductions and 3 attentions;
-// fp16 with two kinds of loss scaling and bf16, with 3 attentions if ordered and 4 if fast; fp64 with 2
+// The legal combinations on the CPU, which has only eager capture: 5 pairs of format and loss scale (fp32,
+// bf16 and fp64 without one, fp16 with two kinds), times 2 reductions and 3 attentions. On CUDA, with 2
+// captures: fp32, tf32, bf16x6 and bf16x3 with 2 reductions and 3 attentions; fp16 with two kinds of loss
+// scale, and bf16, each with 3 attentions if the reduction is ordered and 4 if it is fast; fp64 with 2
 // reductions and 1 attention.
 static_assert(swept.legal == 5 * 2 * 3 + 2 * (4 * 2 * 3 + 3 * (3 + 4) + 2));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the code that tests of faulty models compile against: a minimal trainer that checks its model, and
-// a correct model, WholeModel. A test derives its model from WholeModel and hides one member.
+// the correct model WholeModel. A test derives its model from WholeModel and hides one member.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct BasicTrainer : rules<Recipe> {
   explicit BasicTrainer(int) {}
 };
 
-/// Reports a faulty model with a static_assert, as for any other mistake. To avoid further errors, the
-/// trainer then uses WholeModel in place of the faulty model.
+/// A trainer of the model M. If M is faulty, `rules` reports the fault with a static_assert. The trainer then
+/// has WholeModel as its model, so that the compiler reports no further errors.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, WholeModel>,
                              typename ResolvedFor<model_fault_t<M>, Policies...>::config>;

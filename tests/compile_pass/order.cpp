@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the same set of policies always gives the same type. The order of policies, explicit defaults
-// and equivalent spellings make no difference.
+// Tests that the same set of policies always gives the same type. The order of the policies, defaults that
+// are written out, and equivalent spellings must make no difference.
 #include "support.hpp"
 
 namespace ts = tessera;
 using ts::Gpt2;
 using ts::Trainer;
 
-// The order of policies makes no difference.
+// The order of the policies makes no difference.
 using Cuda2 =
     Trainer<Gpt2, ts::On<ts::Cuda>, ts::ZeroStage<2>, ts::Precision<ts::half>, ts::Offload<ts::Cpu>>;
 static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::Offload<ts::Cpu>, ts::Precision<ts::half>,
@@ -15,7 +15,7 @@ static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::Offload<ts::Cpu>, ts::Precis
 static_assert(std::same_as<Cuda2, Trainer<Gpt2, ts::ZeroStage<2>, ts::On<ts::Cuda>, ts::Offload<ts::Cpu>,
                                           ts::Precision<ts::half>>>);
 
-// All defaults, written explicitly in reverse order, make no difference.
+// All defaults, written out in reverse order, make no difference.
 static_assert(
     std::same_as<Trainer<Gpt2>,
                  Trainer<Gpt2, ts::Parallel<ts::axis::Data>, ts::Attention<ts::Auto>, ts::Capture<ts::Eager>,
@@ -24,7 +24,7 @@ static_assert(
                          ts::ZeroStage<0>, ts::On<ts::Cpu>>>);
 static_assert(std::same_as<ts::DefaultConfig, ts::Resolved<ts::On<ts::Cpu>>::config>);
 
-// Some defaults depend on other policies: CUDA implies fast reductions and graph capture; half implies
+// Some defaults depend on other policies. CUDA implies fast reductions and graph capture. half implies
 // dynamic loss scaling.
 static_assert(std::same_as<Trainer<Gpt2, ts::On<ts::Cuda>>,
                            Trainer<Gpt2, ts::On<ts::Cuda>, ts::Reduction<ts::Fast>, ts::Capture<ts::Graph>>>);
@@ -33,7 +33,7 @@ static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
 static_assert(std::same_as<Trainer<Gpt2, ts::Precision<ts::bfloat16>>,
                            Trainer<Gpt2, ts::LossScale<ts::None>, ts::Precision<ts::bfloat16>>>);
 
-// Equivalent spellings give the same type.
+// Equivalent spellings of a policy give the same type.
 static_assert(
     std::same_as<Trainer<Gpt2, ts::Offload<ts::Cpu>>, Trainer<Gpt2, ts::Offload<ts::Optimizer<ts::Cpu>>>>);
 static_assert(
@@ -54,7 +54,7 @@ static_assert(
 static_assert(!std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
                             Trainer<Gpt2, ts::LossScale<ts::Static>, ts::Precision<ts::half>>>);
 
-// Each policy satisfies only the concept of its own kind.
+// Each policy satisfies the concept of its own kind and no concept of another kind.
 static_assert(ts::DevicePolicy<ts::On<ts::Cpu>> && !ts::DevicePolicy<ts::ZeroStage<0>>);
 static_assert(ts::ShardingPolicy<ts::RootOptimizer> && ts::ShardingPolicy<ts::ZeroStage<3>>);
 static_assert(ts::PrecisionPolicy<ts::Precision<float>> && ts::LossScalePolicy<ts::LossScale<ts::None>>);
@@ -64,16 +64,16 @@ static_assert(ts::CommunicationPolicy<ts::Communication<ts::Tuned>>);
 static_assert(ts::AttentionPolicy<ts::Attention<ts::Auto>> && ts::ParallelPolicy<ts::Parallel<>>);
 static_assert(!ts::Policy<int> && !ts::Policy<ts::Cpu> && !ts::Policy<ts::half> && !ts::Policy<ts::tf32>);
 
-// An invalid set of policies resolves to Refused without a compile error here. Its type then acts as the
-// default recipe.
+// An invalid set of policies gives a recipe that is not legal, but no compile error at this point. A trainer
+// with this recipe uses the default recipe instead.
 using Wrong = ts::Resolved<ts::ZeroStage<7>, ts::Precision<ts::half>>::config;
 static_assert(!ts::is_legal<Wrong> && std::same_as<ts::effective_t<Wrong>, ts::DefaultConfig>);
 static_assert(ts::recipe_table<Wrong> == ts::recipe_table<ts::DefaultConfig>);
 
-// The device and the type with which the engine is instantiated.
+// device_t and precision_t name the device and the number format for which the engine is compiled.
 using Half = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>>::config;
 static_assert(std::same_as<ts::device_t<Half>, ts::Cuda> && std::same_as<ts::precision_t<Half>, ts::half>);
 static_assert(std::same_as<ts::device_t<Wrong>, ts::Cpu> && std::same_as<ts::precision_t<Wrong>, float>);
 
-// The rules are an empty base class, so they add no bytes to a trainer.
+// The rules are an empty base class of a trainer, so they do not increase its size.
 static_assert(sizeof(Cuda2) == sizeof(float));

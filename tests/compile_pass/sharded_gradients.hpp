@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines a sharding policy as a user would: each rank accumulates one shard of the gradients. Every rank
-// updates all parameters, so the gradients are gathered unit by unit (layer by layer).
+// updates all parameters, so the full gradients are gathered from all ranks, one unit (layer) at a time.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a sharding policy as a user would, in which only the optimizer's moments are sharded. Every rank
-// has full master weights and parameters, updates its part of them, and receives the other parts from the
-// other ranks.
+// Defines a sharding policy as a user would: only the moments of the optimizer are sharded. Every rank has
+// full master weights and parameters. It updates the part for which it has the moments and receives the other
+// parts from the other ranks.
 #pragma once
 
 #include "tessera/policy/sharding.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the code that the tests of errors and of types compile against: the policies and a minimal trainer
-// that checks them.
+// Provides the code that the tests of errors and of types compile against: the policies, and a minimal
+// trainer that checks them.
 #pragma once
 
 #include <concepts>

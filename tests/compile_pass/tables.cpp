@@ -13,7 +13,7 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// Sharding of parameters, gradients, master weights and moments, in this order.
+// The members are the sharding of parameters, gradients, master weights and moments, in this order.
 static_assert(placement<ts::ZeroStage<0>> ==
               ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
@@ -26,8 +26,8 @@ static_assert(recipe<ts::ZeroStage<3>>.stage == 3 && recipe<ts::RootOptimizer>.s
 static_assert(recipe<ts::ZeroStage<1>>.names.sharding == "zs1" &&
               recipe<ts::RootOptimizer>.names.sharding == "dp");
 
-// Whether an offload policy places parameters, gradients and optimizer state on these memory tiers and has
-// this name.
+// Whether Offload<Parts...> places the parameters, the gradients and the optimizer state on these memory
+// tiers and has the name `name`.
 template <class... Parts>
 constexpr bool placed(ts::Tier parameters, ts::Tier gradients, ts::Tier optimizer, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::Offload<Parts...>>;
@@ -44,7 +44,7 @@ static_assert(placed<ts::Cpu>(device, device, host, "cpu_optimizer"));
 static_assert(placed<ts::Nvme>(device, device, nvme, "nvme_optimizer"));
 static_assert(placed<ts::Cpu, ts::AllState>(host, host, host, "cpu_full"));
 static_assert(placed<Opt<ts::Nvme>, Par<ts::Cpu>>(host, host, nvme, "infinity"));
-// The accumulated gradient is never on an NVMe disk.
+// The accumulated gradient stays in host memory, even if all other state is on NVMe.
 static_assert(placed<ts::Nvme, ts::AllState>(nvme, host, nvme, "nvme"));
 static_assert(placed<Opt<ts::Cpu>, Par<ts::Nvme>>(nvme, host, host, "nvme_parameters"));
 
@@ -62,8 +62,8 @@ static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu>>());
 static_assert(alone_all_stages_agree<ts::Offload<ts::Cpu, ts::AllState>>());
 static_assert(alone_all_stages_agree<ts::Offload<Opt<ts::Nvme>, Par<ts::Cpu>>>());
 static_assert(ts::at_world(placement<ts::ZeroStage<3>>, 2) == placement<ts::ZeroStage<3>>);
-// Returns the number of ranks that own flat groups. The policy gives this number. It is limited to `world`,
-// and 0 means all ranks.
+// Returns the number of ranks that own flat groups in a run of `world` ranks. `owners` is the number that the
+// policy requests; 0 means all ranks. The result is at most `world`.
 constexpr int owners_at(int world, int owners) {
   ts::PlacementTable rows = placement<ts::RootOptimizer>;
   rows.owners = owners;
@@ -72,8 +72,8 @@ constexpr int owners_at(int world, int owners) {
 static_assert(placement<ts::RootOptimizer>.owners == 1 && owners_at(4, 1) == 1 && owners_at(4, 3) == 3);
 static_assert(owners_at(4, 0) == 4 && owners_at(4, 9) == 4 && owners_at(1, 3) == 1);
 
-// Whether a precision has these types: `stored` for parameters, activations, micro-batch gradients and sent
-// gradients; `summed` for accumulated gradients and master weights.
+// Whether Precision<T> has the name `name` and these formats: `stored` for parameters, activations,
+// micro-batch gradients and gradients that are sent, `summed` for accumulated gradients and master weights.
 template <class T>
 constexpr bool has_types(ts::DType stored, ts::DType summed, std::string_view name) {
   constexpr ts::RecipeTable table = recipe<ts::On<ts::Cuda>, ts::Attention<ts::Reference>, ts::Precision<T>>;
@@ -88,8 +88,8 @@ static_assert(has_types<ts::half>(ts::DType::f16, ts::DType::f32, "fp16"));
 static_assert(has_types<ts::bfloat16>(ts::DType::bf16, ts::DType::f32, "bf16"));
 static_assert(has_types<double>(ts::DType::f64, ts::DType::f64, "fp64"));
 
-// Master weights are a separate copy if their format or memory tier differs from the parameters', or if a
-// rank has a larger part of them.
+// Master weights are a separate copy in three cases: their format differs from the format of the parameters,
+// their memory tier differs, or a rank has a larger part of them than of the parameters.
 static_assert(!ts::has_separate_master(recipe<>) && !ts::has_separate_master(recipe<ts::Precision<double>>));
 static_assert(!ts::has_separate_master(recipe<ts::Offload<ts::Cpu, ts::AllState>>));
 static_assert(ts::has_separate_master(recipe<ts::Precision<ts::bfloat16>>));
@@ -97,7 +97,7 @@ static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
 static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
               !ts::has_separate_master(recipe<ts::ZeroStage<3>>));
 
-// The policies of all other kinds: their defaults and names.
+// The names of all policies in a recipe: first with all defaults, then with other policies.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
                                               "tuned", "eager", "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests a policy that is defined outside the library, in one header and without registration. It must behave
-// like a built-in one: any order of policies gives one type, reports show its name, the placement table
-// contains its decisions, and the same rules apply.
+// like a built-in policy: any order of the policies gives one type, reports show its name, the placement
+// table contains its decisions, and the library's rules apply to it.
 #include "host_accumulator.hpp"
 #include "support.hpp"
 #include "wide_wire.hpp"
@@ -23,18 +23,19 @@ static_assert(Wide::recipe.names.reduction == "wide32");
 static_assert(Wide::recipe.types.wire == ts::DType::f32 &&
               Wide::recipe.types.micro_gradient == ts::DType::f16);
 
-// The library's rules check the resulting table, so they also apply to policies that the library does not
-// know.
+// The rules of the library check the table that the policies fill. They therefore also apply to policies that
+// the library does not know.
 using Cudnn = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<float>,
                            ts::Attention<ts::Cudnn>>::config;
 static_assert(!ts::is_legal<Cudnn>);
 static_assert(ts::broken_rule(ts::recipe_table<Cudnn>)->starts_with("Reduction<Ordered> promises"));
 
-// The policy's arguments are checked, and it cannot be combined with another policy of its kind.
+// The arguments of the policy are checked. A recipe must not have the policy together with another policy of
+// its kind.
 static_assert(!ts::is_legal<ts::Resolved<WideWire<ts::half>>::config>);
 static_assert(!ts::is_legal<ts::Resolved<WideWire<float>, ts::Reduction<ts::Fast>>::config>);
 
-// A policy's name may be any compile-time string, and `describe` may be a template.
+// The name of a policy may be any compile-time string. `describe` may be a template.
 struct Spelled {
   using policy_slot = ts::slot::offload;
   static constexpr char const* name = "spelled";

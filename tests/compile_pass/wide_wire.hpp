@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a reduction policy as a user would: sums in a fixed order, with micro-batch gradients sent in the
-// format T. The policy declares which T are valid and the error message for the others.
+// Defines a reduction policy as a user would: sums have a fixed order, and micro-batch gradients are sent in
+// the format T. The policy declares the formats that are valid, and the error message for all others.
 #pragma once
 
 #include "tessera/policy/reduction.hpp"

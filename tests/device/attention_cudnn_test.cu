@@ -24,8 +24,8 @@ namespace {
 
 constexpr Math by_cudnn{.attention = AttentionKind::cudnn};
 
-/// Checks results for inputs within `range`. Errors are relative to values of size `floor`. Does not compare
-/// two runs, since cuDNN's results may differ in bits from run to run.
+/// Checks results for inputs in (-range, range). The error of a value is |got - want| / (floor + |want|). Two
+/// runs are not compared with each other, since cuDNN's results may differ in bits from run to run.
 template <class T>
 void check_cudnn(Context<Cuda>& cudnn, AttentionSize const& size, double range = 1.5, double floor = 1.0) {
   CAPTURE(text(size));
@@ -62,8 +62,9 @@ TEST_CASE_TEMPLATE("on a GPU, heads of cuDNN's queries may share heads of keys",
 TEST_CASE("on a GPU, cuDNN takes samples and heads in pieces that a small workspace holds") {
   TESSERA_NEEDS_CUDNN();
   Gpu gpu;
-  // cuDNN's sums need 129 * 65 floats per head. The first workspace is so small that the five samples of
-  // seven heads run in batches of 2, 2 and 1 samples. In the second, the heads run in batches of 4 and 3.
+  // cuDNN's sums need 129 * 65 floats for each head. The first workspace has space for 15 heads, so the five
+  // samples of seven heads run in batches of 2, 2 and 1 samples. The second has space for 4 heads, so the
+  // heads of a sample run in batches of 4 and 3.
   for (std::size_t const heads : {15, 4}) {
     CAPTURE(heads);
     Context<Cuda> small(1, gpu.workspace.span().first(heads * 129 * 65 * sizeof(float)), nullptr, by_cudnn);

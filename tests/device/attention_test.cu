@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests attention kernels on a GPU: the warp-level ones, for GPUs without warpgroup instructions, and those
-// that run in several batches because the workspace is small.
+// Tests the attention kernels for GPUs without warpgroup instructions. Also tests attention in a small
+// workspace, in which the kernels run in several batches.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,7 @@ void check_warps(std::int64_t sequence) {
                       test::attention_definition(in));
 }
 
-/// Checks that attention gives the same bits in a workspace with space for only `heads` heads at a time.
+/// Checks that attention gives the same bits in a workspace that has space for only `heads` heads at a time.
 template <class T>
 void check_small_workspace(AttentionSize const& size, DType product, std::size_t heads) {
   CAPTURE(text(size));

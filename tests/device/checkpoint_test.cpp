@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints on GPUs: bit-exact resume with another capture, offload or number of GPUs, and transfer
-// to the CPU and back.
+// Tests checkpoints on GPUs. A run must resume with the same bits with another capture, offload or number of
+// GPUs. A checkpoint of a GPU must be readable on the CPU and the reverse.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,7 +72,8 @@ TEST_CASE("a checkpoint passes from the GPU to the CPU and back") {
 
 TEST_CASE("what a GPU's run writes while steps run is the state before them to the byte") {
   TESSERA_NEEDS_GPU();
-  // The model is so large that its copies are still running when the next step would change their source.
+  // The model is so large that the copies of its state still run when the next step could already change the
+  // state.
   Gpt2Options const model{.layers = 2, .heads = 8, .channels = 512, .positions = 64, .vocabulary = 61};
   for (std::string_view const precision : {"fp32", "fp16", "bf16"})
     for (std::string_view const offload : {"none", "cpu_optimizer", "cpu_full", "nvme"})

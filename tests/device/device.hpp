@@ -22,7 +22,7 @@ namespace test {
 
 using namespace tessera;
 
-/// Device memory that is freed at the end of its scope.
+/// Device memory. The destructor frees it.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t bytes) : bytes_(bytes) {
@@ -39,12 +39,12 @@ class DeviceBytes {
   std::size_t bytes_;
 };
 
-/// A GPU context for micro-batches of up to `tokens` tokens, with its workspace.
+/// A GPU context and its workspace, which is large enough for micro-batches of up to `tokens` tokens.
 struct Gpu {
   explicit Gpu(std::int64_t tokens = 1 << 16, Math const& math = {})
       : workspace(Context<Cuda>::workspace_bytes(1, tokens, math.product)),
         context(1, workspace.span(), nullptr, math) {}
-  /// Waits for all enqueued work. Throws the first failure.
+  /// Waits until all enqueued work has ended. Throws the first failure.
   void finish() {
     context.synchronize();
     context.raise();
@@ -53,7 +53,7 @@ struct Gpu {
   Context<Cuda> context;
 };
 
-/// A device copy of an array that starts `offset` elements after an aligned address.
+/// A copy of an array in device memory. It starts `offset` elements after an aligned address.
 template <class T>
 class OnGpu {
  public:
@@ -70,7 +70,7 @@ class OnGpu {
   Tensor<T const, Cuda> cview() const {
     return {reinterpret_cast<T const*>(memory_.data()) + offset_, shape_};
   }
-  /// Returns the current values. Call only after pending work has completed.
+  /// Returns the present values. The caller must first wait until pending work has ended.
   reference::Array<T> back() const {
     reference::Array<T> result(shape_);
     cuda::require(cudaMemcpy(result.values.data(), cview().data(), result.values.size() * sizeof(T),

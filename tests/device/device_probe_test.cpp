@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the library's measurements of the GPU itself: the speed of a matrix product, and the bytes that
-// memory arenas occupy.
+// Tests how the library measures the GPU itself: the speed of a matrix product, and the bytes that memory
+// arenas occupy on the device.
 #include "tessera/train/device_probe.hpp"
 
 #include <cstdint>

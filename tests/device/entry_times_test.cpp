@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the times of schedule entries (operations of a step) on a GPU, with streams and with graphs: every
-// entry is timed, in order, and timing does not change any bit of the weights.
+// Tests the times of schedule entries (operations of a step) on a GPU, with streams and with graphs. Every
+// entry must be timed, in order, and timing must not change any bit of the weights.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -50,7 +50,7 @@ RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
   return parse_recipe(names);
 }
 
-/// Events that are recorded on different streams may disagree by this many nanoseconds.
+/// The times of events on different streams can be wrong by this many nanoseconds relative to each other.
 constexpr std::int64_t resolution = 1000;
 
 void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {

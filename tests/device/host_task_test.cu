@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests host functions that run between the operations of a GPU stream: their order between copies in both
-// directions, with and without graphs, with any number of steps in flight, on several streams at once, and
+// Tests host functions that run between operations of a GPU stream. Covers their order relative to copies in
+// both directions, with and without graphs, any number of steps in flight, several streams at once, and
 // failures of the function and of the GPU.
 #include <array>
 #include <atomic>
@@ -24,8 +24,8 @@ namespace {
 
 using namespace test;
 
-/// A step that downloads values, changes them in a host function and uploads them. For each chunk c: download
-/// (entry 3c), host function (3c + 1), upload (3c + 2).
+/// A step that downloads values from the GPU, changes them in a host function and uploads them. Each chunk c
+/// has three entries: download (3c), host function (3c + 1), upload (3c + 2).
 struct RoundTrip {
   static constexpr int chunks = 3;
   static constexpr std::int64_t elements = 200'000;  // per chunk
@@ -71,7 +71,7 @@ struct RoundTrip {
       context.end(3 * chunk + 2, false);
     }
   }
-  /// Returns the number of values that differ from the result of `steps` steps that start from 0.
+  /// Returns the number of values that are wrong after `steps` steps. The values are 0 before the first step.
   std::int64_t wrong_after(int steps) const {
     std::uint32_t want = 0;
     for (int step = 0; step < steps; ++step) want = want * factor + summand;
@@ -89,7 +89,7 @@ struct RoundTrip {
   std::array<Chunk, chunks> tasks;
 };
 
-template <class Int>  // templates may be defined in a header
+template <class Int>  // a template may be defined in a header
 __global__ void trap_kernel(Int) {
   __trap();
 }

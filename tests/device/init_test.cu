@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that initial weights computed on a GPU have the same bits as on the host.
+// Tests that initial weights that are computed on a GPU have the bits of initial weights that are computed on
+// the host.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests linear layers on a GPU: the fallback kernel for matrix products, the column sums, and batched bias
-// gradients. Results must have identical bits in a second run.
+// Tests linear layers on a GPU: the fallback kernel for matrix products, the sums of columns, and bias
+// gradients in batches. A second run must give identical bits.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,8 @@ struct Size {
   std::int64_t m, k, n;
 };
 
-/// Runs `run(output)` twice, into outputs filled with NaN. Checks that both results have the same bits and
-/// returns one.
+/// Calls run(output) twice, with outputs that are filled with NaN. Checks that both results have the same
+/// bits, and returns the result.
 template <class T, class F>
 Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   OnGpu<T> first(poison<T>(shape)), second(poison<T>(shape));
@@ -42,8 +42,8 @@ Array<T> twice(Gpu& gpu, Shape const& shape, F const& run) {
   return result;
 }
 
-/// Tests the fallback kernel for matrix products with all fused operations, for both matrices transposed or
-/// not.
+/// Tests the fallback kernel for matrix products with all fused operations. Each of the two matrices is
+/// transposed or not.
 template <class T>
 void plain_product_matches(Gpu& gpu, Size size) {
   auto const [m, k, n] = size;
@@ -121,8 +121,8 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
 
 namespace {
 
-/// Returns bias gradients of many sizes, computed from partial sums in one batch or one by one. One has
-/// another type than the rest of the batch.
+/// Returns bias gradients of many sizes. They are computed from partial sums, either in one batch or one by
+/// one. One gradient has another type than the batch.
 std::vector<float> bias_gradients(bool in_batch) {
   Gpu gpu;
   std::deque<OnGpu<bfloat16>> results, dy;

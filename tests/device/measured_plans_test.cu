@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests measured cuBLASLt plans (algorithms for matrix products): results have the same bits as the
-// heuristic's first choice, and plans are saved to a file.
+// Tests measured plans of cuBLASLt. A plan is an algorithm for a matrix product. The results must have the
+// bits of the algorithm that cuBLASLt's heuristic ranks first, and plans must be saved to a file.
 #include <algorithm>
 #include <cstdint>
 #include <cuda_runtime.h>
@@ -44,7 +44,7 @@ std::size_t lines_of(std::filesystem::path const& path) {
       std::count(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>(), '\n'));
 }
 
-/// Returns x w + bias, computed with the installed plans.
+/// Returns x w + bias of random values. The product uses the installed plans.
 template <class T>
 Array<T> product(std::int64_t rows, std::int64_t depth, std::int64_t columns, DType format = DType::f32) {
   Gpu gpu(1 << 16, {.product = format});
@@ -84,7 +84,8 @@ TEST_CASE_TEMPLATE("on a GPU, measured plans give the bits of the first, from th
   plans.install();
   CHECK(reference::same_bits(product<T>(512, 768, 2304).values, want.values));
   CHECK(plans.take_used() == 1);
-  // A product that is not in the file uses the heuristic's first choice, and nothing is written.
+  // For a product that is not in the file, the first choice of cuBLASLt's heuristic is used. Nothing is
+  // written.
   product<T>(40, 24, 72);
   CHECK(plans.take_used() == 0);
   CHECK(plans.size() == known);
@@ -139,8 +140,9 @@ TEST_CASE("on a GPU, products by pieces have measured plans too") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::tf32}) {
     Folder const folder;
-    // With so few rows, cuBLASLt computes the products on Hopper too, instead of the library's kernels. The
-    // second product splits its columns into two blocks, so each block's result has gaps between rows.
+    // The products have only 40 rows. cuBLASLt therefore computes them on Hopper too, not the library's
+    // kernels. The second product is computed in two blocks of columns, so the rows of each block's result
+    // are not contiguous.
     Array<float> const want = product<float>(40, 768, 2304, format),
                        wide = product<float>(40, 1024, 30008, format);
     cuda::MeasuredPlans plans(folder.path, true);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests operators on memory that only GPUs have: pinned host memory, and arrays of more than 2^31 elements.
+// Tests operators on memory that occurs only with GPUs: pinned host memory, and arrays of more than 2^31
+// elements.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -27,7 +28,7 @@ using test::OnGpu;
 
 namespace {
 
-/// Returns whether the GPU has this many free bytes. Prints a message if not.
+/// Returns whether the GPU has `bytes` free bytes. If it has less, prints that the test is skipped.
 bool has_free(std::size_t bytes) {
   std::size_t unused = 0, total = 0;
   cuda::require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between processes: how they connect, what a process knows of the others, and how the error names
-// a lost rank.
+// Tests NCCL between processes: how they connect, how a process learns the state of the others, and how the
+// error names a lost rank.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -11,7 +11,7 @@
 
 #include "device/nccl_support.cuh"
 
-/// Runs one rank for the test cases below, which start it as a child process.
+/// This case is one rank. The test cases below start it as a child process.
 TEST_CASE("a rank that is a process" * doctest::skip()) {
   char const* const mode = std::getenv("TESSERA_NCCL_TEST");
   REQUIRE(mode);
@@ -54,7 +54,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
         CHECK(host == mine[index]);
       }
     }
-    // The buffers are larger than the staging buffer.
+    // These buffers are larger than the staging buffer, through which data in host memory is sent.
     Case const large{Move::all_to_all, ts::DType::f32, (3 << 20) + 1, -1, false};
     Buffers host(large, comm.rank(), comm.world(), 9);
     perform(transport, large, host.send.data(), host.recv.data(), transport.everyone());

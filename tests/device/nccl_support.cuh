@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the NCCL tests: data, every collective, and the errors of the ranks when one rank
+// Provides shared parts of the NCCL tests: data, every collective, and the errors of the ranks after one rank
 // is lost.
 #pragma once
 
@@ -55,7 +55,7 @@ using ts::comm::Transport;
 using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
 
-/// Device memory that is freed at the end of its scope.
+/// Device memory. The destructor frees it.
 class DeviceBytes {
  public:
   explicit DeviceBytes(std::size_t bytes) {
@@ -74,11 +74,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One collective call: its operation, type and size.
+/// One collective call: the operation, the number format, and the size.
 struct Case {
   Move move;
   ts::DType dtype;
-  std::int64_t count;  ///< elements per rank's part
+  std::int64_t count;  ///< elements of the part of one rank
   int root;
   bool in_place;
 
@@ -112,8 +112,8 @@ std::vector<Case> all_cases(int world) {
   return cases;
 }
 
-/// A rank's buffers before a collective. Data are small integers, whose sums are exact in every type and
-/// order. Memory for results is filled with a marker value.
+/// The buffers of one rank before a collective. The data are small integers, whose sums are exact in every
+/// format and order. The memory for results is filled with bytes 0xff.
 struct Buffers {
   Bytes send, recv;
 
@@ -145,7 +145,8 @@ struct Buffers {
         put(float{});
     }
     if (!of.in_place) return;
-    // In place: `recv` has space for all data. For a reduce_scatter, `send` has it.
+    // In place, the result overwrites data: in `send` for a reduce_scatter, otherwise in `recv`, so `recv`
+    // gets the data here.
     if (of.move == Move::all_gather || of.move == Move::gather) {
       auto const at = static_cast<std::size_t>(rank * of.piece());
       std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
@@ -179,11 +180,11 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
   }
 }
 
-/// A function that returns the group of ranks in which a rank communicates.
+/// A function that returns the group of ranks in which rank `rank` communicates.
 using GroupOf = std::function<ProcessGroup(int rank)>;
 
-/// The expected data of every rank after each case, indexed [rank][case], and the traffic. Computed with the
-/// collectives between threads of the CPU.
+/// The expected results of the cases: the data of every rank after each case, as buffers[rank][case], and the
+/// traffic of every rank. They are computed with the library's collectives between CPU threads.
 struct Expected {
   std::vector<std::vector<Buffers>> buffers;
   std::vector<ts::comm::Traffic> traffic;
@@ -211,7 +212,7 @@ Expected expected_of(int world, std::vector<Case> const& cases, unsigned seed) {
   return expected_of(world, world, cases, seed, [](int) { return ProcessGroup{}; });
 }
 
-/// A rank's buffers for all cases on its GPU, in one allocation.
+/// The buffers of one rank for all cases, in one allocation on its GPU.
 class OnDevice {
  public:
   OnDevice(std::vector<Case> const& cases, int rank, int world, unsigned seed) {
@@ -251,7 +252,7 @@ class OnDevice {
   std::optional<DeviceBytes> memory_;
 };
 
-/// Collects descriptions of differences. All ranks may call it at once.
+/// Collects descriptions of differences. All ranks can call add() at the same time.
 class Differences {
  public:
   void add(int rank, std::string const& what) {
@@ -269,7 +270,8 @@ class Differences {
   std::vector<std::string> texts_;
 };
 
-/// Waits for the stream in the same way as reading a step's result does, so that a lost rank throws.
+/// Waits for the stream as the library does before it reads the result of a step. The wait throws if a rank
+/// is lost.
 void finish(Transport& transport, cudaStream_t stream) {
   ts::cuda::Event const event = ts::cuda::make_event();
   ts::cuda::require(cudaEventRecord(event.get(), stream), "cudaEventRecord");
@@ -302,8 +304,8 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-/// Runs all cases in groups of `count` ranks and compares the results with the CPU's collectives between
-/// threads. `group_of` returns a rank's group.
+/// Runs all cases on GPUs, in groups of `count` ranks, and compares the results with the collectives between
+/// CPU threads. group_of(rank) returns the group of a rank.
 void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
   CAPTURE(channel);
@@ -328,14 +330,14 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       differences.add(rank, "the transport is " + std::string(transport.name()));
     if (transport.local_rank() != rank) differences.add(rank, "it has another GPU");
 
-    // Buffers in host memory.
+    // First, the buffers are in host memory.
     for (std::size_t index = 0; index < cases.size(); ++index) {
       Buffers own(cases[index], index_in_group, count, seed + static_cast<unsigned>(index));
       perform(transport, cases[index], own.send.data(), own.recv.data(), peers);
       if (!(own == mine[index])) differences.add(rank, "host memory: " + cases[index].text());
     }
 
-    // Buffers in device memory, enqueued on a stream, without a graph.
+    // Then the buffers are in device memory. The calls are enqueued on a stream, without a graph.
     ts::cuda::Stream const stream = ts::cuda::make_stream();
     OnDevice const device(cases, index_in_group, count, seed);
     device.reset();
@@ -353,7 +355,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     if (transport.traffic().bytes_sent != traffic.bytes_sent) differences.add(rank, "bytes sent");
     if (transport.traffic().collectives != traffic.collectives) differences.add(rank, "collectives");
 
-    // All cases as one grouped NCCL call.
+    // Then all cases are one grouped NCCL call.
     auto const enqueue_group = [&] {
       transport.begin_group();
       enqueue();
@@ -367,7 +369,8 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
     check("group: ", [&](std::size_t index) { return device.now(index); });
     if (transport.traffic().calls != 1) differences.add(rank, "calls");
 
-    // In a CUDA graph that is launched three times, with separate calls and with one grouped call.
+    // Then the calls are in a CUDA graph that is launched three times, first as separate calls and then as
+    // one grouped call.
     for (bool const grouped : {false, true}) {
       auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
@@ -392,7 +395,8 @@ void compare_with_threads(int world, int channel = 0) {
       world, world, [](int) { return ProcessGroup{}; }, channel);
 }
 
-/// A failed run: the errors that each rank caught, and the error that the caller got.
+/// The errors of a run in which a rank was lost: the errors that the ranks caught, and the error that the
+/// caller of the run got.
 struct Outcome {
   struct Lost {
     int rank;
@@ -449,8 +453,9 @@ struct Sum {
   ts::cuda::Stream stream;
 };
 
-/// Starts a child process of this program that runs one test case as one rank, with the environment of
-/// torchrun.
+/// Starts this program again as a child process that is one rank. It runs the test case "a rank that is a
+/// process" with the environment variables that torchrun sets, and `mode` in TESSERA_NCCL_TEST. Returns its
+/// process id.
 pid_t start_child(int rank, int world, int port, std::string const& mode) {
   std::map<std::string, std::string> const set = {
       {"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
@@ -475,8 +480,8 @@ pid_t start_child(int rank, int world, int port, std::string const& mode) {
   return child;
 }
 
-/// Returns the child's exit code, or 128 + the signal that ended it. Kills it after one minute and returns
-/// -1.
+/// Waits for a child process. Returns its exit code, or 128 plus the number of the signal that ended it.
+/// After one minute, kills the child and returns -1.
 int end_of(pid_t child) {
   auto const start = Clock::now();
   int status = 0;

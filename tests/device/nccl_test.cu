@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between GPUs against the CPU's collectives between threads, in streams and in graphs. Tests the
-// errors when a rank is lost.
+// Tests NCCL between GPUs, in streams and in graphs. The results must equal the results of the collectives
+// between CPU threads. Also tests the errors after a rank is lost.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -244,7 +244,7 @@ TEST_CASE("a rank whose graph skips a collective is named within the timeout, wi
         for (int replay = 0; replay < 2; ++replay)
           ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
         finish(transport, sum.stream.get());
-        // Only the rank that skips the collective can reach this line.
+        // Only rank 1 comes here, because its graph skips a collective. Rank 0 waits for that collective.
         transport.await([] { return false; }, "the others");
       },
       2);

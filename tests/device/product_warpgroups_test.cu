@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the matrix product kernels for Hopper's warpgroup instructions: every fused epilogue in both storage
-// orders of the weight, against a product in double, and for equal bits against cuBLASLt.
+// Tests the matrix product kernels that use Hopper's warpgroup instructions. Every fused epilogue is tested
+// with both storage orders of the weight. Results are compared with products in double, and for equal bits
+// with the results of cuBLASLt.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -29,7 +30,7 @@ struct Size {
   std::int64_t rows, columns, depth;
 };
 
-/// Checks y and the additional outputs of one product. The `guard` rows after the last one must not change.
+/// Checks y and the additional outputs of one product. y has `guard` more rows, which must not change.
 template <class T, bool Rows, ProductEnd End>
 void product_matches(Gpu& gpu, Size size) {
   auto const [m, n, k] = size;
@@ -100,9 +101,9 @@ void product_matches(Gpu& gpu, Size size) {
 
 template <class T, ProductEnd End>
 void products_match(Gpu& gpu) {
-  // Sizes smaller than one tile, larger than one tile, and with more tiles than multiprocessors, all with
-  // partial tiles. The depths need one partial copy to shared memory, and fewer and more copies than can be
-  // in flight.
+  // Some sizes are smaller than one tile, some are larger, and some have more tiles than the GPU has
+  // multiprocessors. All have partial tiles. The depths need one partial copy to shared memory, fewer copies
+  // than can be in flight, or more.
   for (Size size :
        {Size{1, 8, 8}, {77, 192, 72}, {129, 200, 64}, {300, 392, 328}, {3000, 1032, 136}, {40000, 200, 16}}) {
     product_matches<T, false, End>(gpu, size);
@@ -149,7 +150,7 @@ TEST_CASE_TEMPLATE("on a GPU, products by warpgroups have the library's bits", T
   }
 }
 
-// Calls the operations at sizes at which linear layers use the warpgroup kernels.
+// Calls the operations of linear layers at sizes for which they use the warpgroup kernels.
 TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products are by warpgroups", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();
@@ -194,7 +195,7 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::same_bits(pre.back().values, library(none, bias.cview().data(), false).values));
   CHECK(reference::same_bits(y.back().values, again.back().values));
 
-  // w is stored as (n,k). dx = dy w^T, with x in the place of dy.
+  // Now w is stored as (n, k), and linear_backward_input computes dx = dy w^T. x is used as dy.
   OnGpu<T> const transposed(reference::random<T>({n, k}, 2));
   ops::linear_backward_input(gpu.context, x.cview(), transposed.cview(), y.view(),
                              {.activation = Activation::gelu, .pre = before.cview()});
@@ -206,8 +207,8 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
 }
 
-// The same for fp32 products on the library's kernel, which splits each value into bf16 parts. Compares with
-// cuBLASLt's products of the same parts.
+// This test does the same for fp32 products on the library's kernel by planes, which splits each value into
+// bf16 parts. The results are compared with cuBLASLt's products of the parts.
 TEST_CASE("on a GPU, layers end as their operations say where products are by planes") {
   TESSERA_NEEDS_GPU();
   if (!cuda::has_warpgroups()) return;
@@ -216,7 +217,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   OnGpu<float> const x(reference::random<float>({m, k}, 1)), w(reference::random<float>({k, n}, 2)),
       transposed(reference::random<float>({n, k}, 2)), bias(reference::random<float>({n}, 3)),
       before(reference::random<float>(out, 4, 3.0));
-  // The orders of summation differ, so differences are relative to the sum of the terms' magnitudes.
+  // The two implementations sum in different orders. Differences are therefore relative to the sum of the
+  // magnitudes of the terms.
   auto const near = [](Array<float> const& got, Array<float> const& want, double magnitude) {
     return reference::error(got, want.values, magnitude) < 1e-5;
   };
@@ -292,8 +294,8 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
   }
 }
 
-// dx of one layer is dy of the layer before. That layer's bias gradient uses the column sums that the product
-// of dx computes.
+// dx of a layer is dy of the layer before it. The product that computes dx also computes the sums of its
+// columns. They give the bias gradient of the layer before.
 TEST_CASE_TEMPLATE("on a GPU, a bias has its gradient from the product that made its layer's", T,
                    tessera::half, bfloat16) {
   TESSERA_NEEDS_GPU();

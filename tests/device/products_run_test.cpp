@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains fp32 models whose matrix products use other formats. Losses stay close to the CPU's fp32 losses.
-// Bits are equal with every ZeRO stage, offload, recomputation and capture.
+// Trains fp32 models whose matrix products are computed in other formats. The losses must be close to the
+// CPU's losses in fp32. The bits must be equal with every ZeRO stage, offload, recomputation and capture.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -24,14 +24,14 @@ using test::largest_difference;
 using test::on_gpu;
 using test::trained;
 
-/// A format of matrix products, and the allowed difference from fp32's losses.
+/// A format of matrix products, and the allowed difference from the losses in fp32.
 struct Format {
   std::string_view name;
   double tolerance;
 };
 constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}};
 
-/// A model whose rows have a multiple of 16 bytes, as in real models. The rows of `tiny` do not.
+/// A model whose rows have a multiple of 16 bytes, as in real models. The rows of the model `tiny` do not.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};
 
 Run some_run(int ranks = 1, int accumulation = 1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests matrix products of fp32 values in every format and in all forms that layers use. The error of an
-// element is its distance from a sum in double, divided by the sum of its terms' magnitudes.
+// element is its distance from a sum in double, divided by the sum of the magnitudes of its terms.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -29,13 +29,13 @@ namespace {
 struct Size {
   std::int64_t m, k, n;
 };
-// Odd sizes, thin sizes, and one whose rows have a multiple of 16 bytes.
+// Odd sizes, thin sizes, and one size whose rows have a multiple of 16 bytes.
 constexpr Size sizes[] = {{1, 1, 1},    {1, 37, 5},     {33, 48, 49},   {300, 1, 7},
                           {65, 300, 9}, {17, 300, 129}, {96, 128, 256}, {66, 1031, 50}};
 
-/// A format, and bounds of a product's largest error. fp32 has only its own rounding. tf32 keeps 10 bits of
-/// each factor, in the worst case by truncation. bf16x6 and bf16x3 split each factor into bf16 parts, leave
-/// out the smallest products of parts and sum on tensor cores.
+/// A format of products, and the bounds between which the largest error of a product must be. fp32 has only
+/// its own rounding. tf32 keeps 10 bits of each factor, in the worst case by truncation. bf16x6 and bf16x3
+/// split each factor into bf16 parts, leave out the smallest products of parts, and sum on tensor cores.
 struct Format {
   DType product;
   double least, most;
@@ -45,7 +45,8 @@ constexpr Format formats[] = {{DType::f32, 0.0, 1e-6},
                               {DType::bf16x6, 0.0, 1e-6},
                               {DType::bf16x3, 1e-7, 3 * 0x1p-16 + 1e-6}};
 
-/// The operations fused into a product: what is added, multiplied or scaled.
+/// The operations that are fused into a product: a bias and a residual that are added, GELU's derivative at
+/// `pre` as a factor, and a constant factor.
 struct Extras {
   bool bias = false, residual = false, pre = false;
   double scale = 1.0;
@@ -57,8 +58,8 @@ constexpr Extras extras[] = {{},
                              {.pre = true},
                              {.residual = true, .pre = true, .scale = 1.75}};
 
-/// A product computed on the host in double: the value of each element, and the sum of the magnitudes of its
-/// terms.
+/// A product that is computed on the host in double. For each element it has the value and the sum of the
+/// magnitudes of its terms.
 struct Exact {
   std::vector<double> value, magnitude;
 };
@@ -70,7 +71,8 @@ Exact exact(Array<float> const& a, bool a_transposed, Array<float> const& b, boo
           reference::product(a_size, a_transposed, b_size, b_transposed, size.m, size.n, size.k)};
 }
 
-/// Returns the largest error of all elements, each divided by its magnitude.
+/// Returns the largest error of all elements. The error of an element is divided by the sum of the magnitudes
+/// of its terms.
 double largest_error(Array<float> const& got, Exact const& want) {
   double worst = 0;
   for (std::size_t i = 0; i < want.value.size(); ++i) {
@@ -92,17 +94,17 @@ cuda::Product<float> product_of(Size size, OnGpu<float>& a, bool a_transposed, O
           .y = y.view().data()};
 }
 
-/// The implementation to test: the one that the library chooses, or the library's kernel for split fp32
-/// values.
+/// The implementation to test. `any`: the one that the library chooses. `planes`: the library's kernel for
+/// fp32 values that are split into bf16 parts.
 enum class Method { any, planes };
 bool takes_planes(cuda::Product<float> const& p) {
   return cuda::has_warpgroups() && p.columns % 4 == 0 && !(p.a_transposed && (p.b_transposed || p.pre)) &&
          !(p.pre && (p.bias || p.residual));
 }
 
-/// Returns the largest error of a product with these fused operations, or a negative number if the product
-/// cannot use this implementation. Checks that a second run gives the same bits, and that rows after the last
-/// one do not change.
+/// Returns the largest error of a product with these fused operations, or a negative number if the
+/// implementation `method` does not support the product. Checks that a second run gives the same bits, and
+/// that the rows after the last one do not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
                 Method method = Method::any) {
   auto const [m, k, n] = size;
@@ -155,7 +157,8 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
   return std::max(largest_error(got, want), largest_error(again, want));  // the runs may use different plans
 }
 
-/// Returns the largest allowed error of a product in this format. `pre` adds the error of GELU's derivative.
+/// Returns the largest allowed error of a product in this format. With `pre`, the error of GELU's derivative
+/// is added.
 double limit_of(DType product, Extras const& with = {}) {
   return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // of gelu'
 }
@@ -218,9 +221,9 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
     }
 }
 
-// Tests both implementations of split fp32 products, if this GPU supports them: on the library's kernel (by
-// planes), and on cuBLASLt with copies of the parts. Sizes: few tiles of a large depth, which several
-// clusters share, and more tiles than clusters.
+// Tests both implementations of products of split fp32 values, if this GPU supports them: the library's
+// kernel (by planes), and cuBLASLt with copies of the parts. The first two sizes have few tiles of a large
+// depth, which several clusters share. The last size has more tiles than clusters.
 TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::bf16x3}) {
@@ -252,8 +255,8 @@ TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles a
   }
 }
 
-// Tensor cores truncate each addend. If the kernels did not correct for this, a sum of positive terms over
-// this depth would be 1.4e-5 too small.
+// Tensor cores truncate each addend. A sum of positive terms over this depth would be 1.4e-5 too small if the
+// kernels did not correct for the truncation.
 TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a large depth") {
   TESSERA_NEEDS_GPU();
   Gpu gpu(1 << 16, {.product = DType::bf16x6});
@@ -274,8 +277,9 @@ TEST_CASE("on a GPU, sums by six pieces are no further from exact ones over a la
   CHECK(largest_error(y.back(), want) < 2e-6);
 }
 
-// Sizes smaller than one tile, larger than one tile, and with more tiles than clusters, all with partial
-// tiles. Depths that need partial copies, and few tiles of a large depth.
+// Some of these sizes are smaller than one tile, some are larger, and one has more tiles than the GPU has
+// clusters. All have partial tiles. Some depths need partial copies. The last size has few tiles of a large
+// depth.
 TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   TESSERA_NEEDS_GPU();
   for (DType const product : {DType::bf16x6, DType::bf16x3}) {
@@ -292,8 +296,8 @@ TEST_CASE("on a GPU, products by planes end as they should, whatever that is") {
   }
 }
 
-// An H200 has 66 clusters for the 48 tiles here. The 18 other clusters compute the last quarter of each
-// tile's depth.
+// An H200 has 66 clusters for the 48 tiles here. Each tile has its own cluster for the first three quarters
+// of its depth. 16 other clusters compute the last quarter of each tile.
 TEST_CASE("on a GPU, products by planes whose tiles have clusters of their own and others for the rest") {
   TESSERA_NEEDS_GPU();
   Size const size{5, 3000, 47 * 192 + 4};

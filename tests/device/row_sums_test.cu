@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that sums over rows, computed for several tensors in one kernel launch, have the same bits as
-// separate sums.
+// Tests that sums over the rows of several tensors, computed in one kernel launch, have the bits of separate
+// sums.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,8 +23,8 @@ using test::OnGpu;
 
 namespace {
 
-/// Returns the bias and norm gradients of some layers, which are completed by sums over rows. Computes these
-/// sums in one batch or one after another.
+/// Returns the bias gradients and norm gradients of some layers. Each ends with a sum over rows of partial
+/// sums. These sums are computed in one batch if `in_batch`, otherwise one after another.
 std::vector<bfloat16> summed(bool in_batch, int layers) {
   constexpr std::int64_t rows = 3000, columns = 200;
   Gpu gpu;
@@ -43,7 +43,8 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
     for (int i = 0; i < layers; ++i) {
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns}), .partials = bias_sums.cview()});
-      // This call has its partial sums in the workspace, so it adds them up at once instead of in the batch.
+      // In this call, the partial sums are in the workspace, which the next call overwrites. They are
+      // therefore added at once and not in the batch.
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns})});
       Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});

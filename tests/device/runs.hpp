@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of whole training runs on a GPU: a recipe (combination of policies), a run, and the
-// difference of two runs.
+// Provides shared parts of the tests that train on a GPU: a recipe (combination of policies), a run, and the
+// difference between two runs.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace test {
 
 using namespace support;
 
-/// Returns a recipe on the GPU. Uses Reduction<Ordered>, so that two runs can be compared bit for bit.
+/// Returns a recipe on the GPU. Its reduction is ordered, so that two runs can be compared bit for bit.
 inline RecipeTable on_gpu(std::string_view precision, std::string_view capture = "graph",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view sharding = "zs0") {
@@ -43,7 +43,7 @@ inline Outcome trained(RecipeTable const& table, Run const& run, Gpt2Options con
       [&](int ranks, auto const& fn) { run_ranks(table, ranks, fn); });
 }
 
-/// Returns the largest |a - b| / (1 + |b|), or 1e30 if the sizes differ.
+/// Returns the largest |a[i] - b[i]| / (1 + |b[i]|), or 1e30 if the lists differ in length.
 inline double largest_difference(std::vector<double> const& a, std::vector<double> const& b) {
   double worst = a.size() == b.size() ? 0.0 : 1e30;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {

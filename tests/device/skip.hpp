@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets GPU tests skip machines with too few GPUs.
+// Provides a macro that skips a GPU test on machines with too few GPUs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,7 +15,8 @@ inline int gpu_count() {
 
 }  // namespace test
 
-/// Must be the first line of each test case. Skips the case, with a message, on a machine with fewer GPUs.
+/// Must be the first line of a test case that needs `number` GPUs. On a machine with fewer GPUs, prints a
+/// message and ends the test case.
 #define TESSERA_NEEDS_GPUS(number)                                                                 \
   if (::test::gpu_count() < (number)) {                                                            \
     MESSAGE("skipped: this needs ", (number), " CUDA devices and here are ", ::test::gpu_count()); \

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests whole training runs on a GPU: against the CPU, and for identical bits between GPU runs.
+// Tests whole training runs on a GPU. They are compared with runs on the CPU, and with each other for
+// identical bits.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,7 +42,7 @@ Run some_run(int accumulation = 1) {
   return run;
 }
 
-/// Returns batch `index` of a run.
+/// Returns the batch of step `index` for rank `rank`.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary, run.mask_every);
 }
@@ -89,7 +90,7 @@ TEST_CASE("a graph has the bits of eager steps and runs repeat") {
     }
 }
 
-/// Checks that the same global batch gives the same results on one GPU and split over several GPUs.
+/// Checks that training on `ranks` GPUs gives the results of training on one GPU with the same global batch.
 void compare_splits(int ranks) {
   for (std::string_view const precision : {"fp32", "bf16", "fp16"}) {
     Run run = some_run(4);
@@ -509,7 +510,7 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
     for (std::string_view const part : {"wte", "wpe", "h.0.", "ln_", ".weight", ".bias", "c_fc.weight"}) {
       INFO(std::string(precision), ", ", std::string(part));
       Run run = some_run(2);
-      run.options.clip = 0.0;  // without clipping, since the norm covers only the trained parameters
+      run.options.clip = 0.0;  // no clipping, since the norm covers only the trained parameters
       Weights const want = after_a_step(on_gpu(precision), run);
       auto const frozen = [part](std::string_view name) { return name.find(part) != name.npos; };
       run.options.freeze = frozen;

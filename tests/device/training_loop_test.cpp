@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how ranks on GPUs stop training together: a rank's stop request is sent with the step's statistics,
-// even in a captured graph.
+// Tests how ranks on GPUs stop training together. The request of a rank to stop is sent with the statistics
+// of the step, even if the step is a captured graph.
 #include "tessera/loop/training_loop.hpp"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Run run_of(int ranks) {
   return run;
 }
 
-/// Returns batch `index` of a run.
+/// Returns the batch of step `index` for rank `rank`.
 Batch batch_of(Run const& run, std::int64_t index, int rank = 0) {
   return make_batch(index, rank, run.split, run.batch, run.sequence, run.vocabulary);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests saving a checkpoint while steps run: the file has the state from before these steps, the memory is as
-// planned, and a failure is reported once.
+// Tests saving a checkpoint while steps run: the files contain the state from before these steps, the save
+// uses the planned memory, and a failure is reported once.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ using namespace support;
 using file_support::TemporaryFolder;
 namespace fs = std::filesystem;
 
-/// Returns the message of the error that a call throws, or an empty string if it throws none.
+/// Returns the message of the error that call() throws, or an empty string if it throws no error.
 template <class Call>
 std::string thrown(Call&& call) {
   try {
@@ -34,7 +34,8 @@ std::string thrown(Call&& call) {
   return {};
 }
 
-/// Sets all weights to 0.5, except for one parameter of the first block, which becomes infinite.
+/// Sets all weights to 0.5. If `infinite` is not -1, sets parameter number `infinite` of the first block
+/// (unit 1) to infinity.
 void fill(AnyTrainer& trainer, int infinite = -1) {
   trainer.fill([infinite](int unit, int parameter, std::int64_t, std::span<float> out) {
     bool const here = unit == 1 && parameter == infinite;
@@ -102,7 +103,7 @@ TEST_CASE("what saving takes is planned") {
       CHECK(report.categories[6].name == "staging");
       CHECK(report.categories[6].bytes[host] == SaveStaging::bytes);
       CHECK(report.categories[7].name == "snapshot");
-      std::int64_t share = 0;  // the bytes of fp32 weights and two moments
+      std::int64_t share = 0;  // the bytes of fp32 weights and of two moments
       for (Flat const of : snapshot.flats())
         share += 12 * round_up((snapshot.flat(of).padded + split.ranks - 1) / split.ranks, shard_alignment);
       CHECK(report.categories[7].bytes[host] == share);
@@ -112,7 +113,7 @@ TEST_CASE("what saving takes is planned") {
 
 TEST_CASE("a save while steps run that fails says so once on every rank and the run goes on") {
   Run const run = run_async({.split = {2, 3}});
-  for (int const parameter : {2, 11}) {  // one that only the first rank has, and one of the second
+  for (int const parameter : {2, 11}) {  // rank 0 has all of parameter 2, rank 1 has parameter 11
     TemporaryFolder const folder;
     std::array<std::string, 2> there, infinite, next;
     std::array<bool, 2> failed{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints when formats change, files are damaged, disks fail and ranks die. Each case must give one
+// Tests checkpoints if formats change, files are damaged, disks fail or ranks die. Each fault must give one
 // error that names the file. No run may continue from a wrong state.
 #include <algorithm>
 #include <array>
@@ -38,8 +38,8 @@ std::map<std::string, std::vector<double>> as_floats(std::map<std::string, std::
   return state;
 }
 
-/// Returns the error that both ranks report when they resume from a folder, or an empty string if there is
-/// none. Checks that a failed resume leaves the trainer unchanged.
+/// Resumes a run of two ranks from a folder. Returns the error, which must be the same on both ranks, or an
+/// empty string if both ranks resume. Checks that a failed resume leaves the trainer unchanged.
 std::string resume_error(fs::path const& folder, Gpt2Options const& model = tiny,
                          TrainerOptions options = {}) {
   std::array<std::string, 2> message;
@@ -119,7 +119,7 @@ TEST_CASE(
       }
     CHECK(hashes[0] == hashes[1]);
     CHECK(fs::exists(folder / "saved/model/model.safetensors.index.json"));
-    // The saved folder is a complete model for other programs.
+    // The folder `model` of a checkpoint is a complete model, which other programs can read.
     ModelWeights::open(folder / "saved/model", Gpt2(tiny).units({1, 1}), gpt2_weight_names());
   }
 }
@@ -146,7 +146,8 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
       holds(resume_error(saved), file);
       restore();
     }
-    fs::resize_file(saved / file, fs::file_size(saved / file) - 2);  // the last line break may be missing
+    // Two bytes, since the last one may be a line break only.
+    fs::resize_file(saved / file, fs::file_size(saved / file) - 2);
     holds(resume_error(saved), file);
     fs::remove(saved / file);
     holds(resume_error(saved), file);
@@ -160,7 +161,8 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   file_support::write(saved / "trainer.json", text);
   holds(resume_error(saved), "trainer.json: does not match its checksum");
   restore();
-  // Simulates another version of the library, which writes complete files with different content.
+  // `rewrite` changes trainer.json and gives it a correct checksum. The result is complete, but has other
+  // content, as from another version of the library.
   auto const rewrite = [&](auto const& change) {
     auto json = nlohmann::ordered_json::parse(file_support::read(saved / "trainer.json"));
     change(json);
@@ -180,7 +182,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
     holds(resume_error(saved), "trainer.json: " + std::string(key) + " is " + value + ", which is not valid");
     restore();
   }
-  file_support::write(saved / "model/tokenizer.json", "{}");  // files of other programs may stay
+  file_support::write(saved / "model/tokenizer.json", "{}");  // files of other programs are allowed
   CHECK(resume_error(saved).empty());
 
   Gpt2Options other = tiny;
@@ -206,7 +208,8 @@ TEST_CASE("bytes of a path that are no UTF-8 do not keep a checkpoint from being
 
 TEST_CASE(
     "saving streams: no rank asks for more than a chunk at a time and all of them for each element once") {
-  /// Passes on a trainer's state and records the largest part that is requested at once.
+  /// Forwards all calls to the state of a trainer. Records the largest part that one call requests, and the
+  /// sum of the parts that view() returned.
   struct Watched final : StateAccess {
     explicit Watched(StateAccess& inner) : state(inner) {}
     StepPlan const& plan() const override { return state.plan(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a run that is saved and resumed, with the same or other settings, gives the same bits as the
-// uninterrupted run.
+// Tests that a run that is saved and resumed gives the same bits as a run without interruption. The resumed
+// run has the same settings as the saved one, or other settings.
 #include <array>
 #include <cstddef>
 #include <filesystem>
@@ -20,7 +20,8 @@ using file_support::TemporaryFolder;
 
 constexpr std::int64_t broken_at = 10, all_steps = 14;
 
-/// Saves with the setting `before`, resumes with `after_it`, and compares with the uninterrupted run.
+/// Saves with the setting `before`, resumes with the setting `after_it`, and compares the results with
+/// `whole`, the results of a run without interruption.
 void check_resumed(Trained const& whole, Setting const& before, Setting const& after_it) {
   INFO(text_of(before), " -> ", text_of(after_it));
   TemporaryFolder const folder;
@@ -60,8 +61,8 @@ TEST_CASE("a resumed run equals the unbroken one under other shardings worlds an
     Trained const whole = unbroken(precision);
     if (precision == "fp16") CHECK(whole.skipped.front());
     std::vector<Setting> const all = all_settings(precision);
-    // Together, the pairs contain every value of each setting, before and after, and nearly all pairs of
-    // values.
+    // The selected pairs contain every value of each setting before the save and after it. They also contain
+    // nearly all pairs of values.
     for (std::size_t at = precision == "bf16" ? 3 : 0; at < all.size(); at += 11)
       check_resumed(whole, all[at], all[(at * 37 + 23) % all.size()]);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests OPT and LLaMA: their exact parameter counts, every gradient against numerical derivatives, and equal
-// bits with every sharding, number of ranks, offload and recomputation. golden_losses_test.cpp compares
-// losses with other programs.
+// Tests the models OPT and LLaMA: their exact parameter counts, every gradient against numerical derivatives,
+// and equal bits with every sharding, number of ranks, offload and recomputation. Another test,
+// golden_losses_test.cpp, compares the losses with the losses of other programs.
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -51,7 +51,8 @@ void expect_right(testing::GradientReport const& report, std::size_t parameters)
   CHECK(report.differences.size() == parameters);
 }
 
-/// Returns smaller sizes than `opt` and `llama`, since every parameter is differentiated numerically.
+/// Returns the same sizes with only one layer. The tests differentiate every parameter numerically, and a
+/// larger model would need too much time.
 OptOptions smallest(OptOptions sizes) {
   sizes.layers = 1;
   return sizes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests training with state on a disk: bytes read and written equal the plan, weights can be set again, and a
-// failing disk ends the run on every rank.
+// Tests training with state on a disk: the bytes that are read and written equal the plan, weights can be set
+// again, and a failing disk ends the run on every rank.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -143,7 +143,7 @@ TEST_CASE("everything that changes no bit changes none with state in files") {
                std::string(recompute), " prefetch ", prefetch, " ranks ", run.split.ranks);
           CHECK(outcome(recipe(sharding, precision, offload, recompute), run) == want);
         }
-    // Frozen parameters in a file are read and never written.
+    // Frozen parameters in a file are read but never written.
     Run frozen = alone;
     frozen.options.freeze = [](std::string_view name) {
       return name.starts_with("h.0.") || name == "wpe.weight";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a model family that one source file (support/mlp_family.cpp) registers and that the library does not
-// contain: it is in the list of models, and its models train as their C++ types do.
+// Tests a model family that the library does not contain. The file support/mlp_family.cpp registers it. The
+// family must appear in the list of models, and training it by name must equal training its C++ type.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -37,7 +37,8 @@ AnyModel small() {
 }
 MlpModel const typed({.layers = 2, .channels = 24, .hidden = 40, .positions = 16, .vocabulary = 61});
 
-/// Checks that make_trainer and the typed trainer give the same results with these policies.
+/// Checks that a trainer from make_trainer and a typed trainer give the same results with these policies, on
+/// `ranks` ranks.
 template <class... Policies>
 void expect_the_same(int ranks) {
   using Typed = Trainer<MlpModel, Policies...>;

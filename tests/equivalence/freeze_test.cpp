@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests frozen parameters. With every sharding, precision, offload and number of ranks, the run equals that
-// of one rank without sharding and with the same names frozen. Frozen values do not change. Trained values
-// are the same as if the gradients of frozen parameters were computed and discarded.
+// Tests frozen parameters. With every sharding, precision, offload and number of ranks, a run has the results
+// of a run on one rank that freezes the same names. Frozen values do not change. Trained values are the same
+// as if the gradients of the frozen parameters were computed and not used.
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -46,7 +46,7 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// The final parameters of a trainer with one rank, and its loss.
+/// The final parameters of a run on one rank, and the loss of its last step.
 struct Ended {
   Weights trained, frozen;
   double loss = 0.0;
@@ -61,7 +61,7 @@ Ended weights_of(AnyTrainer& trainer, std::function<bool(std::string_view)> cons
   return ended;
 }
 
-/// Trains one rank without freezing, and restores the parameters to be frozen after each update.
+/// Trains on one rank without freezing. After each update, restores the parameters that should be frozen.
 Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
@@ -174,7 +174,7 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
           "c_attn.weight|c_proj.bias", "c_fc", "^(?!ln_f)", "^(?!wte)", "^(?!wpe)",
           "^(?!h\\.1\\.ln_2.bias)"}) {
       Run run = run_of(pattern);
-      run.options.clip = 0.0;  // without clipping, since the norm covers only the trained parameters
+      run.options.clip = 0.0;  // no clipping, since the norm covers only the trained parameters
       run.batch = 2;
       INFO(std::string(precision), ", ", pattern);
       Weights before;

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares losses and gradient norms with PyTorch, which trained the same models on the same tokens.
+// Compares losses and gradient norms with the numbers of PyTorch, which trained the same models on the same
+// tokens.
 //
-// tests/equivalence/golden_losses.py made the numbers with PyTorch 2.15.0 in double (--type float64; its
-// float32 differs by less than 1e-6): --learning-rate 1e-3 --weight-decay 0.1 --clip 0.7 --steps 20 --batch 6
-// x the batch below, with tokens from its formula. The weights came from
+// The numbers of GPT-2 were computed by tests/equivalence/golden_losses.py with PyTorch 2.15.0 in double
+// (--type float64; with float32 they differ by less than 1e-6). Its other flags were --learning-rate 1e-3
+// --weight-decay 0.1 --clip 0.7 --steps 20 --batch N, where N is 6 times the `batch` of the model in the list
+// below. The tokens are computed by the formula of the script. The initial weights were written by
 //   train --model layers=L,heads=H,channels=C,positions=64 --vocabulary V --sequence T --steps 0 --save
 //   w.safetensors
-// with the default seed, 1. The numbers of OPT and LLaMA come from transformers_losses.py --golden, with
-// transformers 5.23 in double (norms and softmax too; rotary angles are fp32 there), from folders that train
-// saved in the same way.
+// with the default seed, 1.
+//
+// The numbers of OPT and LLaMA were computed by transformers_losses.py --golden with transformers 5.23 in
+// double. Norms and softmax are in double too, but rotary angles are fp32. The model folders that this script
+// read were written by `train`, as above.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -37,7 +41,7 @@ struct Golden {
   int batch;  ///< a sixth of the global batch
   std::array<double, steps> losses;
   std::array<double, steps> norms;
-  bool records = false;  ///< samples are records (separate texts) of several lengths
+  bool records = false;  ///< whether samples are records (separate texts) of several lengths
 };
 
 std::vector<Golden> const golden = {
@@ -106,7 +110,7 @@ std::vector<Golden> const golden = {
      .norms = {0.631072, 0.609611, 0.617091, 0.613986, 0.639081, 0.596048, 0.602932,
                0.573096, 0.600629, 0.618702, 0.617582, 0.592266, 0.603708, 0.597712,
                0.624835, 0.608452, 0.630337, 0.621606, 0.615882, 0.643616}},
-    // Computed with --records, which makes each record (a separate text) one sample.
+    // These numbers were computed with --records, which makes each record (a separate text) one sample.
     {.model =
          any_model(Gpt2Options{.layers = 3, .heads = 5, .channels = 35, .positions = 64, .vocabulary = 97}),
      .sequence = 19,
@@ -120,7 +124,7 @@ std::vector<Golden> const golden = {
      .records = true},
 };
 
-/// Returns the tokens of golden_losses.py, by the same formulas.
+/// Returns the tokens on which golden_losses.py trained, computed by the same formulas.
 TokenSource tokens_of(Golden const& from) {
   std::vector<std::uint32_t> tokens;
   for (std::uint32_t i = 0; i < 2000; ++i)
@@ -143,7 +147,7 @@ struct Worst {
   double norm = 0.0;  ///< the largest relative difference of a norm
 };
 
-/// Trains 20 steps and returns the largest differences from PyTorch's numbers.
+/// Trains 20 steps and returns the largest differences from PyTorch's losses and norms.
 Worst against(Golden const& expected, SlotNames const& names, int ranks, int accumulation) {
   TokenSource const source = tokens_of(expected);
   Worst worst;

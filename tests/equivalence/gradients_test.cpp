@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests gradients of whole models in double: against numerical derivatives, with a report that must name
-// faults planted in a model, and the mean over micro-batches, read from the step's buffers.
+// Tests the gradients of whole models in double. They are compared with numerical derivatives, and the report
+// of this comparison must name faults that are planted in a model. Another test reads the mean over
+// micro-batches from the buffers of a step.
 #include "tessera/testing/gradients.hpp"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ namespace {
 
 using namespace support;
 
-/// The gradient of the mean loss over valid tokens, as one flat buffer per unit (layer). Works with one
-/// rank.
+/// The gradients of the mean loss over all tokens with a target: one flat buffer for each unit (layer).
+/// gradients_of() computes them on one rank.
 using Gradients = std::vector<std::vector<double>>;
 
 template <class T>
@@ -50,14 +51,14 @@ Gradients gradients_of(T& trainer, Batch const& batch, StepReport* report = null
   return all;
 }
 
-TrainerOptions still(Run const& run) {  // the steps do not change the weights
+TrainerOptions still(Run const& run) {  // steps with these options do not change the weights
   TrainerOptions options = options_of(run);
   options.learning_rate = 0.0;
   options.weight_decay = 0.0;
   return options;
 }
 
-/// Checks the gradient report of a correct model.
+/// Checks that the gradient report of a correct model finds no faults and compares `parameters` parameters.
 void expect_right(testing::GradientReport const& report, std::size_t parameters) {
   INFO(report);
   CHECK(report.right());
@@ -69,7 +70,7 @@ std::unique_ptr<AnyTrainer> double_gpt2(TrainerOptions const& options) {
   return make_trainer(any_model(tiny), recipe("zs0", "fp64"), comm::Comm(), options);
 }
 
-/// A correct model with one planted mistake of a kind that a user could make.
+/// The correct model TiedModel with one planted mistake, `fault`, of a kind that a user could make.
 struct Faulty : TiedModel {
   enum Fault {
     none,
@@ -85,7 +86,7 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
-  /// Indices into the parameter lists of the units `embedding` and `plain`.
+  /// These are indices into the lists of parameters of the units `embedding` and `plain`.
   enum { position_table, token_table };
   enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
   static constexpr int norm_rstd = 2;
@@ -140,14 +141,15 @@ struct Faulty : TiedModel {
   }
 
  private:
-  /// Replaces `place` by another view while `run` is called.
+  /// Calls run() while `place` is replaced by the view `other`. Then restores `place`.
   template <class View, class Run>
   static void with(View& place, View const& other, Run const& run) {
     View const original = std::exchange(place, other);
     run();
     place = original;
   }
-  /// Replaces `place` by a temporary buffer while `run` is called, so that its results are lost.
+  /// Calls run() while `place` is replaced by a temporary buffer. The results that run() writes to `place`
+  /// are lost.
   template <class View, class Run>
   static void lost(View& place, Run const& run) {
     std::vector<typename View::value_type> other_storage(static_cast<std::size_t>(place.elements()));
@@ -273,7 +275,7 @@ TEST_CASE("unequal masks in micro-batches give the gradient of one big batch") {
   StepReport of_many, of_one;
   Batch batch = make_batch(0, 0, small.split, 1, 13, tiny.vocabulary, 3);
   for (int t = 0; t < 13; ++t)
-    batch.targets[static_cast<std::size_t>(13 + t)] = -1;  // no target in the second sample
+    batch.targets[static_cast<std::size_t>(13 + t)] = -1;  // the second sample has no targets
   Gradients const a = gradients_of(*many, batch, &of_many);
   batch.accumulation = 1;
   batch.batch = 4;

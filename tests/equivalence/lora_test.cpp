@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA. Adapters train to the same results with every sharding, precision, offload and split. Their
-// gradients are those of the loss, training starts from the unchanged model, and merged weights equal the
-// trained model.
+// Tests LoRA. Training adapters must give the same results with every sharding, precision, offload and split
+// of the batch. The gradients of adapters must be the derivatives of the loss. Training must start from the
+// unchanged model. Merged weights must equal the trained model.
 #include "tessera/lora.hpp"
 
 #include <cstdint>
@@ -82,7 +82,8 @@ void same_everywhere(AnyModel const& model, Targets const& targets, std::string_
       }
 }
 
-/// A model whose own units list its adapters, for code that does not know TrainerOptions::lora.
+/// A model whose units contain the adapters themselves. Tests use it with code that does not know
+/// TrainerOptions::lora.
 template <class M>
 struct WithAdapters {
   M model;

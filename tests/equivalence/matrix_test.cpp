@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that with Reduction<Ordered>, weights, losses, gradient norms and loss scales depend only on the
-// global batch, bit for bit. Every recipe (combination of policies) is compared with one rank without
-// sharding and offload.
+// Tests that with Reduction<Ordered>, the weights, losses, gradient norms and loss scales depend only on the
+// global batch, bit for bit. Every recipe (combination of policies) is compared with a run on one rank
+// without sharding and offload.
 #include <string>
 #include <utility>
 
@@ -22,7 +22,8 @@ Outcome run_with(RecipeTable const& table, Run const& run) {
   });
 }
 
-/// Runs both recipes again and traces them. Returns where their values first differ.
+/// Runs both recipes once more with a trace of their values. Returns a description of the first value that
+/// differs.
 std::string culprit(RecipeTable const& a, Run run_a, RecipeTable const& b, Run run_b) {
   StepTrace trace_a, trace_b;
   run_a.trace = &trace_a;
@@ -72,7 +73,7 @@ void all_shardings_and_splits(std::string_view precision) {
         run.split = split;
         check_same(want, reference, alone, recipe(sharding, precision, offload), run);
       }
-  for (int const ranks : {5, 7}) {  // numbers of ranks that divide no size of the model
+  for (int const ranks : {5, 7}) {  // they divide neither the channels nor the vocabulary
     Run odd = alone;
     odd.split = {1, ranks};
     Outcome const of_one = run_with(reference, odd);
@@ -311,7 +312,7 @@ TEST_CASE("an overflow is skipped alike under every sharding and named") {
       run.split = split;
       check_same(want, reference, alone, recipe(sharding, "fp16", offload), run);
     }
-  // A fixed loss scale skips steps on overflow and does not change.
+  // Each step overflows at this scale. A fixed loss scale skips such steps and does not change.
   Run fixed = alone;
   fixed.steps = 3;
   fixed.options.loss_scale.initial = 0x1p24;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every registered recipe (combination of policies) through AnyTrainer: used bytes equal planned bytes,
-// unsupported settings are refused before memory is allocated, and divergence ends a run.
+// Tests every registered recipe (combination of policies) through the interface AnyTrainer. The bytes in use
+// must equal the planned bytes, settings that are not supported must be refused before memory is allocated,
+// and divergence must end a run.
 #include <array>
 #include <set>
 #include <string>
@@ -51,8 +52,8 @@ TEST_CASE("a plan for a GPU counts the room for pieces of products, and other fo
   CHECK(device_bytes("tf32") == plain);
   CHECK(device_bytes("bf16x6") == plain + static_cast<std::int64_t>(cuda::piece_bytes));
   CHECK(device_bytes("bf16x3") == device_bytes("bf16x6"));
-  // The formats must have different hashes: ranks that differ only in the format would train different
-  // models.
+  // The two precisions must have different hashes. Ranks compare these hashes at the start, so that ranks
+  // with different precisions do not train together.
   CHECK(detail::hash_of_numbers(options, plan_of("bf16x3")) !=
         detail::hash_of_numbers(options, plan_of("bf16x6")));
 }
@@ -136,7 +137,8 @@ TEST_CASE("a huge model is refused at once and its advice trains") {
   CHECK(says(text, "8 ranks plan "));
   CHECK(says(text, "no batch fits at this sequence"));
 
-  // If the batch is too big for the memory limit, the batch size that the error suggests fits the same limit.
+  // The error suggests the largest batch that fits. With this batch, training must fit into the same memory
+  // limit.
   options.batch = 64;
   options.sequence = 40;
   options.memory_limit = std::int64_t{12} << 20;

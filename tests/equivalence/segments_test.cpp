@@ -20,7 +20,8 @@ namespace {
 
 using namespace support;
 
-/// Trains a model with a recipe. Also checks that its peak memory equals the plan.
+/// Trains a model with a recipe and returns the results. Also checks that the peak of the memory equals the
+/// plan.
 template <class T, class M>
 Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   struct Checked : Engine<Cpu, T> {
@@ -36,7 +37,7 @@ Outcome run_with(M const& model, RecipeTable const& table, Run const& run) {
   });
 }
 
-/// A segmented model whose backward_input has no parameter for the segment.
+/// A segmented model with a user's mistake: its backward_input lacks the parameter for the segment.
 struct Forgetful : SegmentedGpt2 {
   using SegmentedGpt2::SegmentedGpt2;
   template <class Place, class T>

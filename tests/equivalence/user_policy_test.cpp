@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that policies that the library does not know train like built-in ones. The policies consist only of
-// the headers in compile_pass/.
+// Tests that a user's policies, which the library does not know, train as built-in policies do. The code of
+// these policies is in the headers of compile_pass/.
 #include <string>
 
 #include <doctest/doctest.h>
@@ -17,8 +17,8 @@ namespace {
 
 using namespace support;
 
-/// Trains one micro-batch per rank on 3 ranks, and 4 micro-batches in total on 1, 2 and 4 ranks. The bits
-/// must equal those of one rank without sharding.
+/// Trains on 1, 2 and 4 ranks with four micro-batches in total, and on 3 ranks with one micro-batch each.
+/// Each run must have the bits of a run on one rank without sharding and with as many micro-batches in total.
 template <class Format, class... Policies>
 void same_at_every_world() {
   for (Spread const split : {Spread{1, 4}, Spread{2, 2}, Spread{4, 1}, Spread{3, 1}}) {

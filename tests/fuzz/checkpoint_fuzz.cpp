@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: replaces one file of a checkpoint by arbitrary bytes. Resuming must succeed or throw
-// Error(data) with one line of text. Bytes that begin with { replace trainer.json, others the weights or the
-// optimizer's state. Checksums are corrected, since otherwise hardly any input would pass them.
+// libFuzzer target: one file of a checkpoint is replaced by arbitrary bytes. Resuming must succeed or throw
+// Error(data) with one line of text. Bytes that begin with { replace trainer.json. Other bytes replace the
+// weights or the state of the optimizer. The checksums are corrected, because hardly any arbitrary bytes have
+// the right checksum.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

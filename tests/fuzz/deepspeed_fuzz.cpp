@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any text as a DeepSpeed configuration either gives flags or throws Error(config), in one
-// line.
+// libFuzzer target: arbitrary text is read as a DeepSpeed configuration. It must give flags, or throw
+// Error(config) with one line of text. This command builds the target:
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Iexamples/programs
 //     tests/fuzz/deepspeed_fuzz.cpp examples/programs/config/deepspeed*.cpp
 #include <cstddef>

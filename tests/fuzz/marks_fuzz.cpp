@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as the trace of monitor --marks must throw an Error with one line of text, or
-// give marks in order of time.
+// libFuzzer target: arbitrary bytes are read as the trace of monitor --marks. They must give marks in the
+// order of time, or throw an Error with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a config.json, or as the index of a model's weights, must throw Error(data)
-// with one line of text, or give values that can be read and written again.
+// libFuzzer target: arbitrary bytes are read as a config.json and as the index of a model's weights. They
+// must give values that can be written and read again, or throw Error(data) with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t siz
     if (again.values.at("n_layer") != ts::HubValue(2)) std::abort();
   });
 
-  // Writes one valid weight file to which the index may refer.
+  // Writes one valid weight file, to which the index can refer.
   static bool const once = [] {
     ts::WeightsWriter writer(folder.path() / "part.safetensors", units());
     float const values[4] = {1, 2, 3, 4};

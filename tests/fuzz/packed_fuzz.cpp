@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a text file, compressed or not, must throw Error(data) with one line of
-// text, or be decompressed in a fixed amount of memory.
+// libFuzzer target: arbitrary bytes are read as a text file, compressed or not. They must be decompressed in
+// a fixed amount of memory, or throw Error(data) with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +14,8 @@
 #include "text/input.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // The first byte selects a format's magic number, since otherwise hardly any input would look compressed.
+  // The first byte selects a magic number for the start of the file: none, gzip or zstd. Hardly any arbitrary
+  // bytes begin with one.
   static constexpr char const* magics[] = {"", "\x1f\x8b\x08", "\x28\xb5\x2f\xfd"};
   std::string bytes = size > 0 ? magics[input[0] % 3] : "";
   if (size > 1) bytes.append(reinterpret_cast<char const*>(input) + 1, size - 1);

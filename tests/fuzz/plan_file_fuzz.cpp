@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a file of cuBLASLt plans (algorithms for matrix products) must give plans
-// that are written back as lines of that file.
+// libFuzzer target: arbitrary bytes are read as a file of cuBLASLt plans (algorithms for matrix products).
+// Each plan that is read must be written back as a line of the file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

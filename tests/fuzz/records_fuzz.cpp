@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any line as a JSON Lines record must throw Error(data) with one line of text, or give
-// valid UTF-8.
+// libFuzzer target: an arbitrary line is read as a JSON Lines record. It must give valid UTF-8, or throw
+// Error(data) with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a file of results must throw an Error with one line of text, or give rows
-// that name their source and have only numbers that figures can draw.
+// libFuzzer target: arbitrary bytes are read as a file of results. They must give rows that name their source
+// and whose numbers can be drawn in figures, or throw an Error with one line of text.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

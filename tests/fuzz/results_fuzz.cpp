@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as the result file for --from must throw an Error with one line of text, or
-// give command-line flags.
+// libFuzzer target: arbitrary bytes are read as the result file of --from. They must give command-line flags,
+// or throw an Error with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a safetensors file either throw Error(data) or give tensors that are inside
-// the file.
+// libFuzzer target: arbitrary bytes are read as a safetensors file. They must give tensors that are inside
+// the file, or throw Error(data). This command builds the target:
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/safetensors_fuzz.cpp
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,8 @@
 #include "tessera/io/safetensors_header.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* input, std::size_t size) {
-  // Most inputs get a correct length in the first eight bytes, since otherwise hardly any would be accepted.
+  // For most inputs, the first eight bytes are replaced by a valid length of the header. Hardly any other
+  // input would be accepted.
   std::vector<std::byte> bytes(size);
   if (size > 0) std::memcpy(bytes.data(), input, size);
   if (size > 8 && bytes[7] == std::byte{0}) {

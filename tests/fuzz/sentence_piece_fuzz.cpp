@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a tokenizer.model must throw Error(data) with one line of text, or give a
-// tokenizer whose ids are within its vocabulary.
+// libFuzzer target: arbitrary bytes are read as a tokenizer.model. They must give a tokenizer whose ids are
+// in its vocabulary, or throw Error(data) with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

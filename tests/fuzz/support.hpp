@@ -23,7 +23,7 @@ inline std::string_view text_of(std::uint8_t const* input, std::size_t size) {
   return {reinterpret_cast<char const*>(input), size};
 }
 
-/// Aborts the program unless the error's text is one line and its kind is one of `kinds`.
+/// Aborts the program unless the text of the error is one line and its kind is one of `kinds`.
 inline void check(tessera::Error const& error,
                   std::initializer_list<tessera::ErrorKind> kinds = {tessera::ErrorKind::data}) {
   for (tessera::ErrorKind const kind : kinds)
@@ -31,8 +31,7 @@ inline void check(tessera::Error const& error,
   std::abort();
 }
 
-/// Writes these bytes to the process's only in-memory file, in place of its earlier content. Returns its
-/// path.
+/// Replaces the content of the only in-memory file of this process by `bytes`. Returns the path of the file.
 inline std::string const& file_of(std::string_view bytes) {
   static int const file = ::memfd_create("input", 0);
   static std::string const path = "/proc/self/fd/" + std::to_string(file);
@@ -42,7 +41,7 @@ inline std::string const& file_of(std::string_view bytes) {
   return path;
 }
 
-/// A folder in memory with the process's id in its name. It is removed when the process ends.
+/// A folder in memory, whose name has the id of the process. The folder is removed at the end of the process.
 class Folder {
  public:
   Folder() : path_("/dev/shm/tessera-fuzz-" + std::to_string(::getpid())) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as the vocab.json, tokenizer_config.json or special_tokens_map.json of a folder
-// must throw Error(data) with one line of text, or give a tokenizer that can encode a text.
+// libFuzzer target: arbitrary bytes are read as the vocab.json, the tokenizer_config.json or the
+// special_tokens_map.json of a folder. They must give a tokenizer that can encode a text, or throw
+// Error(data) with one line of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a tokenizer.json, or as a merges.txt, must throw Error(data) with one line
-// of text, or give a tokenizer that encodes a text to the same tokens in parts and as a whole.
+// libFuzzer target: arbitrary bytes are read as a tokenizer.json and as a merges.txt. They must give a
+// tokenizer that encodes a text in parts to the tokens of the whole text, or throw Error(data) with one line
+// of text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: any bytes as a token file either throw Error(data) or give tokens that are inside the
-// file.
+// libFuzzer target: arbitrary bytes are read as a token file. They must give tokens that are inside the file,
+// or throw Error(data). This command builds the target:
 //   clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude tests/fuzz/tokens_fuzz.cpp
 #include <algorithm>
 #include <cstddef>

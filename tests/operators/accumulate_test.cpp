@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the sum of micro-batch gradients for exact bits.
+// Tests that the sum of micro-batch gradients has the exact bits of a scalar sum in order.
 #include "tessera/ops/accumulate.hpp"
 
 #include <cstdint>
@@ -53,7 +53,7 @@ TEST_CASE_TEMPLATE("accumulate adds gradients in order and computes the norm par
           CHECK(same_bits(with_norms.back().values, want.values));
           CHECK(same_bits(norms.back().values, want_norms.back().values));
           if constexpr (std::is_same_v<S, T>)
-            if (first) {  // the accumulator may be the first summand
+            if (first) {  // the result may be written over the first summand
               ops::accumulate(machine.context, test::part(from.view(), 0, n), data, count, stride, true);
               machine.finish();
               Array<T> in_place = from.back();

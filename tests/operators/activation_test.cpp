@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests activations as separate operations against their definitions in double.
+// Tests activation functions as separate operations. The expected values are computed in double.
 #include "tessera/ops/activation.hpp"
 
 #include <algorithm>
@@ -18,7 +18,8 @@ using test::part;
 
 namespace {
 
-/// Applies an activation to an array that has other elements before and after it. These must not change.
+/// Applies an activation to the values of `pre`, which are copied between other elements. Checks that the
+/// other elements do not change. Returns the results.
 template <class T>
 Array<T> activated(Machine& machine, Activation activation, Array<T> const& pre, std::int64_t offset = 0,
                    bool in_place = false) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests AdamW for equal bits against the scalar formula, and against PyTorch's order of operations in double.
+// Tests that AdamW has the bits of the scalar formula, and compares it with PyTorch's order of operations in
+// double.
 #include "tessera/optim/adamw.hpp"
 
 #include <cmath>
@@ -19,7 +20,7 @@ using test::OnPlace;
 
 namespace {
 
-/// The buffers that an update may change.
+/// The buffers that an update can change.
 template <class S, class T = S>
 struct AdamWState {
   Array<S> master, first, second;
@@ -28,8 +29,8 @@ struct AdamWState {
   bool operator==(AdamWState const&) const = default;
 };
 
-/// The memory for weights that is passed to the update: none, separate memory, or the master weights
-/// themselves.
+/// The buffer that the update gets for the rounded weights: none, a separate buffer, or the buffer of the
+/// master weights.
 enum class AdamWWeights { none, separate, master };
 
 struct AdamWVariant {
@@ -56,7 +57,7 @@ AdamWState<S, T> adamw(Machine& machine, AdamWState<S, T> const& before, Array<G
   return {master.back(), first.back(), second.back(), separate.back()};
 }
 
-/// Computes the same update with the scalar formula.
+/// Updates `at` as adamw() does, but with the scalar formula for each element.
 template <class G, class S, class T>
 void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFactors<S> const& by,
                        AdamWVariant const& variant) {
@@ -67,7 +68,8 @@ void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFact
   }
 }
 
-/// Checks four updates. The first and the third are skipped and must change nothing.
+/// Checks four updates. The first and the third are skipped and must not change the master weights and the
+/// moments.
 template <class G, class S, class T>
 void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWeights weights) {
   CAPTURE(n);
@@ -77,7 +79,7 @@ void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWei
                         poison<T>({n})};
   for (std::int64_t i = 0; i < n; ++i) {
     want.second.at(i) = static_cast<S>(want.first[i] * want.first[i]);
-    if (i % 7 != 0) continue;  // moments that fall below 2^-100 in the last update
+    if (i % 7 != 0) continue;  // these moments fall below 2^-100 in the last update
     want.first.at(i) = static_cast<S>(i % 2 ? 0.95e-30 : -0.95e-30);
     want.second.at(i) = static_cast<S>(0.85e-30);
   }
@@ -94,7 +96,7 @@ void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWei
   }
 }
 
-/// One weight and its moments, to test single steps.
+/// One weight and its moments. step() updates them with one gradient.
 template <class S>
 struct OneWeight {
   S weight, first = 0, second = 0;
@@ -115,7 +117,8 @@ struct OneWeight {
   }
 };
 
-/// Computes torch.optim.AdamW (_single_tensor_adamw) in double: decay, moments, bias corrections, step.
+/// AdamW in double, in the order of torch.optim.AdamW (_single_tensor_adamw): decay, moments, bias
+/// corrections, step.
 struct TorchAdamW {
   double rate, beta1, beta2, epsilon, decay;
   double weight, first = 0, second = 0;
@@ -179,9 +182,10 @@ TEST_CASE("AdamW follows PyTorch over many steps") {
 
 TEST_CASE("the first AdamW steps have the values that were computed by hand") {
   TESSERA_NEEDS_PLACE();
-  // Computed by hand for torch.optim.AdamW([1.0], lr=0.1, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.5) and
-  // gradients 0.25, -0.5. Step 1: 1 * 0.95 - 0.1 * 1 = 0.85. Step 2: m = -0.0275, m^ = -0.0275 / 0.19, v =
-  // 3.124375e-4, v^ = v / 0.001999: 0.85 * 0.95 + 0.1 * 0.1447368... / 0.3953406...
+  // The expected values were computed by hand for torch.optim.AdamW([1.0], lr=0.1, betas=(0.9, 0.999),
+  // eps=1e-8, weight_decay=0.5) and the gradients 0.25 and -0.5. m^ and v^ are the bias-corrected moments.
+  // Step 1: 1 * 0.95 - 0.1 * 1 = 0.85. Step 2: m = -0.0275, m^ = -0.0275 / 0.19, v = 3.124375e-4, v^ = v /
+  // 0.001999, and the weight is 0.85 * 0.95 + 0.1 * 0.1447368... / 0.3953406...
   Machine machine;
   OneWeight<double> at{1.0};
   AdamWOptions const options{.weight_decay = 0.5};
@@ -212,7 +216,7 @@ TEST_CASE("AdamW makes tiny moments zero and never denormal") {
   Machine machine;
   OneWeight<float> at{1.0f};
   at.step(machine, 1e-15, {}, 1e-3, 1, false);
-  CHECK(at.second == 0.0f);  // (1e-15)^2 / 1000 is below 2^-100, which is stored as 0
+  CHECK(at.second == 0.0f);  // (1e-15)^2 / 1000 is below 2^-100, so 0 is stored
   CHECK(at.first != 0.0f);
   for (int step = 2; step < 400; ++step) {
     at.step(machine, 0.0, {}, 1e-3, step, false);

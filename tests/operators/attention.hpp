@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the attention tests: inputs, the operation in many memory layouts, and a scalar
-// implementation as reference.
+// Provides shared parts of the attention tests: inputs, a call of the operation for many memory layouts, and
+// a scalar implementation in double as reference.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct AttentionSize {
   std::int64_t head;
   std::int64_t group = 1;  // query heads per key head
   std::int64_t first = 0;  // position of the first query
-  std::int64_t keys = 0;   // number of keys; 0: as many as queries
+  std::int64_t keys = 0;   // number of keys; 0 means as many as queries
 
   std::int64_t channels() const { return heads * head; }
   std::int64_t key_channels() const { return channels() / group; }
@@ -62,7 +62,7 @@ template <class T>
 struct AttentionOutput {
   Array<T> out, dq, dk, dv;
   Array<compute_t<T>> logsumexp;
-  Array<compute_t<T>> partials;  // not compared
+  Array<compute_t<T>> partials;  // not compared by ==
 
   bool operator==(AttentionOutput const& b) const {
     return out == b.out && dq == b.dq && dk == b.dk && dv == b.dv && logsumexp == b.logsumexp;
@@ -70,13 +70,14 @@ struct AttentionOutput {
 };
 
 struct AttentionVariant {
-  bool packed = false;      // q, k and v are one tensor; otherwise q has its own
-  bool sums = false;        // also compute sums over blocks of rows of the packed gradient
+  bool packed = false;      // q, k and v are columns of one tensor; otherwise only k and v are
+  bool sums = false;        // also computes sums over blocks of rows of the packed gradient
   std::int64_t gap = 0;     // unused columns before q and before v; if not 0, v comes before k
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
 };
 
-/// Runs forward and backward into outputs that are filled with NaN. Returns the outputs.
+/// Runs forward and backward and returns their outputs. The buffers of the outputs are filled with NaN
+/// before.
 template <class T, class P>
 AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
                              AttentionVariant const& variant = {}) {
@@ -85,7 +86,7 @@ AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
   AttentionSize const& size = in.size;
   std::int64_t const c = size.channels(), kc = size.key_channels(), gap = variant.gap,
                      offset = variant.offset;
-  // The first columns of queries, keys and values.
+  // The indices of the first column of the queries, the keys and the values.
   std::int64_t const q_at = gap,
                      k_at = variant.packed ? c
                             : gap          ? gap + kc
@@ -150,7 +151,8 @@ struct AttentionDefinition {
   std::vector<double> out, dq, dk, dv, logsumexp;
 };
 
-/// Computes forward and backward by the definition, one query of one head at a time, in double.
+/// Computes the outputs of forward and backward from the definition of attention, in double, one query of one
+/// head at a time.
 template <class T>
 AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   auto const wide = [](Array<T> const& from) {
@@ -198,7 +200,8 @@ AttentionDefinition attention_definition(AttentionInput<T> const& in) {
   return result;
 }
 
-/// Checks results against the definition. Errors are relative to values of size `floor`.
+/// Checks results against the definition. The error of a value is |got - want| / (floor + |want|). `limit` is
+/// the allowed error of forward.
 template <class T>
 void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
                 double limit = reference::tolerance<T>(), double floor = 1.0) {
@@ -206,7 +209,8 @@ void check_near(AttentionOutput<T> const& got, AttentionDefinition const& want,
   CHECK(reference::error(got.out, want.out, floor) < limit);
   CHECK(reference::error(got.logsumexp, want.logsumexp, floor) <
         (std::is_same_v<S, T> ? limit : reference::tolerance<S>()));
-  // The backward pass starts from the rounded output. Its rounding errors add up over the keys.
+  // The backward pass uses the rounded output of forward, and its rounding errors add up over the keys. The
+  // limits are therefore larger.
   CHECK(reference::error(got.dq, want.dq, 2 * floor) < 2 * limit);
   CHECK(reference::error(got.dk, want.dk, 2 * floor * want.group) < 2 * limit);
   CHECK(reference::error(got.dv, want.dv, 2 * floor * want.group) < 2 * limit);

@@ -27,7 +27,8 @@ using test::Place;
 
 namespace {
 
-/// Returns one context for each format in which the attention of T can multiply.
+/// Returns one context for each number format in which the matrix products of attention can be computed for
+/// inputs of type T.
 template <class T>
 std::deque<Machine> attention_machines() {
   std::deque<Machine> machines(1);
@@ -39,9 +40,9 @@ std::deque<Machine> attention_machines() {
   return machines;
 }
 
-/// Returns the allowed error: the tolerance of T, plus the effect of rounded factors on scores, probabilities
-/// and outputs. tf32 rounds both factors of a term by up to 2^-11 each. bf16x6 leaves out terms that are
-/// smaller than fp32's own rounding.
+/// Returns the allowed error: the tolerance of T, plus the effect of rounded factors on the scores, the
+/// probabilities and the outputs. tf32 rounds both factors of a product by up to 2^-11 each. bf16x6 leaves
+/// out products of pieces that are smaller than the rounding of fp32 itself.
 template <class T>
 double attention_limit(DType product, bool self_attention) {
   if (product == DType::bf16x6 && self_attention) return 1e-6;
@@ -49,8 +50,8 @@ double attention_limit(DType product, bool self_attention) {
   return reference::tolerance<T>() + 2 * of_term;
 }
 
-/// Checks results in many memory layouts, for inputs within `range`. Errors are relative to values of size
-/// `floor`.
+/// Checks the results of attention in many memory layouts. The inputs are in (-range, range). The error of a
+/// value is |got - want| / (floor + |want|).
 template <class T>
 void check_attention(std::deque<Machine>& machines, AttentionSize const& size, double range = 1.5,
                      double floor = 1.0) {
@@ -65,7 +66,8 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
     test::check_near(got, want, limit, floor);
     CHECK(got == attention(machine.context, in,
                            {.packed = size.self_attention(), .sums = test::on_gpu && size.self_attention()}));
-    // Without tensor cores, a GPU has a separate kernel for packed operands. Its bits may differ.
+    // Without tensor cores, a GPU has another kernel for packed operands. Its results may have other bits
+    // than the results for separate operands.
     bool const one_kernel =
         !test::on_gpu || !size.self_attention() ||
         (sizeof(T) < 8 && size.head == 64 && machine.context.math().attention != AttentionKind::reference);
@@ -76,7 +78,8 @@ void check_attention(std::deque<Machine>& machines, AttentionSize const& size, d
       else
         test::check_near(other, want, limit, floor);
     }
-    // Operands that are not aligned do not use tensor cores, so the format of products does not matter.
+    // For operands that are not aligned, a GPU does not use tensor cores. The format of products then has no
+    // effect, so the limit is the tolerance of T.
     AttentionOutput<T> const unaligned = attention(machine.context, in, {.gap = 5, .offset = 1});
     if (test::on_gpu)
       test::check_near(unaligned, want, reference::tolerance<T>(), floor);
@@ -106,8 +109,8 @@ TEST_CASE_TEMPLATE("attention of wide heads and of long sequences matches its de
   check_attention<T>(machines, {1, 70, 2, 300});
   for (std::int64_t const sequence : {1, 7, 64, 65, 129, 300})
     check_attention<T>(machines, {1, sequence, 2, 256});
-  // On the CPU, wide heads reduce the tile size. In 16 bits, the sums of the queries' gradients exceed the
-  // scratch memory.
+  // On the CPU, wide heads reduce the size of a tile. For 16-bit types, the sums of the queries' gradients
+  // are too large for the scratch memory in this case.
   check_attention<T>(machines, {1, 140, 1, 1900});
 }
 
@@ -124,7 +127,8 @@ TEST_CASE_TEMPLATE("heads of queries may share heads of keys", T, TESSERA_DTYPES
   check_attention<T>(machines, {2, 7, 4, 8, 2});
   check_attention<T>(machines, {1, 65, 3, 33, 3});
   check_attention<T>(machines, {2, 130, 8, 20, 4});
-  // On the CPU in 16 bits, the sums of the queries' gradients fit the scratch memory in the first case only.
+  // On the CPU and for 16-bit types, the sums of the queries' gradients fit into the scratch memory in the
+  // first of these two cases only.
   check_attention<T>(machines, {1, 300, 6, 80, 2});
   check_attention<T>(machines, {1, 140, 4, 600, 4});
 }
@@ -247,7 +251,8 @@ TEST_CASE_TEMPLATE("attention does not look ahead", T, TESSERA_DTYPES) {
       for (std::int64_t i = changed; i < end; ++i) same += second[i] == first[i];
       CHECK(wrong == 0);
       CHECK(same <= (test::on_gpu || sizeof(T) == 2 ? end / 20 : 0));
-      // A NaN in one row reaches every later row, but no earlier tile of 64 rows.
+      // A NaN at position 66 must reach every later position. It may reach other rows of its tile of 64 rows,
+      // but no row of the tile before.
       Array<T> const third =
           change(changed + c, [](double) { return std::numeric_limits<double>::quiet_NaN(); });
       for (std::int64_t i = 0; i < end; ++i)

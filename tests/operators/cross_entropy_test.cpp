@@ -25,7 +25,8 @@ using test::OnPlace;
 
 namespace {
 
-/// Returns targets over all classes, including the first and last class and masked rows.
+/// Returns random targets. Some rows have the first class, the last class or class 7, and every ninth row is
+/// masked (-1).
 Array<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes, std::uint32_t seed) {
   Array<std::int32_t> targets({rows}, 0);
   std::uint32_t state = seed;
@@ -42,7 +43,8 @@ struct ExpectedEntropy {
   std::vector<double> losses, gradient;
 };
 
-/// Computes losses and gradients by the definition, for logits (M,V).
+/// Returns losses and gradients as the definition of cross-entropy gives them. The logits have `n` columns,
+/// the number of classes.
 template <class Values>
 ExpectedEntropy entropy_definition(Values const& logits, std::int64_t n, Array<std::int32_t> const& targets,
                                    double scale) {
@@ -70,7 +72,8 @@ struct EntropyOutput {
   bool operator==(EntropyOutput const&) const = default;
 };
 
-/// Runs the operation on logits that start `offset` elements after an aligned address.
+/// Runs ops::cross_entropy and returns the losses and the gradient, which overwrites the logits. The logits
+/// start `offset` elements after an aligned address.
 template <class T>
 EntropyOutput<T> cross_entropy(Machine& machine, Array<T> const& logits, Array<std::int32_t> const& targets,
                                double scale, std::int64_t offset = 0) {
@@ -104,7 +107,7 @@ void check_cross_entropy(Machine& machine, std::int64_t rows, std::int64_t n, do
   CHECK(wrong == 0);
   for (std::int64_t const offset : {0, 1})
     CHECK(got == cross_entropy(machine, logits, targets, scale, offset));
-  // Without a gradient, the logits do not change.
+  // If no gradient is requested, the operation must not change the logits.
   OnPlace<T> unchanged(logits);
   OnPlace<std::int32_t> classes(targets);
   OnPlace<S> losses(poison<S>({rows}));
@@ -120,8 +123,9 @@ struct HeadOutput {
   Array<compute_t<T>> losses, sums;
 };
 
-/// Runs the output head of a model: the linear layer with weights (P,K), of which the first `n` rows are
-/// classes, its loss and its gradients. Computes the weight gradient in T and in the type of sums.
+/// Runs the output head of a model: the linear layer, its loss and its gradients. The weights have shape
+/// (P,K). Only their first `n` rows are classes; the others are padding. The weight gradient is computed
+/// twice, in T and in the type of sums.
 template <class T>
 HeadOutput<T> head(Machine& machine, Array<T> const& inputs, Array<T> const& weights, std::int64_t n,
                    Array<std::int32_t> const& targets, double scale) {
@@ -151,7 +155,7 @@ TEST_CASE_TEMPLATE("cross entropy matches its definition", T, TESSERA_DTYPES) {
     for (std::int64_t const n : {1, 7, 8, 9, 15, 129, 256, 2049, 5003})
       check_cross_entropy<T>(machine, rows, n);
   check_cross_entropy<T>(machine, 40, 3001, 9.0, 1.0 / 40);
-  if (test::on_gpu)  // row lengths that fit into on-chip memory, and one that does not
+  if (test::on_gpu)  // the first two lengths fit into on-chip memory, the last one does not
     for (std::int64_t const n : {50257, 50304, 131075}) check_cross_entropy<T>(machine, 12, n);
 }
 
@@ -221,7 +225,7 @@ TEST_CASE("cross entropy keeps extreme and broken logits in their rows") {
     std::int64_t const row = i / n;
     if (row == 1) wrong += !std::isnan(got.logits[i]);
     if (row == 0 || row >= 3) wrong += !std::isfinite(got.logits[i]);
-    // On CPUs without AVX-512, exp(-infinity) is a denormal number instead of 0.
+    // On CPUs without AVX-512, the vectorized exp(-infinity) is a denormal number instead of 0.
     if (row == 3) wrong += !(std::fabs(got.logits[i]) <= (test::on_gpu ? 0.0 : 0x1p-126));
     if (row == 4 && i % n != 7) wrong += std::fabs(got.logits[i] - (i % n < 2500 ? 0.0 : 0.002)) > 1e-8;
   }
@@ -241,7 +245,8 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     CAPTURE(padded);
     double const scale = 0.25, limit = 4 * reference::tolerance<T>();
     Array<T> const x = reference::random<T>({m, k}, 1), unpadded = reference::random<T>({n, k}, 2);
-    Array<T> w = reference::random<T>({padded, k}, 3);  // the padding rows must have no effect
+    // The rows from n on are padding and must have no effect.
+    Array<T> w = reference::random<T>({padded, k}, 3);
     std::copy(unpadded.values.begin(), unpadded.values.end(), w.values.begin());
     Array<std::int32_t> const targets = some_targets(m, n, 3);
     HeadOutput<T> const got = head(machine, x, w, n, targets, scale);
@@ -256,7 +261,7 @@ TEST_CASE_TEMPLATE("a head with padding rows matches scalar code and has no grad
     CHECK(reference::error(got.dx, reference::product(gradient, false, w, false, m, k, padded)) < limit);
     CHECK(reference::error(got.dw, dw) < limit);
     CHECK(reference::error(got.sums, dw) < limit);
-    int wrong = 0;  // the padding must be exactly 0
+    int wrong = 0;  // the gradients of the padding must be exactly 0
     for (std::int64_t i = 0; i < m * padded; ++i) wrong += i % padded >= n && got.logits[i] != 0.0;
     for (std::int64_t i = n * k; i < padded * k; ++i) wrong += got.dw[i] != 0.0 || got.sums[i] != 0.0;
     CHECK(wrong == 0);
@@ -278,7 +283,8 @@ TEST_CASE_TEMPLATE("the sum of losses counts valid targets, and the CPU adds in 
   Machine machine;
   for (std::int64_t const rows : {0, 1, 31, 33, 1023, 1024, 1025, 8192, 70001}) {
     CAPTURE(rows);
-    Array<T> const losses = reference::random<T>({rows}, 1, 12.3);  // the order changes the sum
+    // Values so large that the order of the sum matters.
+    Array<T> const losses = reference::random<T>({rows}, 1, 12.3);
     Array<std::int32_t> const targets = some_targets(rows, 100, 5);
     double want = 0, size = 0;
     std::int64_t valid_tokens = 0;

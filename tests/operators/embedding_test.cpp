@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests embeddings against scalar code that adds in the documented order. All results must have the same
-// bits.
+// Tests embeddings against scalar code that adds in the order that the library documents. All results must
+// have the same bits.
 #include "tessera/ops/embedding.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 struct EmbeddingSize {
   std::int64_t samples, sequence, channels, vocabulary, positions;
-  std::uint32_t percent;  // percentage of the tokens that have the same id
+  std::uint32_t percent;  // percentage of the tokens that all have one id
 };
 
 template <class T>
@@ -48,7 +48,7 @@ struct EmbeddingInput {
   }
   Array<std::int32_t> tokens;
   Array<T> wte, wpe, dy;
-  Array<compute_t<T>> borrowed;  // wte's gradient from the output head, which also uses wte
+  Array<compute_t<T>> borrowed;  // the part of wte's gradient from the output head, which also uses wte
 };
 
 template <class T>
@@ -87,8 +87,8 @@ EmbeddingOutput<T> embedding(Machine& machine, EmbeddingInput<T> const& in, Embe
   return result;
 }
 
-/// Computes the same with scalar code. Sums are in compute_t<T>, in the order of the tokens, and are rounded
-/// to T once.
+/// Returns what embedding() returns, computed with scalar code. Sums have the type compute_t<T>, add in the
+/// order of the tokens, and are rounded to T once.
 template <class T>
 EmbeddingOutput<T> embedding_definition(EmbeddingInput<T> const& in, EmbeddingVariant const& variant) {
   using S = compute_t<T>;

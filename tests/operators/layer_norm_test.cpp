@@ -77,7 +77,8 @@ LayerNormOutput<T> layer_norm(Machine& machine, LayerNormInput<T> const& in,
   return {y.back(), dx.back(), dgamma.back(), dbeta.back(), mean.back(), rstd.back()};
 }
 
-/// Checks the results against scalar code, with and without a residual's gradient that is added to dx.
+/// Checks all results against scalar code, first without and then with a residual gradient, which is added to
+/// dx.
 template <class T>
 void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns) {
   CAPTURE(rows);
@@ -119,8 +120,8 @@ void check_layer_norm(Machine& machine, std::int64_t rows, std::int64_t columns)
     CHECK(reference::error(got.dx, dx, dx_floor) < limit);
     CHECK(reference::error(got.dgamma, dgamma, tall) < limit);
     CHECK(reference::error(got.dbeta, dbeta, tall) < limit);
-    // Results must have the same bits in a second run, with unaligned operands, in place, and with additional
-    // sums.
+    // A second run must have the same bits, also with unaligned operands, with dx in the memory of dy or of
+    // the residual, and with additional sums.
     for (std::int64_t const offset : {0, 1})
       for (int sums = 0; sums <= int(test::on_gpu); ++sums)
         for (auto const result :
@@ -144,15 +145,15 @@ TEST_CASE_TEMPLATE("layer norm matches scalar code", T, TESSERA_DTYPES) {
 TEST_CASE_TEMPLATE("layer norm of many rows and of long rows matches scalar code", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
-  check_layer_norm<T>(machine, 5003, 40);  // one thread block handles several rows
+  check_layer_norm<T>(machine, 5003, 40);  // a GPU's thread block handles several of these rows
   check_layer_norm<T>(machine, 2117, 264);
   check_layer_norm<T>(machine, 2117, 600);  // one warp per row; some lanes have fewer values
   check_layer_norm<T>(machine, 601, 1600);
-  // The longest rows that fit into registers, the shortest ones that do not, and one that is read in three
-  // parts.
+  // These lengths include the longest rows that fit into a GPU's registers, the shortest rows that do not
+  // fit, and rows that are read in three parts.
   for (std::int64_t const columns : {2048, 2050, 4096, 4104, 8192, 8193, 16384, 16400, 33001})
     check_layer_norm<T>(machine, 5, columns);
-  check_layer_norm<T>(machine, 1100, 2050);  // too long for registers in fp64
+  check_layer_norm<T>(machine, 1100, 2050);  // in fp64, these rows do not fit into registers
 }
 #endif
 

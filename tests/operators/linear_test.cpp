@@ -44,19 +44,20 @@ struct LinearInput {
     if (before.values.size() > 3) before.at(3) = T(0.0f);
   }
   Array<T> x, w, bias, residual, dy;
-  Array<T> before, dx_residual;  // the input of the activation that made x, and the summand of dx
+  // `before`: input of the activation that made x; `dx_residual` is added to dx.
+  Array<T> before, dx_residual;
 };
 
 template <class T>
 struct LinearOutput {
   Array<T> y, pre, dx, dw, dbias;
-  Array<T> dbias_alone, dbias_before;  // computed without dw; of the layer before (its dy is dx)
+  Array<T> dbias_alone, dbias_before;  // dbias without dw, and dbias of the layer before, whose dy is dx
   Array<compute_t<T>> dw_sums;
 
   bool operator==(LinearOutput const&) const = default;
 };
 
-/// The options of a call. `residual`, `activation` and `scale` apply to y and to dx.
+/// The options of a call. `residual`, `activation` and `scale` apply to y in forward and to dx in backward.
 struct LinearVariant {
   bool transposed = false, bias = false, residual = false;
   Activation activation = Activation::none;
@@ -65,7 +66,8 @@ struct LinearVariant {
   bool in_place = false;    // writes results over the residuals
 };
 
-/// Runs forward and backward. Also checks that results have the same bits if other outputs are left out.
+/// Runs forward and backward and returns all results. Also checks that a result has the same bits if other
+/// results are not requested.
 template <class T>
 LinearOutput<T> linear(Machine& machine, LinearInput<T> const& in, LinearVariant const& variant = {}) {
   using S = compute_t<T>;
@@ -138,8 +140,8 @@ std::vector<double> column_sums(Array<T> const& of) {
   return sums;
 }
 
-/// Checks a weight that is transposed or not, with many options, against scalar code. `limit` is the largest
-/// error of matrix products.
+/// Checks all results against scalar code, with many combinations of options, for a weight that is transposed
+/// and for one that is not. `limit` is the allowed error of matrix products.
 template <class T>
 void check_linear(Machine& machine, LinearSize const& size, double limit = reference::tolerance<T>()) {
   using S = compute_t<T>;
@@ -197,7 +199,7 @@ void check_linear(Machine& machine, LinearSize const& size, double limit = refer
       LinearOutput<T> const got = linear(machine, in, variant);
       check(got);
       CHECK(got == linear(machine, in, variant));
-      // A GPU may sum in another order if operands are not aligned or results are in place.
+      // If operands are not aligned or results overwrite operands, a GPU may sum in another order.
       for (auto const& [offset, in_place] : {std::pair{0, true}, {1, false}, {1, true}}) {
         variant.offset = offset;
         variant.in_place = in_place;
@@ -236,7 +238,8 @@ TEST_CASE("products of fp32 values are in tf32 where the context asks for it") {
   TESSERA_NEEDS_PLACE();
   Machine plain, fast(1 << 16, {.product = DType::tf32});
   LinearSize const size{256, 512, 128};
-  check_linear<float>(fast, size, reference::tolerance<tessera::half>());  // like tf32: 10 mantissa bits
+  // Tf32 and half both have 10 mantissa bits.
+  check_linear<float>(fast, size, reference::tolerance<tessera::half>());
   LinearInput<float> const in(size, false);
   CHECK_FALSE(same_bits(linear(fast, in).y.values, linear(plain, in).y.values));
 }
@@ -295,7 +298,8 @@ TEST_CASE_TEMPLATE("a linear layer takes no rows at all, and its gradients are z
   CHECK(reference::error(dbias_of_partials.back(), std::vector<double>(9, 0.0)) == 0);
 }
 
-// The product multiplies by 1, so y is the activation's value and dx is its derivative.
+// The weight is 1, so y is the value of the activation at x. dx is its derivative at `before`, which equals
+// x.
 TEST_CASE_TEMPLATE("activations and their derivatives keep NaN and have their limits", T, TESSERA_DTYPES) {
   TESSERA_NEEDS_PLACE();
   Machine machine;
@@ -351,7 +355,7 @@ TEST_CASE("linear layers refuse a number that is no activation, and shapes and w
   CHECK(thrown);
 
   ops::Operand<float, Place> weights = w.view();
-  weights.twin = x.view();  // a second copy of w with its transposed layout, which products may use
+  weights.twin = x.view();  // the twin is a second copy of w in the transposed layout, which products may use
   ops::linear(machine.context, x.view(), weights, y.view());
   machine.finish();
   weights.scales = scale.view();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests sums of squares per block for exact bits, and the search for the first value that is not finite.
+// Tests the sums of squares of blocks for exact bits, and the search for the first value that is not finite.
 #include "tessera/ops/norm.hpp"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ namespace {
 constexpr float not_finite[] = {std::numeric_limits<float>::quiet_NaN(),
                                 std::numeric_limits<float>::infinity()};
 
-/// Returns the sum of squares of values [begin, end) in the documented order: 16 sums by index modulo 16, of
-/// which halves are added.
+/// Returns the sum of squares of the values [begin, end) in the order that the library documents. Value i is
+/// added to sum i % 16. The 16 sums are then added in pairs, 8 + 8, 4 + 4, 2 + 2 and 1 + 1.
 template <class T>
 compute_t<T> sum_of_squares(Array<T> const& values, std::int64_t begin, std::int64_t end) {
   using S = compute_t<T>;
@@ -107,12 +107,14 @@ TEST_CASE_TEMPLATE(
   CHECK(noted({}, 0, {}) == Noted(-1, -1));
   CHECK(noted({n - 1}, infinity, {}) == Noted(3, begin + n - 1));
   CHECK(noted({8191, 4096, 4100, 100000, n - 1}, infinity, {}) == Noted(3, begin + 4096));
-  CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));  // backward reaches unit 3 before 2
+  // Backward reaches unit 3 before unit 2.
+  CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));
   CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
   std::vector<std::int64_t> all;
   for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
   CHECK(noted(all, infinity, {}) == Noted(3, begin + 5));
-  // Squares that overflow count as not finite. The position is the first value of the block.
+  // A square that overflows counts as not finite. Since no single value is at fault, the position is the
+  // first element of the block of 4096.
   if constexpr (!std::is_same_v<T, tessera::half>) CHECK(noted({4100}, 1e25, {}) == Noted(3, begin + 4096));
 }
 

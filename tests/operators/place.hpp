@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the device on which this build tests operators: a GPU under nvcc, the CPU otherwise. The tests of
-// this folder are compiled for both.
+// Provides the device on which this build tests operators: a GPU if nvcc compiles the test, otherwise the
+// CPU. The tests of this folder are compiled for both devices.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ using Machine = Gpu;
 template <class T>
 using OnPlace = OnGpu<T>;
 
-/// Runs `work(machine)` three times. Returns whether all results, arrays or structs of arrays, have the same
-/// bits.
+/// Runs work(machine) three times. Returns whether all results have the same bits. A result is an array or a
+/// struct of arrays.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine machine;
@@ -46,13 +46,14 @@ bool same_bits_every_time(F const& work) {
 #else
 using Place = Cpu;
 
-/// A CPU context with its workspace.
+/// A CPU context and the workspace that it uses.
 struct Machine : reference::Machine {
   explicit Machine(int threads = 2) : reference::Machine(threads) {}
-  void finish() {}  // operations on the CPU have completed when they return
+  void finish() {}  // an operation on the CPU has ended when its function returns
 };
 
-/// A copy of an array on the tested device that starts `offset` elements after an aligned address.
+/// A copy of an array on the tested device. It starts `offset` elements after an aligned address. back()
+/// returns its present values.
 template <class T>
 class OnPlace {
  public:
@@ -74,8 +75,8 @@ class OnPlace {
   std::vector<T> memory_;
 };
 
-/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results, arrays or structs of arrays,
-/// have the same bits.
+/// Runs work(machine) with 1, 2 and 3 threads. Returns whether all results have the same bits. A result is an
+/// array or a struct of arrays.
 template <class F>
 bool same_bits_every_time(F const& work) {
   Machine one(1), two(2), three(3);
@@ -84,14 +85,15 @@ bool same_bits_every_time(F const& work) {
 }
 #endif
 
-/// Whether this build tests a GPU. Tests use it for sizes that only GPU kernels treat differently.
+/// Whether this build tests a GPU. Some tests use sizes that only GPU kernels handle differently.
 inline constexpr bool on_gpu = std::is_same_v<Place, Cuda>;
 
-/// Lengths of flat arrays: near the size of a SIMD vector, near blocks of 4096, and over several thread
-/// blocks.
+/// The lengths of flat arrays in tests: near the size of a SIMD vector, near multiples of blocks of 4096, and
+/// longer than one thread block handles.
 inline constexpr std::int64_t lengths[] = {0, 1, 3, 15, 16, 17, 255, 2047, 4095, 4096, 4097, 13001, 100003};
 
-/// Returns elements [begin, begin + count) of a tensor. An odd begin is not aligned for vector accesses.
+/// Returns the elements [begin, begin + count) of a flat tensor. If `begin` is odd, the result is not aligned
+/// for vector accesses.
 template <class T>
 Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t count) {
   return {of.data() + begin, {count}};
@@ -99,12 +101,13 @@ Tensor<T, Place> part(Tensor<T, Place> of, std::int64_t begin, std::int64_t coun
 
 }  // namespace test
 
-/// Must be the first line of each test case. Skips the case on a machine without the tested device.
+/// Must be the first line of each test case. On a machine without the tested device, it ends the test case.
 #ifdef __CUDACC__
 #define TESSERA_NEEDS_PLACE() TESSERA_NEEDS_GPU()
 #else
 #define TESSERA_NEEDS_PLACE() static_cast<void>(0)
 #endif
 
-/// The dtypes for TEST_CASE_TEMPLATE. `half` is qualified, because CUDA defines a type of the same name.
+/// The number formats for TEST_CASE_TEMPLATE. `half` is qualified, because CUDA defines another type of this
+/// name.
 #define TESSERA_DTYPES float, double, tessera::half, tessera::bfloat16

@@ -21,8 +21,8 @@ namespace reference {
 
 using namespace tessera;
 
-/// Returns the largest allowed error of a result, relative to its scale, by dtype. It covers a few roundings
-/// of stored values and the rounding of the sums.
+/// Returns the largest error that a result in the format T may have, relative to its scale. This limit allows
+/// for a few roundings of stored values and for the rounding of sums.
 template <class T>
 constexpr double tolerance() {
   if (std::is_same_v<T, double>) return 1e-13;
@@ -31,7 +31,7 @@ constexpr double tolerance() {
   return 1.2e-2;  // bfloat16
 }
 
-/// A CPU context with its own workspace.
+/// A CPU context and the workspace that it uses.
 struct Machine {
   explicit Machine(int threads)
       : workspace(Context<Cpu>::workspace_bytes(threads)), context(threads, workspace) {}
@@ -45,8 +45,8 @@ bool same_bits(std::vector<T> const& a, std::vector<T> const& b) {
   return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// An array of values with a shape. Arrays are equal if their values have the same bits. `view()` is the
-/// argument for operations.
+/// An array of values with a shape. Arrays are equal if their values have the same bits. view() returns the
+/// tensor that operations take.
 template <class T>
 struct Array {
   Array(Shape const& array_shape, T value = T(0.0f))
@@ -72,8 +72,9 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   return result;
 }
 
-/// Returns the largest |got - want| / (floor + |want|), with one floor for all values or one for each.
-/// Returns NaN if a result is NaN, and infinity if the numbers of values differ.
+/// Returns the largest |got - want| / (floor + |want|) of all values. Each value has its own floor; the
+/// overload below has one floor for all. Returns NaN if a result is NaN, and infinity if the numbers of
+/// values differ.
 template <class T, class U>
 double error(Array<T> const& got, std::vector<U> const& want, std::vector<double> const& floors) {
   if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
@@ -83,7 +84,7 @@ double error(Array<T> const& got, std::vector<U> const& want, std::vector<double
     double const difference =
         std::fabs(static_cast<double>(got.values[i]) - exact) / (floors[i] + std::fabs(exact));
     if (!(difference <= worst)) worst = difference;
-    if (std::isnan(worst)) return worst;  // NaN fails every comparison of the caller
+    if (std::isnan(worst)) return worst;  // every comparison of the caller with NaN then fails
   }
   return worst;
 }
@@ -92,13 +93,14 @@ double error(Array<T> const& got, std::vector<U> const& want, double floor = 1.0
   return error(got, want, std::vector<double>(want.size(), floor));
 }
 
-/// Returns an array of NaN for results that an operation must overwrite.
+/// Returns an array of NaN. Tests give it to operations that must overwrite every element.
 template <class T>
 Array<T> poison(Shape const& shape) {
   return Array<T>(shape, T(std::numeric_limits<float>::quiet_NaN()));
 }
 
-/// Returns the matrix product of a and b, each transposed or not, by three loops.
+/// Returns the matrix product (m, n) of a and b, computed in double by three loops. Each factor can be stored
+/// transposed.
 template <class A, class B>
 std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const& b, bool b_transposed,
                             std::int64_t m, std::int64_t n, std::int64_t depth) {
@@ -112,8 +114,8 @@ std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const
   return c;
 }
 
-/// Returns how much the sum of the rows of `partials` (blocks, N) differs from the column sums of `of` (...,
-/// N): the largest error of a column, in units of the epsilon of S times 1 + the sum of the column's absolute
+/// Compares the column sums of `partials` (blocks, N) with the column sums of `of` (..., N). Returns the
+/// largest error of a column. Its unit is the epsilon of S, times 1 plus the sum of the column's absolute
 /// values.
 template <class S, class T>
 double sum_error(Array<S> const& partials, Array<T> const& of) {
@@ -130,7 +132,7 @@ double sum_error(Array<S> const& partials, Array<T> const& of) {
   for (std::size_t i = 0; i < columns; ++i) {
     double const error = static_cast<double>(std::fabs(sums[i]) / sizes[i]);
     if (!(error <= worst)) worst = error;
-    if (std::isnan(worst)) return worst;  // NaN fails every comparison of the caller
+    if (std::isnan(worst)) return worst;  // every comparison of the caller with NaN then fails
   }
   return worst / static_cast<double>(std::numeric_limits<S>::epsilon());
 }
@@ -144,7 +146,8 @@ inline double gelu_derivative(double x) {
   return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-/// Returns the derivative of `loss()` by each value of `parameter`, by central differences.
+/// Returns the derivative of loss() with respect to each value of `parameter`, approximated by central
+/// differences.
 template <class F>
 std::vector<double> central_differences(Array<double>& parameter, F const& loss, double step = 1e-5) {
   std::vector<double> slopes;
@@ -160,15 +163,15 @@ std::vector<double> central_differences(Array<double>& parameter, F const& loss,
   return slopes;
 }
 
-/// Returns the sum of weights * values, a scalar loss for any operation. Its gradient by `values` is
-/// `weights`.
+/// Returns the sum of weights * values, which serves as a scalar loss of any operation. Its gradient with
+/// respect to `values` is `weights`.
 inline double weighted(Array<double> const& weights, Array<double> const& values) {
   double sum = 0;
   for (std::size_t i = 0; i < values.values.size(); ++i) sum += weights.values[i] * values.values[i];
   return sum;
 }
 
-/// Runs `work(machine)` with 1, 2 and 3 threads. Returns whether all results have the same bits.
+/// Runs work(machine) with 1, 2 and 3 threads. Returns whether all results have the same bits.
 template <class F>
 bool same_for_all_threads(F const& work) {
   Machine one(1), two(2), three(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests rotary position embeddings (RoPE) against their definition in double, against numerical derivatives,
-// and at position offsets.
+// and for queries that do not start at position 0.
 #include "tessera/ops/rotary.hpp"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ using test::Place;
 
 namespace {
 
-/// Returns x (B,T,C) with every pair rotated. Angles are rounded to the type of T's sums.
+/// Returns x (B,T,C) with every pair of values rotated by the angle of its position. Angles are rounded to
+/// compute_t<T>.
 template <class T>
 std::vector<double> rotary_definition(Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                                       ops::RotaryOptions const& with) {
@@ -51,8 +52,8 @@ Array<T> rotated(Machine& machine, Array<T> const& x, ops::RotaryFrequencies con
   return to.back();
 }
 
-/// Rotates x in place as part of wider rows, with `before` columns before it and `after` columns after it.
-/// Checks that these columns do not change.
+/// Rotates x in place while x is a part of wider rows, with `before` columns in front of it and `after`
+/// columns behind it. Checks that these additional columns do not change. Returns the rotated x.
 template <class T>
 Array<T> rotated_in_columns(Machine& machine, Array<T> const& x, ops::RotaryFrequencies const& frequencies,
                             ops::RotaryOptions const& with, std::int64_t before, std::int64_t after) {
@@ -132,7 +133,8 @@ TEST_CASE_TEMPLATE("rotary matches its definition", T, TESSERA_DTYPES) {
         CHECK(reference::error(rotated(machine, y, frequencies, {first, !transposed}), x.values) <
               2 * reference::tolerance<T>());
         CHECK(same_bits(rotated(machine, x, frequencies, with, true).values, y.values));
-        // With 8 and 16 columns, rows stay aligned for a GPU's vector loads.
+        // In the first call, rows are not aligned for a GPU's vector loads. In the second, with 8 and 16 more
+        // columns, they are.
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 4, 3).values, y.values));
         CHECK(same_bits(rotated_in_columns(machine, x, frequencies, with, 8, 16).values, y.values));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that updates and norms of many arrays in one call (rows of a table) have the same bits as one call
-// per array.
+// Tests that one call that updates many arrays, or computes their norms, has the same bits as one call for
+// each array. The arrays of such a call are the rows of a table.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -38,9 +38,10 @@ struct RowsOutput {
   }
 };
 
-/// Updates `count` arrays of many lengths (G: gradients, S: optimizer state, T: weights) and computes the
-/// norms of the gradients. Every fifth array is not aligned, every ninth is empty, and the gradients of
-/// arrays 3 and 16 end with a value that is not finite. If T is void, the master weights are the weights.
+/// Updates `count` arrays of several lengths and computes the norms of their gradients. G is the format of
+/// gradients, S that of the optimizer state, T that of separate weights; void means that only master weights
+/// exist. Every fifth array is not aligned and every ninth is empty. The gradients of arrays 3 and 16 end
+/// with infinity.
 template <class G, class S, class T, class W = std::conditional_t<std::is_void_v<T>, S, T>>
 RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   constexpr std::int64_t lengths[] = {1, 7, 4096, 4097, 33000, 65536, 12289};
@@ -64,7 +65,7 @@ RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   Array<AdamWFactors<S>> both({2}, adamw_factors<S>(options, 3e-3, 0.9, 0.95, 0.3, true));
   both.at(1) = adamw_factors<S>(options, 3e-3, 0.9, 0.95, 0.3, false);
 
-  Machine machine;  // a new one, because a graph keeps the addresses
+  Machine machine;  // a new machine, because a graph keeps the addresses of its buffers
   OnPlace<AdamWFactors<S>> factors(both);
   OnPlace<std::int64_t> skip(Array<std::int64_t>({1}, skipped));
   OnPlace<BadElement> bad(Array<BadElement>({1}, BadElement{}));
@@ -124,7 +125,8 @@ void check_rows(int count, bool skipped) {
   auto const want = update_rows<G, S, T>(RowsRun::one_by_one, count, skipped);
   CHECK(want == update_rows<G, S, T>(RowsRun::rows, count, skipped));
   CHECK(want == update_rows<G, S, T>(RowsRun::rows_in_a_graph, count, skipped));
-  CHECK(std::isnan(want.weights[0]) == std::is_void_v<T>);  // NaN: without separate weights, none are written
+  // Without separate weights, their buffer stays NaN.
+  CHECK(std::isnan(want.weights[0]) == std::is_void_v<T>);
   CHECK(want.bad.unit == (count > 16 ? 16 : -1));
   CHECK(want.bad.element == (count > 16 ? 1000 * 16 + 4096 - 1 : -1));
 }
@@ -142,7 +144,7 @@ TEST_CASE("updates and norms of rows have the bits of calls one by one") {
     check_rows<double, double, void>(test::on_gpu ? 30 : 20, skipped);
     check_rows<bfloat16, float, bfloat16>(1, skipped);
   }
-  // More arrays than one thread block handles.
+  // 300 arrays are more than one thread block handles.
   if (test::on_gpu) check_rows<float, float, bfloat16>(300, false);
 }
 

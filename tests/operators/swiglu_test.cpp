@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests SwiGLU against its definition in double and against numerical derivatives.
+// Tests the activation SwiGLU against its definition in double and against numerical derivatives.
 #include "tessera/ops/swiglu.hpp"
 
 #include <cmath>
@@ -34,8 +34,8 @@ struct SwiGluOutput {
   bool operator==(SwiGluOutput const&) const = default;
 };
 
-/// Runs forward and backward. Every operand starts `offset` elements after an aligned address. In place, y
-/// overwrites a copy of gate, dgate overwrites dy, and dup overwrites up.
+/// Runs forward and backward and returns their results. Every operand starts `offset` elements after an
+/// aligned address. If `in_place`, y overwrites a copy of gate, dgate overwrites dy, and dup overwrites up.
 template <class T>
 SwiGluOutput<T> swiglu(Machine& machine, SwiGluInput<T> const& in, std::int64_t offset = 0,
                        bool in_place = false) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks every flags file of examples/experiments: compare accepts it, its comments state what it repeats
-// and, for published figures, its assumptions, and the README's table lists it.
+// Checks every flags file of examples/experiments. compare must accept its flags. Its comments must name the
+// work that the experiment repeats and, for published figures, its assumptions. The table of the README must
+// list it.
 #include "programs/harness.hpp"
 
 using test::has;
@@ -22,10 +23,11 @@ TEST_CASE("compare: each flags file of the experiments is accepted, explained an
     sh.passes("compare --list @" + entry.path().string());
     CHECK(std::count(comments.begin(), comments.end(), '\n') >= 2);
     CHECK(has(readme, "`" + name + "`"));
-    // Figures of power and utilisation on GPUs need seconds. Epochs are long enough.
+    // A GPU must work for seconds before its power and utilisation can be measured. Epochs are long enough
+    // for this.
     if (!name.starts_with("cpu-")) test::shows(flags, "--min-time 3|--epochs ");
     if (has(comments, "# Published")) {
-      // compare prints published figures from published.json next to ours.
+      // With --published, compare prints the published figures of published.json next to the measured ones.
       test::shows(flags, "--published " + entry.path().stem().string() + R"([ \n])");
       test::shows(comments, "[Aa]ssum");
     }

@@ -32,7 +32,7 @@ TEST_CASE("compare files: the default is JSON, CSV, a page, and a step log for e
 }
 
 TEST_CASE("compare files: if the page cannot be written, the other files remain") {
-  Compare const sh;  // a limit of 15 KiB a file allows a row but no page
+  Compare const sh;  // a limit of 15 KiB a file is enough for a row but not for a page
   auto const end = sh.run("trap '' XFSZ; ulimit -f 30; compare --stages 0 --output-dir full" + row_to_file);
   CHECK(end.code == 0);
   shows(end.err, R"(
@@ -51,11 +51,11 @@ TEST_CASE("compare files: --output-dir, --csv, --json and --format write the nam
   CHECK(sh.exists("a/b/compare.json"));
   CHECK_FALSE(sh.exists("results"));
 
-  auto const end = sh.run(one + "--json -");  // prints only data
+  auto const end = sh.run(one + "--json -");  // with `--json -`, only the data is printed
   CHECK(end.code == 0);
   CHECK(field(Json::parse(end.out), "rows", 0, "status") == "ok");
   shows(end.err, "rows: 1 ok");
-  sh.passes(one + "--warmup 0 --json /dev/stdout > both.txt");  // a file gets all that is printed
+  sh.passes(one + "--warmup 0 --json /dev/stdout > both.txt");  // both.txt gets the printed text and the JSON
   shows(sh.text("both.txt"), R"(
       \nrows: 1 ok\n
       "schema_version": 3)");
@@ -77,7 +77,8 @@ TEST_CASE("compare files: flags have other spellings, and of repeated flags the 
                                            "zs0_bf16_ranks2_bs2_sl16_offcpu_acc2",
                                            "zs2_bf16_ranks2_bs2_sl16_offcpu_acc2"});
   CHECK(field(rows, 0, "losses").size() == 3);
-  // If all values of --strategies are offloads, they are taken as offloads. Names are case-insensitive.
+  // If all values of --strategies are names of offloads, the flag selects offloads. Names are not
+  // case-sensitive.
   rows = sh.rows(
       Compare::brief + "--ranks 2 --stages DP,Zero2 --strategies none CPU_optimizer --precisions FP32",
       R"(offloads +none,cpu_optimizer +flag)");

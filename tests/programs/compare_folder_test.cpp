@@ -8,7 +8,8 @@ namespace {
 
 std::string const folder_row = "compare --ranks 1 --precisions fp32 --offloads none" + Compare::brief;
 
-/// Starts a comparison, and runs `meanwhile` during its first row. Then the comparison is killed.
+/// Returns a script that starts a comparison, runs the commands `meanwhile` while the first row runs, and
+/// then kills the comparison.
 std::string during_a_row(std::string const& flags, std::string const& meanwhile) {
   return "rm -f first.txt; " + folder_row + "--stages 0 --min-time 60 " + flags +
          R"( > first.txt & pid=$!; tries=0
@@ -34,7 +35,7 @@ TEST_CASE("compare folder: a second comparison is refused in the folder or file 
   CHECK(end.code == 1);
   CHECK(end.err ==
         "error: rows.json: another run writes there; wait until it has ended, or give another name\n");
-  sh.passes(folder_row);  // the lock has ended with the killed process
+  sh.passes(folder_row);  // the killed process no longer holds its lock
 }
 
 TEST_CASE("compare folder: older runs of the rows are removed, and foreign files and other rows are not") {

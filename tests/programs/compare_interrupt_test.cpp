@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests comparisons that a signal ends. The signal is sent after a line of out.txt, which ends a row.
+// Tests comparisons that a signal ends. The signal is sent as soon as out.txt shows that a certain row has
+// ended.
 #include "programs/compare_support.hpp"
 
 using test::column, test::Compare, test::field, test::Json, test::matches, test::shows;
@@ -38,14 +39,15 @@ TEST_CASE("compare interrupt: SIGKILL loses no finished row") {
                            files) == 137);
     Json const document = sh.json("results/compare.json"), rows = document.at("rows");
     CHECK(document.at("wall_s").is_null());
-    // A fifth row may have ended before the signal. Its log is written first, then the JSON, then the CSV.
+    // A fifth row may have ended before the signal. The files of a row are written in this order: log, JSON,
+    // CSV.
     CHECK(rows.size() >= 4);
     for (std::size_t i = 0; i < 4; ++i) CHECK(field(rows, i, "status") == "ok");
     std::size_t const lines = sh.lines("results/compare.csv").size();
     CHECK(lines >= 5);
     CHECK(lines <= 6);
     bool const in_folder = files.starts_with("--output-dir");
-    CHECK(sh.exists("results/report.html") != in_folder);  // an earlier page does not stay next to new rows
+    CHECK(sh.exists("results/report.html") != in_folder);  // only in a folder is an earlier page removed
     if (in_folder) CHECK(matches(sh.listed("results"), "/run1/step_log\\.csv\n").size() >= rows.size());
   }
 }

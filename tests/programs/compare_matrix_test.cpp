@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a small matrix of compare: all rows exist, their fields are correct, weights are equal for every
-// sharding, and peak memory equals the plan. compare_schema_test.cpp tests that rows have all fields.
+// Tests a small comparison: all rows exist, their fields are correct, the final weights are equal for every
+// sharding, and the peak of memory equals the plan. compare_schema_test.cpp tests that rows have all fields.
 #include <map>
 
 #include "programs/compare_support.hpp"
@@ -25,7 +25,7 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     CHECK_MESSAGE(field(document, "environment").contains(key), key);
   CHECK(document.at("rows").size() == 40);
 
-  std::map<std::string, std::vector<std::string>> hashes;  // one hash for each precision and world
+  std::map<std::string, std::vector<std::string>> hashes;  // the hashes of all rows, by precision and world
   std::map<std::string, double> peaks;
   std::string first_of_group;
   for (Json const& row : document.at("rows")) {
@@ -37,7 +37,7 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     CHECK(row.at("attention") == "fused");
     for (char const* key : {"std_tokens_per_sec", "std_step_time_s", "mfu_pct", "mfu_against",
                             "avg_gpu_util_pct", "peak_power_w", "allocated_mb", "library_mb"})
-      CHECK_MESSAGE(row.at(key).is_null(), key);  // needs several repeats, or a GPU
+      CHECK_MESSAGE(row.at(key).is_null(), key);  // these need several repeats, or a GPU
     CHECK(row.at("step_to_step_std_s") > 0);
     CHECK(row.at("spread_pct") > 0);
     CHECK(row.at("unsteady").is_boolean());
@@ -50,7 +50,7 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     std::string const hash = row.at("weights_hash");
     CHECK(hash.size() == 32);
     hashes[row.at("precision").get<std::string>() + row.at("world").dump()].push_back(hash);
-    // At world 1 all stages are the same program, and nothing is sent.
+    // With one rank, all stages run the same program and send nothing.
     if (row.at("stage") == "dp") first_of_group = experiment;
     bool const same = row.at("world") == 1 && row.at("stage") != "dp";
     CHECK(row.at("same_program_as") == (same ? Json(first_of_group) : Json()));

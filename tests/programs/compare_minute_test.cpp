@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests compare without flags for the rows or their length: it measures the first recipe, prints what fits
-// into a minute, and trains that.
+// Tests compare without flags for its rows or their length. It must measure the first recipe, print how many
+// recipes and steps fit into a minute, and train these.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::shows;
 
 namespace {
 
-/// Checks what a run that takes a minute prints and writes.
+/// Checks the output and the files of a comparison whose rows compare itself chose for one minute.
 void is_minute(Compare const& sh, std::string const& text) {
   shows(text, R"(
       ^measuring zs0_bf16_ranks4_bs4_sl128 to find out how many recipes fit into a minute\ntrains [2-8] recipes for [125] . [0-9]+ steps each: about\x20
@@ -23,14 +23,14 @@ void is_minute(Compare const& sh, std::string const& text) {
 }  // namespace
 
 TEST_CASE("compare minute: an interrupted run of a minute keeps its rows") {
-  Compare const sh;  // it freezes most parameters to be fast
+  Compare const sh;  // freezes most parameters to be fast
   CHECK(sh.signalled("INT", "^.1/[2-8]. ", "out.txt",
                      "compare --data text.txt --seed 7 --freeze 'h[.]|wte|wpe'") == 130);
   is_minute(sh, sh.text("out.txt"));
   shows(sh.text("out.txt"), R"(\[2/[2-8]\] zs1_bf16_ranks4_bs4_sl128: failed: interrupted by SIGINT)");
 }
 
-// Only ctest -L long runs this case.
+// This case needs a minute, so only `ctest -L long` runs it.
 TEST_CASE("compare minute: a complete run takes a minute and suggests command lines" * doctest::skip()) {
   Compare const sh;
   auto const result = sh.run("date +%s > began; compare --data text.txt --seed 7; date +%s > ended");

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests state on NVMe in compare and train: the folder of its files, their removal, the columns of rows, and
-// refusals before step 1. Also tests the limit of host memory, and the default selection of recipes.
+// Tests compare and train with state on NVMe: the folder of the state files, their removal, the columns of
+// rows, and refusals before step 1. Also tests the limit of host memory and the recipes that compare selects
+// by default.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::Json, test::shows;
 
 namespace {
 
-/// A shell with the folder `temporary`, in which programs make their own, and the folder `disk`.
+/// A shell with two folders: `temporary`, in which programs create a folder for their files by themselves,
+/// and `disk`.
 struct NvmeFolders : Compare {
   NvmeFolders() { passes("mkdir temporary disk"); }
 
@@ -21,7 +23,8 @@ struct NvmeFolders : Compare {
   static inline std::string const in_temporary = "export TMPDIR=$PWD/temporary; ";
 };
 
-/// The pairs of sharding and precision, of sharding and offload, and of precision and offload.
+/// Returns all pairs that occur in a row: of sharding and precision, of sharding and offload, and of
+/// precision and offload.
 std::set<std::string> pairs_of_choices(Json const& rows) {
   std::set<std::string> pairs;
   for (Json const& row : rows) {
@@ -64,7 +67,7 @@ TEST_CASE("compare nvme: rows have the planned bytes, and what they read and wri
           .at(0);
   CHECK(diverged.at("status") == "failed");
   CHECK(diverged.at("nvme_read_mb") > 0);
-  CHECK(diverged.at("nvme_read_mb") <= complete);  // a step
+  CHECK(diverged.at("nvme_read_mb") <= complete);  // at most what one step reads
 }
 
 TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run are removed") {
@@ -79,7 +82,7 @@ TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run a
       nvme path +disk +flag
       memory of rank 0: [^\n]*, on NVMe [0-9.]+ [KMG]?i?B \()");
   sh.leaves_nothing();
-  // They are removed before free space is counted, even if no row runs afterwards.
+  // The files of a killed run are removed before the free space is counted, even if afterwards no row runs.
   sh.write("disk/tessera-scratch-999999999-0-0.bin", "left");
   sh.rows_on_nvme("--stages 0 --host-memory 100KB" + on_disk);
 }

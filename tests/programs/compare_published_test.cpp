@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the published comparisons in compare and plan: their command lines, unchanged, their defaults, and
-// their figures. Also tests files of flags.
+// Tests the published comparisons in compare and plan: command lines in the spelling of the publication,
+// their defaults, and their figures. Also tests files of flags.
 #include "programs/compare_support.hpp"
 
 using test::Compare, test::field, test::Json, test::matches, test::shows;
@@ -8,8 +8,9 @@ using test::Compare, test::field, test::Json, test::matches, test::shows;
 namespace {
 
 struct Published : Compare {
-  /// A row is "flags | origin: line; line | origin: line". --print-config prints each line, a regular
-  /// expression, with this origin. SWEEP and OFFLOADS are defaults of the published comparisons.
+  /// Checks what --print-config prints. A row of `rows` is "flags | origin: line; line | origin: line". The
+  /// output for these flags must have each line, a regular expression, with its origin as a comment. SWEEP
+  /// and OFFLOADS stand for the defaults of the two published comparisons.
   void resolves(std::string rows) const {
     rows = std::regex_replace(
         rows, std::regex("SWEEP"),
@@ -32,7 +33,7 @@ struct Published : Compare {
   }
 };
 
-/// The values of these keys.
+/// Returns the values that a row has for these keys.
 Json values_of(Json const& row, std::vector<std::string> const& keys) {
   Json values;
   for (std::string const& key : keys) values.push_back(row.at(key));
@@ -171,7 +172,8 @@ TEST_CASE("compare published: rows that do not fit get the plan in brackets, and
   CHECK(field(rows, 1, "published", "figures", "step_ms") == 680);
   CHECK(field(rows, 1, "published", "ratios").empty());
   CHECK_FALSE(rows.at(2).contains("published"));
-  // A line in the published spelling is compared with published figures too. Rows of another shape are not.
+  // A command line in the spelling of the publication is compared with the published figures too. If no row
+  // has the model, ranks and sizes of a published row, compare says so.
   sh.passes(
       "compare --model layers=2,heads=2,channels=32 --data text.txt --seq-length 16 --num-steps 1 "
       "--warmup-steps 0 --stages 0 --json other.json",

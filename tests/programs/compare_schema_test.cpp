@@ -6,7 +6,8 @@ using test::Compare, test::field, test::Json;
 
 namespace {
 
-/// The keywords of JSON Schema that docs/results.schema.json uses.
+/// A validator for docs/results.schema.json. conforms() adds an entry to `complaints` for each violation. It
+/// supports only the keywords of JSON Schema that this file uses.
 struct Schema {
   Json const schema = Json::parse(test::read(TESSERA_SOURCE "/docs/results.schema.json"));
   std::vector<std::string> complaints;

@@ -6,7 +6,7 @@
 
 namespace test {
 
-/// A shell with a text that needs no package, and with flags for rows that take milliseconds.
+/// A shell with the file text.txt, and with flags for rows that need only milliseconds.
 struct Compare : Shell {
   static inline std::string const small = " --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 ";
   static inline std::string const brief = small + "--data text.txt --steps 3 --warmup 1 ";
@@ -17,7 +17,8 @@ struct Compare : Shell {
         "text.txt");
   }
 
-  /// The document of a comparison that must end with this code and show the regular expressions.
+  /// Runs a comparison and returns its document. It must end with the exit code `code`, and its output must
+  /// match the regular expressions.
   Json document(std::string const& flags, std::string const& expressions = "", int code = 0) const {
     ends(code, "compare --json document.json " + flags, expressions);
     return json("document.json");
@@ -33,13 +34,13 @@ struct Compare : Shell {
     return found;
   }
 
-  /// The files in a folder and its subfolders, one per line and sorted.
+  /// Returns the files in a folder and its subfolders, one per line and sorted.
   std::string listed(std::string const& folder) const {
     return passes("cd " + folder + "; find . -type f | cut -c 3- | LC_ALL=C sort");
   }
 };
 
-/// The values of a key of all rows.
+/// Returns an array with the value that each row has for `key`.
 inline Json column(Json const& rows, char const* key) {
   Json values = Json::array();
   for (Json const& row : rows) values.push_back(row.at(key));

@@ -6,7 +6,7 @@ using test::Compare, test::field, test::Json, test::shows;
 
 namespace {
 
-/// A shell with 41 records, and flags to train on them with a tokenizer.
+/// A shell with a file of 41 records, and with flags to train on them with a tokenizer.
 struct Tokens : Compare {
   Tokens() {
     passes(
@@ -28,7 +28,8 @@ struct Tokens : Compare {
 
 TEST_CASE("compare tokenizer: rows end with train's weights, and train --from repeats them") {
   Tokens const sh;
-  // Flags of compare, and those of train, which has a step for the warm-up.
+  // Each row has the flags of compare and of train for one training run. If a row counts steps, train has one
+  // more, because compare adds a step as warm-up.
   for (auto const& row : test::table(
            "--field body --steps 3 | --field body --steps 4\n" + sh.records + " | " + sh.records +
            "\n--samples-are lines --samples 20 --steps 4 | --samples-are lines --samples 20 --steps 5")) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program tessera_families: train with a family of models, mlp, that the library does not know.
+// Tests the program tessera_families, which is `train` with a model family, mlp, that is not part of the
+// library.
 #include "programs/train.hpp"
 
 using test::Train;

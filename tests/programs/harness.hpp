@@ -27,7 +27,8 @@ using file_support::has;
 using file_support::read;
 using Json = nlohmann::json;
 
-/// The cells of a table in text form, with a line for each row and " | " between cells.
+/// Parses a table in text form. Each line is a row, and " | " separates its cells. Returns the cells of each
+/// row.
 inline std::vector<std::vector<std::string>> table(std::string const& text) {
   std::regex const separator(R"( \| ?)");
   std::vector<std::vector<std::string>> rows;
@@ -39,7 +40,8 @@ inline std::vector<std::vector<std::string>> table(std::string const& text) {
   return rows;
 }
 
-/// The rows once for each value of a list with spaces, which replaces `name` in them.
+/// Returns `rows` once for each value of a list that is separated by spaces. The value replaces every match
+/// of `name`.
 inline std::string each(std::string const& name, std::string const& values, std::string const& rows) {
   std::string all;
   std::istringstream list(values);
@@ -47,27 +49,30 @@ inline std::string each(std::string const& name, std::string const& values, std:
   return all;
 }
 
-/// Checks that each line, a regular expression without its indentation, matches somewhere in the text.
+/// Checks a text. Each line of `expressions`, without its indentation, is a regular expression that must
+/// match somewhere in the text.
 inline void shows(std::string const& text, std::string const& expressions) {
   std::istringstream lines(expressions);
   for (std::string line; std::getline(lines >> std::ws, line);)
     CHECK_MESSAGE(std::regex_search(text, std::regex(line)), line, " does not match in ", text);
 }
 
-/// All matches of a regular expression.
+/// Returns all matches of a regular expression in a text.
 inline std::vector<std::string> matches(std::string const& text, std::string const& expression) {
   std::regex const compiled(expression);
   return {std::sregex_token_iterator(text.begin(), text.end(), compiled), std::sregex_token_iterator()};
 }
 
-/// The text with all matches of a regular expression replaced. There must be one.
+/// Returns the text with all matches of a regular expression replaced. The expression must match at least
+/// once.
 inline std::string replaced(std::string const& text, std::string const& expression, std::string const& by) {
   std::string const result = std::regex_replace(text, std::regex(expression), by);
   CHECK_MESSAGE(result != text, expression, " does not match in ", text);
   return result;
 }
 
-/// field(json, key or index...): a value in a JSON document. A missing one ends the test case.
+/// field(document, key or index...) returns the value at this path in a JSON document. If the value is
+/// missing, the test case ends.
 template <class... Keys>
 Json field(Json const& document, Keys const&... keys) {
   Json const* value = &document;
@@ -75,22 +80,23 @@ Json field(Json const& document, Keys const&... keys) {
   return *value;
 }
 
-/// The end of a command. A signal counts as 128 and its number, as in a shell.
+/// The end of a command: its exit code and its output. If a signal ended it, the code is 128 plus the
+/// signal's number, as in a shell.
 struct Result {
   int code = 0;
   std::string out;
   std::string err;
 };
 
-/// A shell in a temporary folder. Commands find the programs of this build, and $TESSERA_SOURCE is the
-/// repository.
+/// Runs commands of sh in a temporary folder. The commands find the programs of this build. $TESSERA_SOURCE
+/// is the folder of the repository.
 class Shell {
  public:
   Shell() {
     std::filesystem::create_directory(work_);
     ::setenv("PATH", (TESSERA_PROGRAM_FOLDERS ":" + std::string(::getenv("PATH"))).c_str(), 1);
     ::setenv("TESSERA_SOURCE", TESSERA_SOURCE, 1);
-    ::setenv("TESSERA_NVML", "none", 1);  // other work on GPUs of this machine has no effect
+    ::setenv("TESSERA_NVML", "none", 1);  // ignores GPUs, so that other work on them has no effect
   }
 
   void write(std::string_view file, std::string_view bytes) const {
@@ -111,7 +117,8 @@ class Shell {
     return found;
   }
 
-  /// Runs a script of sh without standard input. After so many seconds it is killed, and the test case ends.
+  /// Runs a script of sh without standard input and returns how it ended. After `seconds` seconds the script
+  /// is killed, and the test case fails and ends.
   Result run(std::string const& script, int seconds = 100) const {
     INFO(script);
     ::setenv("TESSERA_SCRIPT", script.c_str(), 1);
@@ -131,8 +138,8 @@ class Shell {
     return result;
   }
 
-  /// Runs a script that must end with this code, with nothing on stderr if that is 0. Returns what it prints,
-  /// which must match the regular expressions.
+  /// Runs a script that must end with the exit code `code`. If the code is 0, the script must not write to
+  /// stderr. Returns the output, which must match the regular expressions.
   std::string ends(int code, std::string const& script, std::string const& expressions = "") const {
     Result const result = run(script);
     INFO(script, "\n", result.out, result.err);
@@ -145,9 +152,9 @@ class Shell {
     return ends(0, script, expressions);
   }
 
-  /// Runs a command with its output in out.txt and err.txt. When a line of the file matches the pattern of
-  /// grep, waits, and sends the signals, such as "INT TERM". Returns the exit code, or 99 without a match in
-  /// 30 s.
+  /// Starts a command with its output in out.txt and err.txt. Waits until a line of `file` matches the
+  /// pattern of grep, then waits for `seconds`, and sends the signals to the command, such as "INT TERM".
+  /// Returns the exit code of the command, or 99 if no line matches within 30 s.
   int signalled(std::string const& signals, std::string const& pattern, std::string const& file,
                 std::string const& command, std::string const& seconds = "0") const {
     return run(command + " > out.txt 2> err.txt & pid=$!; tries=0; until grep -q '" + pattern + "' " + file +
@@ -157,8 +164,9 @@ class Shell {
         .code;
   }
 
-  /// Runs `command` with the flags of each row of a table. It must print one line "error: ..." that contains
-  /// all texts of the row, and leave no new file or folder. A row is "exit code | flags | text | text".
+  /// Runs `command` with the flags of each row of a table. A row is "exit code | flags | text | text". The
+  /// command must print one line "error: ..." that contains all texts of the row, and must not leave a new
+  /// file or folder.
   void refuses(std::string const& command, std::string const& rows) const {
     for (std::vector<std::string> const& row : table(rows)) {
       REQUIRE(row.size() > 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests info --fitness: its classes just inside and just outside of their bounds, its report and its
+// Tests `info --fitness`: the classes just inside and just outside of their bounds, the report and the
 // refusals.
 #include "programs/harness.hpp"
 
@@ -12,7 +12,8 @@ std::string const gpu = "--device cuda --ranks 2 --memory ";
 std::string const large_gpu = gpu + "80GiB ";
 
 struct Fitness : Shell {
-  /// Checks the classes of strategies. A row is "class | offload and other flags | text of a reason | text".
+  /// Checks the fitness class of strategies. A row is "class | offload and other flags | text | text". The
+  /// reasons for the class must contain all texts.
   void is(std::string const& flags, std::string const& rows) const {
     for (std::vector<std::string> const& row : table(rows)) {
       auto const result = run(fitness + flags + " --json --offloads " + row.at(1));
@@ -27,14 +28,15 @@ struct Fitness : Shell {
     }
   }
 
-  /// The bytes that zs0 with an offload plans on a place, "device", "host" or "nvme".
+  /// Returns the bytes that a rank of zs0 with this offload plans in `place`, which is "device", "host" or
+  /// "nvme".
   std::int64_t planned(std::string const& offload, std::string const& place) const {
     auto const plan = Json::parse(passes(fitness + large_gpu + "--json --stages zs0 --offloads " + offload));
     return field(plan, "rows", 0, place + "_bytes").get<std::int64_t>();
   }
 };
 
-/// A flag whose value is so many bytes.
+/// Returns a flag with a number of bytes as its value.
 std::string bytes(std::string const& flag, std::int64_t value) { return flag + std::to_string(value); }
 
 }  // namespace
@@ -84,7 +86,7 @@ TEST_CASE("fitness: the class depends on the work of a step") {
       EXCELLENT | none --stages zs0 --recompute gelu)");
   for (std::string const stage : {"dp", "zs0", "zs1", "zs2", "zs3"})
     sh.is(large_gpu, "EXCELLENT | none --ranks 1 --stages " + stage);
-  // On the CPU, device memory is host memory, so there is no link.
+  // On the CPU, device memory is host memory. State in host memory is then not behind a link.
   sh.is("--device cpu --ranks 2 --host-memory 64GiB --stages zs0", R"(
       EXCELLENT | cpu_full | host memory  | all state is in host memory, which is the memory of the devices
       POOR | nvme --nvme-memory 64GiB | of the state is on NVMe)");

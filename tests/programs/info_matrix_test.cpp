@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests tests/matrix/run, which makes the support matrix with info and compare, on a part of the matrix.
+// Tests the script tests/matrix/run on a part of its matrix. It makes the support matrix with info and
+// compare.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::Shell, test::table;
@@ -9,8 +10,8 @@ namespace {
 struct Matrix : Shell {
   Matrix() { passes("mkdir out other planted"); }
 
-  /// Runs the script. A row is "exit code | arguments | text | text". With 2, it must print one line of
-  /// error.
+  /// Runs the script with the arguments of each row. A row is "exit code | arguments | text | text". The
+  /// output must contain all texts. With the exit code 2, the script must print one line of error.
   void ends(std::string const& rows) const {
     for (auto const& row : table(rows)) {
       auto const end = run(
@@ -21,7 +22,7 @@ struct Matrix : Shell {
       for (std::size_t i = 2; i < row.size(); ++i) CHECK_MESSAGE(has(end.out + end.err, row[i]), row[i]);
     }
   }
-  /// Checks how many lines of the JSON match. A row is "number | expression of grep -E".
+  /// Checks the number of lines of the JSON that match. A row is "number | expression of grep -E".
   void cells(std::string const& folder, std::string const& rows) const {
     for (auto const& row : table(rows))
       CHECK_MESSAGE(
@@ -31,7 +32,8 @@ struct Matrix : Shell {
   void page_says(std::string const& folder, std::string const& text) const {
     CHECK_MESSAGE(has(this->text(folder + "/support-matrix.md"), text), text);
   }
-  /// Makes a program of the folder `planted` that runs another script after the original.
+  /// Creates in the folder `planted` a program that runs the original program and then a script, which
+  /// changes the output file of the original.
   void plant(std::string const& program, std::string const& script) const {
     write("planted/" + program,
           "#!/bin/sh\n" + program + " \"$@\"\ncode=$?\nfor last; do :; done\n" + script + "\nexit $code\n");
@@ -84,7 +86,8 @@ TEST_CASE("support matrix: errors planted into weights, losses and rows of compa
   sh.passes("ln -s \"$(command -v info)\" planted");
   std::string const flags =
       " --families gpt2 --stages zs2 --precisions fp32 --offloads none --recompute none --commit planted";
-  // The row of compare, its change, and texts.
+  // A row is: experiment name of a row of compare | change that sed makes to the row | texts that the script
+  // must print.
   for (auto const& row : table(R"(
       zs2_fp32_ranks2_bs2_sl16 | s/"weights_hash": ".../"weights_hash": "123/ | 1 passed | 1 failed | zs2, fp32, offload none, recompute none: 2 ranks: its weights are not those of zs0
       zs2_fp32_ranks2_bs2_sl16 | /"losses"/,/]/ s/[0-9].*,/null,/ | 1 passed | 1 failed | 2 ranks: a loss is not finite

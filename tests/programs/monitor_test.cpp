@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program monitor: it passes on exit codes and signals, files are complete however a run ends, and
-// absent values are null.
+// Tests the program monitor: it passes on exit codes and signals of its command, its files are complete
+// however a run ends, and absent values are null.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::matches, test::Shell, test::shows;
@@ -8,18 +8,19 @@ using test::field, test::has, test::Json, test::matches, test::Shell, test::show
 namespace {
 
 struct Monitor : Shell {
-  /// Two GPUs, of which the second reports almost nothing.
+  /// `on_gpus` runs monitor with a stub of NVML that has two GPUs. The second GPU reports almost nothing.
   std::string const on_gpus =
       R"sh(TESSERA_NVML="$(dirname "$(command -v tessera_marks_writer)")"/libtessera_nvml_stub.so monitor )sh";
 
-  /// A file of --json. Each sample must have a value per column, and times must rise and not be early.
+  /// Returns a file of --json. Each sample must have a value for each column. The times of the samples must
+  /// rise, and no sample may be earlier than its due time.
   Json rows(std::string const& file, std::size_t least = 1) const {
     INFO(file);
     Json const result = json(file);
     Json const& samples = result.at("samples");
     CHECK(samples.size() == field(result, "summary", "samples"));
     CHECK(samples.size() >= least);
-    double before = -1, due = -1;  // due in ms, minus one for rounding
+    double before = -1, due = -1;  // in ms; a due time is 1 ms early because of rounding
     for (Json const& sample : samples) {
       CHECK(sample.size() == result.at("columns").size());
       double const time = sample.at(0);
@@ -31,7 +32,8 @@ struct Monitor : Shell {
     return result;
   }
 
-  /// The exit code of a command whose standard output is a pipe that nobody reads any more.
+  /// Returns the exit code of a command that writes its standard output to a pipe after the reader of the
+  /// pipe has ended.
   std::string unread(std::string const& command) const {
     run("{ until [ -e gone ]; do sleep 0.05; done; set +e; " + command +
         "; echo $? > code; } | { exec <&-; echo > gone; }");
@@ -53,7 +55,7 @@ TEST_CASE("monitor: without a driver no column is for GPUs, and the exit code an
   Json const rows = sh.rows("a.json", 2);
   CHECK(field(rows, "summary", "exit_code") == 7);
   CHECK(field(rows, "environment", "gpus").is_null());
-  CHECK(field(rows, "samples", 0, 2).is_null());  // the first reading of the cores
+  CHECK(field(rows, "samples", 0, 2).is_null());  // a first reading of the cores has no value
   CHECK(field(rows, "summary", "columns", "processes", "min") >= 1);
   std::string const csv = sh.text("a.csv");
   CHECK(matches(csv, "\n").size() == rows.at("samples").size() + 1);
@@ -98,11 +100,11 @@ TEST_CASE("monitor: without a command, signals end the run, and files are comple
                                       "monitor --csv " + file + " --json e.json --seconds 1000")) == row[1]);
     sh.rows("e.json");
   }
-  // The first sample is written at once, however long the interval.
+  // The first sample is written at once, even if the interval is long.
   CHECK(sh.signalled("TERM", "^0", "h.csv",
                      "monitor --csv h.csv --json h.json --seconds 1000 --interval-ms 1000000") == 143);
   sh.rows("h.json");
-  // After SIGKILL the file that is written each second is complete.
+  // monitor writes its files every second. After SIGKILL they are complete JSON and CSV.
   CHECK(sh.signalled("KILL", "[[]1[.]", "f.json", "monitor --json f.json --csv f.csv --seconds 1000") == 137);
   CHECK(sh.json("f.json").at("samples").size() >= 2);
 }
@@ -142,8 +144,9 @@ TEST_CASE("monitor: a full disk does not end the command, and is an error") {
   CHECK(has(end.err, "error: /dev/full: cannot write"));
 }
 
-// A value may be up to 0.15 s old, so of the phases of 0.3, 0.2 and 0.05 s only two have clocks. Power is
-// averaged over more than a second, so no phase has it, and the 1.1 s of all steps do not have it either.
+// The phases last 0.3, 0.2 and 0.05 s. The value of a clock may be up to 0.15 s old, so only the first two
+// phases have clocks. Power is averaged over more than a second. A phase is too short for that, and so are
+// all steps together, which last 1.1 s.
 TEST_CASE("monitor: with marks, rows have their step and phase, and a figure covers only one phase") {
   Monitor const sh;
   auto const end = sh.run(sh.on_gpus +
@@ -175,7 +178,8 @@ TEST_CASE("monitor: with marks, rows have their step and phase, and a figure cov
   CHECK(instant < 688.8);
   CHECK(field(phases, "forward", "columns", "gpu0_sm_clock_mhz", "std") == 0);
 
-  // The rows of both files have steps and phases in the order of time. Other rows have none.
+  // In both files, rows within a step have the step and the phase, in the order of time. The other rows have
+  // neither.
   std::string const csv = sh.text("m.csv");
   CHECK(csv.substr(0, csv.find('\n')).ends_with("gpu1_energy_j,step,phase"));
   auto const marks = matches(csv, ",[0-9]*,[a-z]*\n");
@@ -198,7 +202,8 @@ TEST_CASE("monitor: --marks-rank selects the rank of the marks, and --quiet prin
 TEST_CASE("monitor: marks that do not describe the run are an error, and output and files are complete") {
   Monitor const sh;
   sh.passes("tessera_marks_writer t.json");
-  // Exit code, rank, message, and the last line of the command.
+  // A row is: exit code | rank | message | the last line of the command's script, which makes the file of
+  // marks.
   for (auto const& row : test::table(R"(
       4 | 0 | no such file | true
       4 | 0 | empty | : > o.trace

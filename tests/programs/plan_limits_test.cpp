@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the limits of the program plan: device memory, host memory and NVMe, and what plan says if nothing
-// fits.
+// Tests the limits of the program plan (device memory, host memory and NVMe) and its message if nothing fits.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -11,7 +10,8 @@ std::string const small_plan =
     "plan --model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --precisions fp32 ";
 
 struct Limits : Shell {
-  /// The last row must fit within `bytes`, and have this reason not to fit within one byte less.
+  /// Checks that the last row of a plan fits into `bytes` bytes, and that it does not fit into one byte less
+  /// for the reason `reason`. `call` is the command up to the number of bytes.
   void last_byte_counts(std::string const& call, std::int64_t bytes, std::string const& reason) const {
     for (int missing : {0, 1}) {
       ends(missing == 0 ? 0 : 5, call + std::to_string(bytes - missing) + " --json rows.json");
@@ -39,7 +39,7 @@ TEST_CASE("plan: in --memory a GB is a GiB, in other flags it is 10^9 bytes") {
   }
 }
 
-// This holds for both kinds of device, independent of this machine and build.
+// The results are the same for both kinds of device. They do not depend on this machine and this build.
 TEST_CASE("plan: device and host have separate limits, so an offload frees device memory") {
   Limits const sh;
   std::string const call =
@@ -57,7 +57,8 @@ TEST_CASE("plan: device and host have separate limits, so an offload frees devic
     sh.last_byte_counts(limited + " --offloads cpu_optimizer --host-memory ", bytes,
                         "^all ranks plan .* of host memory, the limit is ");
   }
-  // A GPU's plan includes the workspace of cuBLASLt, and its limit leaves memory for the libraries.
+  // The plan of a GPU includes the workspace of cuBLASLt. The limit of the GPU is 1 GiB below --memory,
+  // because the libraries of CUDA need memory too.
   Json const gpu = field(sh.json("rows.json"), "rows", 0);
   CHECK(field(gpu, "bytes", "device", "workspace") == 67108864);
   CHECK(gpu.at("limit_device_bytes") == 25769803776 - (1 << 30));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the machines that come with the programs, the files of machine times that plan reads, and the script
-// that makes the files that were not measured.
+// Tests the machines that are part of the programs, the files of machine times that plan reads, and the
+// script that computes the files of machines that were not measured.
 #include <map>
 
 #include "programs/harness.hpp"

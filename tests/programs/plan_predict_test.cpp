@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the predictions of plan and compare from the times of a machine, and the picks based on them.
+// Tests the times of steps that plan and compare predict from the times of a machine, and the recipes that
+// plan picks by these predictions.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -9,7 +10,8 @@ namespace {
 std::string const tiny = "--model layers=2,heads=2,channels=32 --sequence 16 --batch 2 --ranks 2 ";
 std::string const tiny_matrix = tiny + "--stages 0,1,2,3 --precisions fp32 --offloads none,cpu_full ";
 
-/// A shell with times in which a FLOP takes 1 ns, a FLOP of AdamW 100 ns, and a byte between ranks 1 us.
+/// A shell with files of machine times in which a FLOP lasts 1 ns, a FLOP of AdamW 100 ns, a byte of an
+/// all-gather 1 us, and a byte of a copy 1 ns.
 struct PaperMachine : Shell {
   PaperMachine() {
     Json times = Json::parse(
@@ -56,7 +58,7 @@ TEST_CASE("prediction: plan and compare predict the same steps, and plan picks t
   }
   double const seconds = field(plan, "rows", 0, "predicted_step_time_s");
   double const rate = field(plan, "rows", 0, "predicted_tokens_per_sec");
-  CHECK(rate * seconds == doctest::Approx(64));  // tokens of a step
+  CHECK(rate * seconds == doctest::Approx(64));  // the tokens of a step
 }
 
 TEST_CASE("prediction: without times of the machine nothing is predicted, and --prefer memory needs none") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program plan: its numbers against those that compare measures, its picks, its searches and its
-// output.
+// Tests the program plan. Its numbers must equal the numbers that compare measures. Also tests the recipes
+// that it picks, its searches and its output.
 #include "programs/harness.hpp"
 
 using test::field, test::Json, test::Shell;
@@ -12,13 +12,14 @@ std::string const one_row = " --ranks 1 --stages 0 --precisions fp32 --offloads 
 std::string const whole_search = " --search-time 300 ";  // enough on any machine
 
 struct Plan : Shell {
-  /// The rows of a plan that must succeed and show the regular expressions.
+  /// Returns the rows of a plan. The command must succeed, and its output must match the regular expressions.
   Json rows(std::string const& flags, std::string const& expressions = "") const {
     passes("plan --json rows.json " + flags, expressions);
     return json("rows.json").at("rows");
   }
 
-  /// The same, with the numbers that compare measures.
+  /// Returns the rows of a plan as rows() does. Also checks that compare measures the planned memory in each
+  /// row.
   Json rows_as_measured(std::string const& flags, std::string const& expressions = "") const {
     Json const planned = rows(flags + " --memory 8GiB", expressions);
     write("text.txt", std::string(10000, 'x'));
@@ -110,7 +111,7 @@ TEST_CASE("plan: fp32 needs 4 bytes per parameter of a large model, and twice th
   CHECK(row.at("params") == 1557611200);
   CHECK(field(row, "bytes", "device", "optimizer") == 2 * parameters);
   CHECK(parameters >= 1557611200 * 4L);
-  CHECK(parameters <= 1557611200 * 4L * 101 / 100);  // padding
+  CHECK(parameters <= 1557611200 * 4L * 101 / 100);  // 1 % is for padding
   sh.refuses("plan --json rows.json " + large, "5 | --memory 1GiB | no recipe fits 1.00 GiB");
 }
 

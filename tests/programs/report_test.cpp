@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the program report: its pages, figures and tables, foreign text in them, rows of other programs
-// (rivals), and refused flags and files.
+// Tests the program report: its pages, figures and tables, text from other sources in them, rows of other
+// programs (rivals), and flags and files that are refused.
 #include <cmath>
 
 #include "programs/harness.hpp"
@@ -10,7 +10,8 @@ using test::each, test::field, test::has, test::Json, test::matches, test::Shell
 namespace {
 
 struct Report : Shell {
-  /// Writes a file in compare's format. A row is "experiment | JSON fields other than the usual ones".
+  /// Writes a file in compare's format. A row is "experiment | JSON fields". The fields are added to the
+  /// usual fields of a row, or replace them.
   void document(std::string const& file, std::string const& rows, std::string const& command = "compare",
                 std::string const& cpu = "A CPU") const {
     std::string text = R"({"schema_version": 3, "command": ")" + command +
@@ -22,12 +23,13 @@ struct Report : Shell {
         "accumulation": 1, "avg_step_time_s": 0.1, "median_step_time_s": 0.1, "step_to_step_std_s": 0.001,
         "spread_pct": 1.0, "unsteady": false, "peak_gpu_mem_mb": 8.5, "planned_gpu_mem_mb": 8.5,
         "comm_time_s": 0.02, "comm_exposed_s": 0.01, "losses": [5.0, 4.0, 3.0], )" +
-              row.at(1) + "},\n";  // the last value of a repeated field counts
+              row.at(1) + "},\n";  // if a field is repeated, the last value counts
     text.replace(text.size() - 2, 1, "]}");
     write(file, text);
   }
 
-  /// Checks that a file contains all texts of a table, or none of them.
+  /// holds() checks that a file contains all texts of a table. lacks() checks that the file contains none of
+  /// them.
   void holds(std::string const& file, std::string const& texts) const {
     for (auto const& row : table(texts))
       for (std::string const& one : row) CHECK_MESSAGE(has(text(file), one), file, " lacks ", one);
@@ -38,7 +40,7 @@ struct Report : Shell {
   }
 };
 
-/// Two folders with results.
+/// A shell with two folders that contain results, `here` and `there`.
 struct Machines : Report {
   Machines() {
     std::string const measured = each("RANKS", "1 2", each("STAGE", "zs0 zs3", R"(
@@ -54,12 +56,13 @@ struct Machines : Report {
   }
 };
 
-/// Result files of other programs.
+/// A shell with result files of other programs.
 struct Rivals : Report {
   std::string const work =
       R"("model": "tiny", "precision": "fp32", "batch": 4, "sequence": 64, "machine": "A box")";
 
-  /// Writes a file of rivals. A row is "program | tokens per second | other JSON fields".
+  /// Writes a file of rivals (rows of other programs). A row is "program | tokens per second | other JSON
+  /// fields".
   void rivals(std::string const& file, std::string const& rows) const {
     std::string text;
     for (auto const& row : table(rows))
@@ -67,7 +70,8 @@ struct Rivals : Report {
               R"(", "median_tokens_per_sec": )" + row.at(1) + ", " + row.at(2);
     write(file, R"({"schema_version": 1, "note": "said of all", "rivals": [)" + text + "}]}");
   }
-  /// Writes rows of ours on one rank. A row is "stage | tokens per second | other JSON fields".
+  /// Writes a file of compare with rows on one rank. A row is "stage | tokens per second | other JSON
+  /// fields".
   void ours(std::string const& file, std::string const& rows, std::string const& cpu = "A CPU") const {
     std::string text;
     for (auto const& row : table(rows))
@@ -76,7 +80,7 @@ struct Rivals : Report {
     document(file, text, "compare", cpu);
   }
 
-  /// ours.json with stages 0, 1 and 3, and rivals.json.
+  /// Writes ours.json, which has rows of the stages 0, 1 and 3, and rivals.json.
   Rivals() {
     ours("ours.json", R"(
         zs0 | 1000 | "spread_pct": 0.01
@@ -93,7 +97,7 @@ struct Rivals : Report {
 
 std::string const of_1000 = R"("params": 1000, "trainable_params": )";
 
-/// Rivals of stage 0 with 1 to 14 tokens per second.
+/// 14 rivals (rows of other programs) with stage 0 and 1 to 14 tokens per second.
 std::string const fourteen = each("N", "1 2 3 4 5 6 7 8 9 10 11 12 13 14", R"(PN | N | "sharding": "zs0")");
 
 /// Whether a property of a JSON schema accepts a value.
@@ -148,7 +152,7 @@ TEST_CASE("report: figures are files that Markdown shows, and figures of an earl
   Machines const sh;
   sh.passes("report here there --svg figures --markdown page.md");
   sh.holds("figures/throughput.svg", "<svg xmlns= | width='400' height=' | <style> | fill:#0067a6 | </svg>");
-  sh.lacks("figures/throughput.svg", "var(");  // viewers other than browsers do not support variables
+  sh.lacks("figures/throughput.svg", "var(");  // only browsers support variables
   shows(sh.text("page.md"), R"(
       # Training runs compared
       !\[Throughput\]\(figures/throughput.svg\)
@@ -196,7 +200,7 @@ TEST_CASE("report: foreign text is escaped in pages, figures, tables, commands a
   sh.passes(
       "report '<b>.json' --html evil.html --svg evil --markdown evil.md --csv evil.csv "
       "--title '</title><script>'");
-  CHECK(matches(sh.text("evil.html"), "<script").size() == 1);  // its own
+  CHECK(matches(sh.text("evil.html"), "<script").size() == 1);  // the script of the page itself
   sh.lacks("evil.html", "</svg></style> | <img | <b> | onerror=");
   sh.holds("evil.html", "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;");
   sh.lacks("evil.md", "<script | <img");
@@ -234,7 +238,8 @@ TEST_CASE("report: rows of other programs have a figure, a table and CSV lines, 
       >Tessera zs0</text> | >Swift &lt;b&gt;</text> | >Staged zs1</text> | >9,000  | >1,000  | tiny, fp32, 4 x 64 tokens
       @media (prefers-color-scheme:dark) | fill:#0067a6 | fill:#5ab1ea | svg .paper{fill:#fff}
       svg .paper{fill:#15171b} | fill='#fff' class='paper')");
-  // Neither variables, nor rows without a counterpart, nor slower rows of a program.
+  // The figure must not contain CSS variables, rivals for which no row here does the same work, and slower
+  // rows of a program.
   sh.lacks("figures/rivals.svg", "var( | 12,345 | 1,500 | Staged zs3 | 8 x 64");
   sh.holds("figures/stages.svg", R"(
       >Tessera zs0</text> | >Tessera zs3</text> | >Staged zs1</text> | >Staged zs3</text> | >peak MB of a rank</text>)");
@@ -243,7 +248,8 @@ TEST_CASE("report: rows of other programs have a figure, a table and CSV lines, 
   sh.holds("page.md", "## Other programs | ![Throughput of Tessera and other programs](figures/rivals.svg)");
   CHECK(sh.passes("wc -l < all.csv") == "9\n");
   sh.passes("sed -n 6p all.csv", "^rivals,Swift <b>,rivals.json,Swift <b>,tiny,,,fp32,none,none,");
-  // Our bars come first, then the others in order of speed. Each program has its colour.
+  // The bars of Tessera come first. The other bars follow in the order of their speed. Each program has its
+  // own colour.
   std::string const svg = sh.text("figures/rivals.svg");
   std::size_t at = 0;
   for (std::string const next :
@@ -259,7 +265,8 @@ TEST_CASE("report: without rivals, or without our row of the same work, the page
   sh.passes("report ours.json --html ours.html");
   sh.holds("ours.html", "no row of another program was given");
   sh.lacks("ours.html", "<h2>Other programs</h2> | Other programs:");
-  // An offload and other ranks are other work.
+  // A row with offload or with another number of ranks does other work, so it is not compared with the
+  // rivals.
   sh.ours("other.json", R"(zs0 | 10 | "world": 2, "offload": "cpu_optimizer")");
   sh.passes("report other.json rivals.json --html other.html");
   sh.lacks("other.html", "id='figure-rivals'");
@@ -274,13 +281,13 @@ TEST_CASE("report: rivals are compared with models of their number of parameters
       Unsaid | 333 | "world": 1
       Said | 444 | "params": 1000, "std_tokens_per_sec": 40)");
   sh.passes("report sizes.json of_sizes.json --html sizes.html --svg sizes");
-  // The deviation of 9% has a ~.
+  // The deviation of Said is 9 %, so its bar is marked with ~.
   sh.holds("sizes/rivals.svg", "tiny, fp32, 1,000 parameters, 4 x 64 tokens | >500  | >Said</text> | ~");
   sh.lacks("sizes/rivals.svg", "600 parameters | >700  | >999  | Unsaid");
   sh.holds("sizes.html", R"(
       1 row of another program has no row of the same work here. Of these 1 does not give &#39;params&#39;, in which rows here differ.
       Without 1 row that trains a part of the parameters. | no two rows differ only in their stage)");
-  // If all models have one size, a rival need not give it.
+  // If all models here have one size, a rival is compared even if its row does not give the size.
   sh.ours("size.json", rows);
   sh.rivals("of_size.json", R"(
       Unsaid | 333 | "world": 1
@@ -314,7 +321,8 @@ TEST_CASE("report: the fastest row of each rival and stage is next to our row of
 
 TEST_CASE("report: rivals that violate their schema are refused") {
   Rivals const sh;
-  // W has the fields that select the work, and P is a valid row. The last value of a repeated field counts.
+  // In the rows below, W is replaced by the fields that describe the work, and P by a valid row. If a field
+  // is repeated, the last value counts.
   for (auto const& row : table(R"(
       [] | 'rivals' holds no row
       [7] | row 1: is not an object | docs/rivals.schema.json
@@ -364,7 +372,7 @@ TEST_CASE("report: the schema of rivals has the keys that report reads, and both
   sh.rivals("keys.json", R"(P | 1 | "no": 1)");
   std::string const error = sh.run("report keys.json --html page.html").err, head = "their keys are ";
   REQUIRE(has(error, head));
-  Json keys;  // with a null for each, sorted
+  Json keys;  // each key has the value null; the keys are sorted
   for (std::string const& key : test::matches(error.substr(error.find(head) + head.size()), "[a-z_]+"))
     keys[key] = nullptr;
   CHECK(keys.size() == properties.size());
@@ -403,7 +411,7 @@ TEST_CASE("report: absent, empty, foreign, damaged, truncated and too new files 
   Shell const sh;
   std::string const expand =
       R"(sed 's/RESULTS/{"schema_version": 3, "rows":/; s/SAMPLES/{"schema_version": 1, "columns":/' > )";
-  // File, content, texts.
+  // A row is: file | content | texts of the error.
   for (auto const& row : table(R"(
       empty.json |  | is empty
       blank.json | \040\040\n\040 | is empty
@@ -433,7 +441,7 @@ TEST_CASE("report: absent, empty, foreign, damaged, truncated and too new files 
     sh.refuses("report --html page.html",
                "4 | " + row[0] + " | " + row[0] + " | " + row[2] + " | " + row.back());
   }
-  // A file that would overflow the stack of the JSON library.
+  // This file is nested so deeply that the JSON library would overflow the stack.
   sh.write("deep.json", R"({"a": )" + std::string(200000, '[') + std::string(200000, ']') + R"(, "b": 1})");
   sh.passes("mkdir bare");
   sh.refuses("report --html page.html", R"(

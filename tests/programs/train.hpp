@@ -6,7 +6,7 @@
 
 namespace test {
 
-/// A shell in a folder with text.txt, which has 2,200 to 2,400 bytes.
+/// A shell in a folder with the file text.txt, which has 2,200 to 2,400 bytes.
 struct Train : Shell {
   static inline std::string const tiny =
       "train --model layers=1,heads=2,channels=8,positions=16 --sequence 8 --batch 2 ";
@@ -20,7 +20,7 @@ struct Train : Shell {
 
   Train() { write("text.txt", words); }
 
-  /// The lines of a log that have this key.
+  /// Returns the lines of a log that have this key. The log is JSON Lines.
   std::vector<Json> lines(std::string const& log, std::string const& key) const {
     std::vector<Json> found;
     for (Json const& line : json_lines(log))
@@ -30,19 +30,19 @@ struct Train : Shell {
   Json summary(std::string const& log) const { return field(lines(log, "summary").at(0), "summary"); }
   std::string weights_hash(std::string const& log) const { return summary(log).at("weights_hash"); }
 
-  /// Checks that a JSON document has these values, also those of inner objects.
+  /// Checks that a JSON document has the values in `values`. Objects in `values` are compared key by key.
   static void has_values(Json const& document, std::string const& values) {
     Json patched = document;
     patched.merge_patch(Json::parse(values));
-    CHECK(patched.dump() == document.dump());  // 1 and 1.0 differ
+    CHECK(patched.dump() == document.dump());  // also compares 1 with 1.0 as different
   }
   void json_has(std::string const& file, std::string const& values) const { has_values(json(file), values); }
-  /// Checks settings in the first line of a log.
+  /// Checks that the settings in the first line of a log have these values.
   void logs(std::string const& log, std::string const& settings) const {
     has_values(field(json_lines(log).at(0), "config"), settings);
   }
 
-  /// Sets values in a JSON file. The value "NONE" removes a key.
+  /// Sets keys of a JSON file to the values in `values`. The value "NONE" removes a key.
   void change(std::string const& file, std::string const& values) const {
     Json document = json(file);
     Json const changes = Json::parse(values);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests adapters of train: saved, read, merged and resumed. Damaged ones are refused with file, key or
-// tensor.
+// Tests LoRA adapters in train: they are saved, read, merged and resumed. If an adapter is damaged, the error
+// must name the file and the key or tensor.
 #include "programs/train.hpp"
 
 using test::table, test::Train;
@@ -9,7 +9,8 @@ namespace {
 
 std::string const lora = "--lora rank=2,alpha=4,targets=c_attn,mlp.c_proj ";
 
-/// The folders base, a model, and adapter, which has three steps.
+/// A shell with two folders: `base` has a model, and `adapter` has an adapter of this model after three
+/// steps.
 struct Adapters : Train {
   std::string const run =
       "train --model base --sequence 8 --batch 1 --accumulation 2 --data text.txt --clip 0 --learning-rate "
@@ -25,7 +26,8 @@ struct Adapters : Train {
   bool same_weights(std::string const& a, std::string const& b) const {
     return equal(a + "/model.safetensors", b + "/model.safetensors");
   }
-  /// Copies the adapter to the folder damaged, with other values in its configuration. "NONE" removes a key.
+  /// Copies `adapter` to the folder `damaged` and changes values in its configuration. The value "NONE"
+  /// removes a key.
   void damage(std::string const& values) const {
     passes("rm -rf damaged; cp -r adapter damaged");
     change("damaged/adapter_config.json", values);
@@ -33,7 +35,7 @@ struct Adapters : Train {
   void refuses_damaged(std::string const& text, std::string const& code = "4") const {
     refuses(run, code + " | --adapter damaged --steps 1 | " + text);
   }
-  /// Merges the damaged adapter into weights in the folder `output`.
+  /// Merges the adapter in the folder `damaged` into the model and saves the model in the folder `output`.
   void merge(std::string const& output) const {
     passes(run + "--adapter damaged --steps 0 --merge --save " + output);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints of train: a run resumed under another recipe equals the uninterrupted run. Also tests
-// kills and damage.
+// Tests checkpoints of train. A run that is resumed with other policies must equal the run without
+// interruption. Also tests killed runs and damaged files.
 #include <random>
 
 #include "programs/train.hpp"
@@ -14,20 +14,21 @@ struct Checkpoints : Train {
       tiny + "--data text.txt --global-batch 12 --reduction ordered --clip 1 --schedule linear ";
   std::string const saving = batch_of_12 + "--checkpoint ck --checkpoint-every 5 ";
 
-  /// The step lines of a log without their times.
+  /// Returns the lines of a log that describe steps, without the fields that contain times.
   std::vector<Json> steps_of(std::string const& log) const {
     std::vector<Json> steps = lines(log, "step");
     for (Json& step : steps)
       for (char const* key : {"tokens_per_sec", "ms"}) step.erase(key);
     return steps;
   }
-  /// A run of 20 steps, with checkpoints by two or three ranks.
+  /// Trains 20 steps on three ranks, with a checkpoint every 5 steps of which the last two are kept.
   void saves_20() const { passes(saving + "--steps 20 --ranks 3 --stage 3 --keep 2"); }
-  /// The checkpoint folder has only the last two checkpoints.
+  /// Whether the folder `ck` has exactly the last two checkpoints.
   bool has_two() const { return passes("ls -A ck") == "latest\nstep-00000015\nstep-00000020\n"; }
 
-  /// Kills a run that saves every step, resumes it, and checks that it lost one step at most, or with
-  /// asynchronous checkpoints two.
+  /// Repeats the following `kills` times: kills a run that saves a checkpoint in every step, then resumes it.
+  /// The resumed run may lack at most one step of the killed one, or two steps if checkpoints are
+  /// asynchronous.
   void survives_kills(int kills) const {
     std::string const each = batch_of_12 +
                              "--schedule constant --ranks 2 --log kill.jsonl --checkpoint kill "
@@ -47,7 +48,7 @@ struct Checkpoints : Train {
       std::smatch found;
       REQUIRE(std::regex_search(out, found, std::regex("resumed kill/step-0*([0-9]+) after")));
       CHECK(std::stoi(found[1]) >=
-            before - 1 - async);  // an asynchronous one of the previous step may be incomplete
+            before - 1 - async);  // the asynchronous one of the previous step may be incomplete
       CHECK(std::stoi(found[1]) <= before);
       CHECK(lines("kill.jsonl", "step").size() == before + 1u);
     }
@@ -87,8 +88,8 @@ TEST_CASE(
   CHECK(sh.steps_of("part.jsonl") == sh.steps_of("whole.jsonl"));
   CHECK(sh.has_two());
   CHECK(sh.passes("cat ck/latest") == "step-00000020\n");
-  // A complete run that is resumed writes its weights again. The folder in a checkpoint is one of Hugging
-  // Face.
+  // A run that is complete and is resumed writes its weights again. The folder `model` in a checkpoint is a
+  // Hugging Face model folder.
   sh.passes(sh.saving + "--steps 20 --resume --log part.jsonl --save again.safetensors");
   CHECK(sh.equal("whole.safetensors", "again.safetensors"));
   sh.passes(
@@ -171,7 +172,7 @@ TEST_CASE(
   Checkpoints const sh;
   std::string const run = sh.batch_of_12 + "--checkpoint ck ";
   sh.passes(run + "--steps 2 --save two.safetensors");
-  // The weights folder of a checkpoint can be used as a model.
+  // The folder `model` in a checkpoint can be used as a model.
   sh.passes(
       "train --model ck/step-00000002/model --sequence 8 --data text.txt --steps 0 --save again.safetensors");
   CHECK(sh.equal("two.safetensors", "again.safetensors"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train, compare and plan with settings from files: configurations of DeepSpeed, and results of this
-// and of older versions, whose rows train repeats.
+// Tests train, compare and plan with settings from files. The files are DeepSpeed configurations, and results
+// of this version and of older ones whose rows train repeats.
 #include <filesystem>
 #include <map>
 
@@ -16,12 +16,12 @@ struct Config : Train {
 
   Config() { passes("mkdir nvme"); }
 
-  /// The hash of the weights after a run.
+  /// Runs a command of train and returns the hash of its final weights.
   std::string hash_of(std::string const& command) const {
     passes(command + " --log hashed.jsonl");
     return weights_hash("hashed.jsonl");
   }
-  /// The first rows of a comparison of the same training.
+  /// Runs a comparison with the training settings of this test and returns its rows.
   Json compared(std::string const& flags) const {
     passes("compare " + on_two.substr(6) + "--json rows.json " + flags);
     return json("rows.json").at("rows");
@@ -73,7 +73,7 @@ TEST_CASE("train config: flags override the file, and --print-config shows the o
       --loss-scale dynamic +# default)");
   CHECK(Json(test::matches(sh.passes(with_file + "--steps 20"), "\nstep [0-9]+")) ==
         Json{"\nstep 10", "\nstep 20"});  // steps_per_print is 10
-  // DeepSpeed prints these numbers for GPT-2 large and this threshold.
+  // For GPT-2 large and this threshold, DeepSpeed itself prints these numbers.
   sh.passes("train --config " + sh.deepspeed + "stage3.json --model gpt2-large --steps 0 --print-config",
             "DeepSpeed keeps 290 parameters of 601,600 elements complete on every rank");
 }
@@ -179,7 +179,8 @@ TEST_CASE(
     sh.passes("train --best --log steps.jsonl --from " + file + data);
     CHECK(sh.summary("steps.jsonl").at("steps_done") == 4);
 
-    // A flag of its command that the file did not record. Rows of the first version also lack the loss scale.
+    // The command of the file now has a flag that the file did not record. Rows of version-1 also lack the
+    // loss scale.
     for (std::string const flag : {"--loss-scale", "--vocabulary"}) {
       sh.write("more.json", replaced(results, " --seq", " " + flag + " 1 --seq"));
       if (row[0] == "version-1" || (row[1] == "1" && flag == "--vocabulary"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train with Hugging Face model folders: saved folders are read again, and a feature in config.json
-// that is not supported is refused by name.
+// Tests train with Hugging Face model folders. Saved folders are read again. If config.json requests a
+// feature that is not supported, the error must name the feature.
 #include "programs/train.hpp"
 
 using test::table, test::Train;
@@ -9,7 +9,8 @@ namespace {
 
 std::string const gpt2_model = " --model layers=1,heads=2,channels=8,positions=16 ";
 
-/// Saved folders with initial weights of the seed 5.
+/// A shell with saved model folders: gpt2, opt, llama and tied. Their weights are the initial weights of the
+/// seed 5.
 struct Folders : Train {
   std::string const train = "train --sequence 8 --batch 2 --data text.txt -q ";
 
@@ -21,7 +22,7 @@ struct Folders : Train {
     passes(saved +
            "tied --model llama:layers=1,heads=2,channels=8,hidden=10,tied=1,rope_theta=500000,positions=16");
   }
-  /// The hash of the weights after two steps.
+  /// Trains two steps and returns a hash of the final weights. `flags` begins with the model.
   std::string two_steps(std::string const& flags) const {
     return passes(train + "--batch 1 --accumulation 2 --steps 2 --seed 9 --save w.safetensors --model " +
                   flags + "; sha256sum w.safetensors");
@@ -31,12 +32,14 @@ struct Folders : Train {
     return two_steps("copy");
   }
 
-  /// Copies a folder with other values in config.json. The value "NONE" removes a key.
+  /// Copies a folder to the folder `copy` and changes values in the config.json of the copy. The value "NONE"
+  /// removes a key.
   void changed(std::string const& folder, std::string const& copy, std::string const& values) const {
     passes("rm -rf " + copy + "; cp -r " + folder + " " + copy);
     change(copy + "/config.json", values);
   }
-  /// Refuses copies of a folder, named wrong. A row is "values | exit code | text | text".
+  /// Checks that train refuses a folder after a change of its config.json. A row is "values | exit code |
+  /// text | text". The copy with the new values is the folder `wrong`.
   void refuses_changed(std::string const& folder, std::string const& rows) const {
     for (auto row : table(rows)) {
       changed(folder, "wrong", row[0]);
@@ -58,7 +61,7 @@ TEST_CASE("train folders: a saved folder has a config.json, and the weights of a
       R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8,
       "n_positions": 16, "vocab_size": 256, "activation_function": "gelu_new", "torch_dtype": "float32", "dtype": "float32",
       "tie_word_embeddings": true, "resid_pdrop": 0})");
-  // A folder without weights starts from the seed.
+  // A folder without weights starts from the initial weights of the seed.
   sh.passes("mkdir sizes; cp gpt2/config.json sizes");
   sh.passes(sh.train + "--model sizes --steps 0 --seed 5 --save sizes.safetensors");
   CHECK(sh.equal("sizes.safetensors", "gpt2.safetensors"));
@@ -75,7 +78,8 @@ TEST_CASE("train folders: a folder gives the weights and the training of a file,
           R"({"model": "./gpt2", "init": "./gpt2", "layers": 1, "positions": 16, "vocabulary": 256})");
   sh.passes(sh.train + "--model ./gpt2 --steps 0 --init by-file.safetensors --save other.safetensors");
   CHECK(sh.equal("other.safetensors", "by-file.safetensors"));
-  // The sizes under the names that transformers has for all models, and under both names.
+  // transformers has names for these sizes that are valid for all models. The config.json has these names in
+  // addition to GPT-2's own names, or instead of them.
   for (std::string const names :
        {R"({"num_hidden_layers": 1, "hidden_size": 8})",
         R"({"n_layer": "NONE", "num_hidden_layers": 1, "n_head": "NONE", "num_attention_heads": 2,
@@ -137,7 +141,7 @@ TEST_CASE("train folders: a config.json that is no model, or none at all") {
   sh.refuses(sh.train, R"(
       4 | --model sizes | sizes: the folder holds no config.json
       2 | --model ./nowhere | './nowhere' is not known | a folder with a config.json)");
-  // An error message about invalid UTF-8 is itself valid UTF-8.
+  // The error message about invalid UTF-8 must itself be valid UTF-8.
   sh.ends(4, R"(mkdir utf16; printf '\377\376{\0' > utf16/config.json
       train --model utf16 --steps 0 2> utf16.txt || { code=$?; iconv -f UTF-8 -t UTF-8 utf16.txt; exit $code; })",
           "^error: .");
@@ -192,7 +196,8 @@ TEST_CASE("train folders: OPT and LLaMA train the same from a folder and from fl
   sh.json_has("tied/config.json",
               R"({"num_key_value_heads": 2, "tie_word_embeddings": true, "rope_theta": 500000.0,
       "rope_parameters": {"rope_theta": 500000.0}})");
-  // The names of the bare model. sed changes them in the header and keeps its length.
+  // transformers also saves OPT without its head (the bare model), with other tensor names. sed changes the
+  // names in the header and keeps the length of the header.
   sh.passes(R"~(cp -r opt bare
       LC_ALL=C sed 's/"model\.decoder\.\([a-z0-9_.]*\)":/"decoder.\1":      /g' opt/model.safetensors > bare/model.safetensors
       ! cmp -s opt/model.safetensors bare/model.safetensors)~");
@@ -231,7 +236,8 @@ TEST_CASE("train folders: the keys of rotary positions in older and newer files,
   std::string const scaled =
       sh.two_steps_of_changed("llama", R"({"rope_scaling": {)" + scaling + original + "}}");
   CHECK(scaled != llama);
-  // As in transformers, an empty rope_scaling means none, and original positions may be outside the object.
+  // As in transformers, an empty rope_scaling means no scaling, and the original number of positions may be
+  // outside of the object.
   for (std::string const& values :
        {R"({"rope_scaling": {}, "rope_parameters": {)" + scaling + original + "}}",
         R"({"rope_scaling": {)" + scaling + "}" + original + "}"})
@@ -245,7 +251,7 @@ TEST_CASE("train folders: details that transformers ignores, a padding token fro
   sh.write("minus/config.json",
            test::replaced(sh.text("minus/config.json"), "\\}$", ", \"limit\": -Infinity}"));
   CHECK(sh.two_steps("minus") == sh.two_steps_of_changed("llama", R"({"pad_token_id": 255})"));
-  // Without rms_norm_eps or positions the defaults of transformers apply.
+  // If rms_norm_eps or the number of positions is missing, the default of transformers applies.
   CHECK(sh.two_steps_of_changed("llama", R"({"rms_norm_eps": "NONE"})") ==
         sh.two_steps_of_changed("llama", R"({"rms_norm_eps": 1e-06})"));
   sh.changed("llama", "unplaced", R"({"max_position_embeddings": "NONE", "max_sequence_length": 16})");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train under signals and with closed outputs: a run ends after its step and saves its weights.
+// Tests train if it receives signals and if its output is closed. A run must end after its step and save its
+// weights.
 #include "programs/train.hpp"
 
 using test::has, test::shows, test::Train;
@@ -13,13 +14,13 @@ bool const signals_wait =
 bool const signals_wait = false;
 #endif
 
-/// A command for sh that runs train with its process id in the file pid, and then writes its exit code to
-/// code.
+/// Returns a command of sh that runs train. It writes the process id of train to the file `pid`, and at the
+/// end the exit code of train to the file `code`.
 std::string with_pid(std::string const& flags) {
   return "{ sh -c 'echo $$ > pid; exec " + Train::small + flags + "' || echo $? > code; }";
 }
 
-/// Text that takes a while to read.
+/// Returns the text `times` times, which is so long that reading it needs some time.
 std::string repeated(std::string const& text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;
@@ -30,8 +31,8 @@ std::string repeated(std::string const& text, int times) {
 
 TEST_CASE("train: SIGINT, SIGTERM and SIGHUP end a run after its step, and its weights are saved") {
   Train const sh;
-  // A second signal right after the first counts as the same one: timeout(1) signals the process and its
-  // group.
+  // If a second signal arrives directly after the first, both count as one signal. The reason is that
+  // timeout(1) signals a process and also its process group.
   for (auto const& row : test::table("INT | 130\nTERM | 143\nHUP | 129")) {
     CHECK(sh.signalled(row[0] + " " + row[0], "\"step\":3,", row[0] + ".jsonl",
                        sh.small + "--ranks 2 --stage 2 --steps 10000000 --save " + row[0] +
@@ -113,7 +114,8 @@ TEST_CASE("train: under nohup SIGHUP is ignored") {
 TEST_CASE("train: a later signal ends a run at once, also if nobody reads its log and it is blocked") {
   if (signals_wait) return;
   Train const sh;
-  // Waits until the process uses no time. A signal right after the first is ignored.
+  // Waits until train uses no CPU time any more, because it is blocked. A second signal directly after the
+  // first is ignored; a later one ends the run.
   sh.passes(with_pid("-q --steps 10000000 --log /dev/stdout") + R"( 2> err.txt |
       { head -c 1 > begun; exec sleep 30; } > out.txt 2>&1 &
       until [ -s begun ]; do sleep 0.05; done
@@ -134,7 +136,7 @@ TEST_CASE("train: a signal within a step of minutes ends a run after ten seconds
   if (signals_wait) return;
   Train const sh;
   sh.write("book.txt", repeated(sh.words, 8000));
-  // Their low priority leaves time to other tests.
+  // The low priority of these runs leaves CPU time to other tests.
   std::string const ended = sh.passes(R"(
       slow='train --model layers=4,heads=1,channels=64 --sequence 200000 --batch 1 --data book.txt --steps 1'
       $slow --log brief.jsonl > brief.out 2> brief.err & brief=$!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what train saves if its data is truncated, its disk is too small, or it is killed.
+// Tests the files that train leaves if its data is truncated, if its disk is too small, or if it is killed.
 #include "programs/train.hpp"
 
 using test::has, test::Train;
@@ -42,7 +42,7 @@ TEST_CASE(
 
 TEST_CASE("train losses: a disk that is too small for weights or log is refused before the first step") {
   Train const sh;
-  // Mounting a file system of 64 KiB needs a user namespace.
+  // Mounting a file system of 64 KiB needs a user namespace. If the system permits none, this test ends.
   auto const on_small = [&](std::string const& command) {
     return sh.run("exec unshare -rm sh -euc 'mkdir -p small; mount -t tmpfs -o size=64k none small; exec " +
                   command + "'");
@@ -65,7 +65,7 @@ TEST_CASE("train losses: a disk that is too small for weights or log is refused 
 
 TEST_CASE("train losses: a killed save leaves a hidden file until the next save in that folder") {
   Train const sh;
-  // Retries if a save ends before its hidden file is seen.
+  // A save may end before the script sees the hidden file of the save. The script then tries again.
   sh.ends(137, R"(mkdir saves; caught=false; tries=0; code=0
       until $caught; do
         tries=$((tries + 1)); [ $tries -le 50 ] || exit 98

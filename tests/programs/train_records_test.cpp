@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests train on samples that are records: lines and JSON Lines of the same text give the same run for every
-// split. The last step of an epoch may be smaller. Losses are reported with and without padding.
+// Tests train with samples that are records. A file of lines and a JSON Lines file with the same text must
+// give the same run for every split. The last step of an epoch may be smaller. The loss is reported with and
+// without padding.
 #include "programs/train.hpp"
 
 using test::Json, test::Train;
 
 namespace {
 
-/// lines.txt has 21 lines of 1 to 21 letters with blank lines between them, and lines.jsonl the same as JSON
-/// Lines. The first one is too short to be a sample.
+/// A shell with two files of the same text. lines.txt has 21 lines of 1 to 21 letters, with blank lines
+/// between them. lines.jsonl has the lines as JSON Lines. The line with one letter is too short to be a
+/// sample.
 struct Records : Train {
   std::string const records = tiny + "--data lines.txt --samples-are lines ";
   Records() {
@@ -28,9 +30,9 @@ struct Records : Train {
 TEST_CASE(
     "train: with records the bits depend neither on the split of a step nor on the format of the file") {
   Records const sh;
-  // 20 samples, 6 per step: an epoch has four steps, the last one with two samples.
+  // An epoch has 20 samples and 6 samples per step, so it has four steps. The last step has two samples.
   for (std::string const precision : {"fp32", "fp16"}) {
-    // Runs of one line are equal.
+    // All runs of one row must have equal weights.
     for (auto const& recipes : test::table(R"(
         --ranks 1 --accumulation 6 --stage 0 | --ranks 6 --stage 3 --threads 1 | --ranks 3 --accumulation 2 --stage 2 --offload cpu_optimizer | --ranks 2 --accumulation 3 --stage dp
         --batch 6 | --batch 6 --data lines.jsonl --samples-are records --field body)")) {
@@ -76,7 +78,7 @@ TEST_CASE("train: every target of validation records counts once, for any batch"
     sh.passes(sh.records + "--steps 1 --learning-rate 0 --validation lines.txt --log valid.jsonl --batch " +
               batch);
     Json const line = sh.lines("valid.jsonl", "validation_loss").at(0);
-    CHECK(line.at("tokens") == 132);  // 1 to 8, then 12 times 8
+    CHECK(line.at("tokens") == 132);  // 1 to 8 for 8 short records, then 12 times 8
     losses.push_back(line.at("validation_loss"));
     CHECK(losses.back() == doctest::Approx(losses[0]).epsilon(1e-6));
   }

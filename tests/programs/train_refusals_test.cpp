@@ -203,7 +203,8 @@ TEST_CASE("train refusals: a rank that cannot start its threads") {
   Train const sh;
   std::string const limit = "ulimit -s 8192; ulimit -v 1500000; ";
   if (sh.run(limit + "train --version").code != 0) return;  // a sanitizer does not start within the limit
-  // With more than one rank, another rank may run out of memory for its arena first.
+  // This test uses one rank. With several, another rank could fail first, because no memory is left for its
+  // arena.
   sh.refuses(limit + sh.small,
              "1 | -q --steps 1 --ranks 1 --threads 240 | needs 240 threads | lower --threads");
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the output of train: a log line for every step, equal weights for every sharding, and the flags for
-// the length of a run.
+// Tests the output of train: a log line for every step, equal weights for every sharding, and the flags that
+// set the length of a run.
 #include "programs/train.hpp"
 
 using test::field, test::has, test::Json, test::Train;
 
 namespace {
 
-/// The values of `step` in a log. Each line must have all fields.
+/// Returns the value of `step` in each line of a log. Each line must have all fields.
 std::vector<int> steps_of(Train const& sh, std::string const& log) {
   std::vector<int> steps;
   for (Json const& line : sh.lines(log, "step")) {
@@ -38,7 +38,8 @@ TEST_CASE("train: a log has the settings, then every step and validation, then t
   CHECK(validations.size() == 2);
   CHECK(validations[0].at("after_step") == 4);
   CHECK(sh.lines("run.jsonl", "step")[0].at("lr") == doctest::Approx(0.005));  // the warm-up starts
-  // The summary has the times of steps and their spread. Values of GPUs are null.
+  // The summary has the times of the steps and their spread. On a CPU, the values that describe GPUs are
+  // null.
   Json const summary = sh.summary("run.jsonl");
   for (char const* key :
        {"avg_tokens_per_sec", "train_time_s", "avg_step_time_s", "step_to_step_std_s", "spread_pct"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests --trace and --profile of train: a trace has the entries of plan --schedule once per step, a profile
-// is printed and logged, and neither changes a bit.
+// Tests --trace and --profile of train. A trace must have each entry of `plan --schedule` once per step. A
+// profile must be printed and logged. Neither may change a bit of the results.
 #include <map>
 
 #include "programs/train.hpp"
@@ -14,9 +14,10 @@ std::string const traced_model =
 std::string const traced_train =
     "train" + traced_model + "--data text.txt --offload cpu_optimizer --stage 3 --precision fp16 ";
 
-/// "entry verb unit" for each entry in a listing of plan, with the names of verbs in a trace.
+/// Returns "entry verb unit" for each entry in a listing of plan. The verbs have the names that they have in
+/// traces.
 std::vector<std::string> entries_of(std::string const& listing) {
-  // Traces keep the names that six verbs had in the first version.
+  // Six verbs had other names in the first version. Traces keep these names.
   std::map<std::string, std::string> const before{{"gather", "acquire"}, {"accumulate", "fold"},
                                                   {"fetch", "stream"},   {"write_back", "publish"},
                                                   {"exchange", "share"}, {"copy_scalars", "brief"}};
@@ -82,7 +83,7 @@ TEST_CASE("train: --profile without --trace writes no file, and a resumed run tr
       sh.passes(sh.small + "--steps 4 --trace-steps 1 --profile", R"(\nprofiled step 3\n)");
   CHECK_FALSE(has(out, "collectives"));
   CHECK(sh.files() == before);
-  // Warm-up steps do not count in the rate. Of three steps only the last one counts.
+  // Warm-up steps do not count in the rate. Of these three steps only the last one counts.
   sh.passes(sh.small + "--steps 3 --trace-steps 1 --profile --quiet --log profiled.jsonl");
   CHECK(sh.summary("profiled.jsonl").at("step_to_step_std_s").is_null());
   CHECK(sh.summary("profiled.jsonl").at("avg_step_time_s") > 0);

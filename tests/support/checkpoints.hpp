@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides shared parts of the checkpoint tests: training runs that stop, save and resume with other
-// settings, and a reader that returns a checkpoint's state as full tensors without the library's checkpoint
+// settings, and a function that reads the full tensors of a checkpoint without the library's checkpoint
 // reader.
 #pragma once
 
@@ -29,8 +29,7 @@
 
 namespace support {
 
-/// A recipe (combination of policies), and how the global batch of six samples is split over ranks and
-/// micro-batches.
+/// The policies of a run, and the split of its global batch of six samples over ranks and micro-batches.
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
@@ -56,7 +55,7 @@ inline std::string text_of(Setting const& setting) {
          (setting.async ? ", saved while steps run" : "");
 }
 
-/// Returns every full tensor of a checkpoint by name. Weights have their own names; optimizer states have
+/// Returns every full tensor of a checkpoint by name. Weights have their own names. Optimizer states have
 /// names such as "wte.weight.exp_avg".
 inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
   std::map<std::string, std::vector<double>> all;
@@ -94,15 +93,15 @@ inline Run run_of(Setting const& setting) {
   Run run;
   run.split = setting.split;
   run.options.clip = 0.5;
-  run.options.loss_scale.initial = 0x1p22;  // so large that the first steps of fp16 overflow and are skipped
+  run.options.loss_scale.initial = 0x1p22;     // so large that the first fp16 steps overflow and are skipped
   run.options.loss_scale.growth_interval = 3;  // so short that the scale grows again
   run.options.schedule = RateShape::linear;
   run.options.total_steps = 20;
   return run;
 }
 
-/// Trains from step `first` to step `last` and saves a checkpoint to `to`. Starts from the seed if `first` is
-/// 0, otherwise from the checkpoint `from`.
+/// Trains from step `first` up to step `last` and saves a checkpoint to `to`. If `first` is 0, training
+/// starts from the seed, otherwise from the checkpoint `from`. Returns the results.
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run run = run_of(setting);
@@ -171,8 +170,8 @@ double step(Trainer& trainer, Run const& run, std::int64_t number, int rank) {
       .loss;
 }
 
-/// Checks that a checkpoint saved while steps run has the same bytes as one saved between steps, and that
-/// saving does not change the losses.
+/// Checks that a checkpoint has the same bytes whether it is saved between steps or while steps run. Also
+/// checks that saving does not change the losses.
 inline void check_async_save(Setting const& setting, Gpt2Options const& model = tiny) {
   INFO(text_of(setting));
   file_support::TemporaryFolder const folder;
@@ -183,8 +182,8 @@ inline void check_async_save(Setting const& setting, Gpt2Options const& model = 
       auto const trainer = make_trainer(any_model(model), setting.table(), comm, options_of(run));
       for (int number = 0; number < 3; ++number) (void)step(*trainer, run, number, comm.rank());
       if (saves) save_checkpoint(*trainer, folder / "at once", {.notes = R"({"of": "both"})"});
-      // The writer `late` takes its snapshot now and writes it only after two more steps. The file must equal
-      // the checkpoint saved now.
+      // The writer `late` copies the state now and writes it to disk only after two more steps. Its files
+      // must equal the files of the checkpoint "at once", which is already complete.
       detail::CheckpointWriter late(trainer->state(), folder / "late", {.notes = R"({"of": "both"})"});
       if (saves) late.begin(true);
       for (int number = 3; number < 5; ++number) (void)step(*trainer, run, number, comm.rank());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the file tests: a folder that removes itself, files of chosen bytes, and checks of
-// an error's text.
+// Provides shared parts of the file tests: a folder whose destructor removes it, files with given bytes, and
+// checks of an error's text.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,8 @@ std::string bytes_of(T const& value) {
     return {reinterpret_cast<char const*>(value.data()), value.size() * sizeof(value[0])};
 }
 
-/// The kind and text of the Error that a call throws. The text is "nothing was thrown" if it throws none.
+/// The kind and the text of the Error that a call threw. If the call threw none, the text is "nothing was
+/// thrown".
 struct Thrown {
   tessera::ErrorKind kind = tessera::ErrorKind::failed;
   std::string text = "nothing was thrown";
@@ -87,7 +88,8 @@ Thrown thrown_by(Work&& work) {
   return {};
 }
 
-/// Like thrown_by(), but runs `work` as a user other than root, since root may write to any file.
+/// Returns what thrown_by() returns, but runs `work` as a user other than root, because root may access every
+/// file.
 template <class Work>
 Thrown thrown_as_nobody(Work&& work) {
   bool const root = ::geteuid() == 0;
@@ -103,8 +105,8 @@ inline bool has(std::string_view text, std::string_view part) {
 
 }  // namespace file_support
 
-/// Checks that `expression` throws an Error of this kind, and that its text is one line and contains all
-/// given parts.
+/// Checks that `expression` throws an Error of the kind `error_kind`. The text of the error must be one line
+/// and must contain each of the strings that follow.
 #define CHECK_ERROR(error_kind, expression, ...)                                                       \
   do {                                                                                                 \
     auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a small model family as a user would write it: blocks without attention, and an output head that
-// is not tied to the embedding. The tests use it through every interface of the model registry.
+// Provides a small model family, written as a user would write it: blocks without attention, and an output
+// head that is not tied to the embedding. The tests use the family through every interface of the model
+// registry.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ struct MlpOptions {
   std::int64_t layers = 2, channels = 32, hidden = 128, positions = 64, vocabulary = 256;
 };
 
-/// Computes y = x + MLP(LayerNorm(x)) in each layer. A position does not depend on the other positions.
+/// A model with embeddings, layers that compute y = x + MLP(LayerNorm(x)), and an output head. The result at
+/// a position does not depend on the other positions.
 class MlpModel {
  public:
   explicit MlpModel(MlpOptions const& sizes)

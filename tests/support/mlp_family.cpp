@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers the model family of mlp.hpp, so that it can be chosen by name. A program only needs to link this
-// file.
+// Registers the model family of mlp.hpp, so that its models can be chosen by name. A program that links this
+// file has the family; no other code is needed.
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/model_family.hpp"
 

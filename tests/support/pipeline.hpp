@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates the schedule of one pipeline-parallel stage: one forward, one backward (1F1B, Narayanan et al.,
-// SC 2021). Tests check the schedule without running it, since no engine supports pipeline stages.
+// Generates the schedule of one stage of pipeline parallelism, in the order 1F1B: one forward, one backward
+// (Narayanan et al., SC 2021). The tests only check this schedule. No engine runs pipeline stages.
 #pragma once
 
 #include <algorithm>
@@ -18,22 +18,24 @@ namespace support {
 
 using namespace tessera;
 
-/// The stage to generate, and two deliberate faults for tests of the checker. `sends_first`: the stage sends
-/// its output before it receives the gradient, although the next stage sends this gradient first, so both
-/// wait forever. `spared_slots`: the number of activation buffers that are missing.
+/// The stage whose schedule is generated, and two deliberate faults for tests of the checker. With
+/// `sends_first`, the stage sends an output before it receives a gradient that the next stage sends first, so
+/// both stages wait forever. `spared_slots` is the number of activation buffers that are missing.
 struct Stage {
   int stages = 1, stage = 0, micro_batches = 1;
   bool sends_first = false;
   int spared_slots = 0;
 
-  /// Returns the number of micro-batches in flight: their forward has run and their backward has not.
+  /// Returns the number of micro-batches that are in flight (forward has run and backward has not), less the
+  /// buffers that are missing on purpose.
   int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
 };
 
-/// Writes a stage's schedule. The model's units (layers) are divided evenly among the stages. Each unit's
-/// weights are on its stage only, and its gradients are accumulated there. Data that a micro-batch keeps
-/// until its backward has one buffer slot per micro-batch in flight. The repeated part of the schedule has
-/// one forward and one backward per slot, so that its entries use the same slots in every repetition.
+/// run() returns the plan of a stage. The units (layers) of the model are divided evenly among the stages.
+/// Only one stage has the weights of a unit and accumulates its gradients. Data that a micro-batch keeps
+/// until its backward has one buffer, called a slot, for each micro-batch in flight. The repeated part of the
+/// schedule has one forward and one backward for each slot. Its entries therefore use the same slots in every
+/// repetition.
 class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {
@@ -103,8 +105,9 @@ class StageGenerator {
   int output(int unit, int micro) {
     return activation(BufferKind::output, unit, 0, plan_.unit(unit).output, slot(micro));
   }
-  /// Returns the buffer of a unit's output gradient. A gradient sent between stages has one slot per
-  /// micro-batch in flight. The others are freed within one backward and have one slot.
+  /// Returns the buffer of a unit's output gradient. A gradient that is sent between stages has one slot for
+  /// each micro-batch in flight. The other gradients are used only within one backward, so one slot is
+  /// enough.
   int output_gradient(int unit, int micro) {
     bool const crosses = unit + 1 == begin_ || unit + 1 == end_;
     return activation(BufferKind::output_gradient, unit, 0, plan_.unit(unit).output,
@@ -129,7 +132,8 @@ class StageGenerator {
     entry.verb = verb;
     entry.unit = unit;
     entry.micro_batch = micro;
-    // No engine runs the schedule, so all inputs are `source` and all outputs are `target`.
+    // Roles do not matter, because no engine runs the schedule. All inputs are `source` and all outputs are
+    // `target`.
     for (int const buffer : reads) entry.operands.push_back({Role::source, Access::read, buffer});
     for (int const buffer : writes) entry.operands.push_back({Role::target, Access::write, buffer});
     plan_.train.schedule.entries.push_back(std::move(entry));
@@ -185,7 +189,7 @@ class StageGenerator {
 
   Stage by_;
   StepPlan plan_;
-  int begin_ = 0, end_ = 0;  // the stage's units: [begin_, end_)
+  int begin_ = 0, end_ = 0;  // the stage has the units [begin_, end_)
 };
 
 }  // namespace support

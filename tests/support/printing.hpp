@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints vectors and maps in failed checks, where doctest would print {?}. Each source of a test program
-// includes this header, since tests/CMakeLists.txt passes it with -include.
+// Lets doctest print the elements of vectors and maps in failed checks. Without this header it prints {?}.
+// Each source of a test program includes this header, because tests/CMakeLists.txt passes it to the compiler
+// with -include.
 #pragma once
 
 #include <map>

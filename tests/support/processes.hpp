@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts the ranks of a test as processes, as a launcher does.
+// Starts the ranks of a test as separate processes, as a launcher such as torchrun does.
 #pragma once
 
 #include <array>
@@ -21,16 +21,17 @@
 
 namespace test {
 
-/// The end of a process. A signal counts as 128 and its number, as in a shell.
+/// The result of a process: its exit code and the text that it wrote. For a process that a signal ended, the
+/// code is 128 plus the number of the signal, as in a shell.
 struct Ended {
   int code = -1;
   std::string text;
-  double seconds = 0;  ///< from the start of all processes
+  double seconds = 0;  ///< from the start of all processes to the end of this one
 };
 
 using Environment = std::map<std::string, std::string>;
 
-/// The variables that torchrun sets for a rank, as far as a launch needs them.
+/// Returns the environment variables that torchrun sets for a rank and that a launch of the library reads.
 inline Environment rank_environment(int rank, int world, int port) {
   return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
           {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
@@ -43,8 +44,9 @@ inline tessera::comm::GetEnvironment reader(Environment const& variables) {
   };
 }
 
-/// Calls fn(index) in `count` processes. Each ends with what fn returns as its text, or with the kind and the
-/// text of its tessera::Error. Processes that are stopped are killed after `seconds`.
+/// Calls fn(index) in `count` new processes and returns how each ended. The text of a process is the string
+/// that fn returned, or the text of the error that it threw. A tessera::Error gives the exit code of its
+/// kind. After `seconds`, processes that still run are killed.
 inline std::vector<Ended> run_processes(int count, std::function<std::string(int)> const& fn,
                                         double seconds = 30) {
   using Clock = std::chrono::steady_clock;

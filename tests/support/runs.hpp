@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides shared parts of the equivalence and engine tests: batches that do not depend on how they are split
-// over ranks, a tiny GPT-2 with odd sizes, and the results of a run that must be equal.
+// Provides shared parts of the equivalence and engine tests: batches whose global content does not depend on
+// their split over ranks, a tiny GPT-2 with odd sizes, and the results of a run that must be equal.
 #pragma once
 
 #include <cmath>
@@ -32,7 +32,8 @@ using namespace tessera;
 /// A GPT-2 whose sizes are not multiples of a vector register, a tile or a shard.
 inline constexpr Gpt2Options tiny{.layers = 2, .heads = 3, .channels = 33, .positions = 40, .vocabulary = 61};
 
-/// Returns the entries of a schedule in the order in which they run, with its repetitions.
+/// Returns the entries of a schedule in the order in which they run. Entries that run several times appear
+/// several times.
 inline std::vector<Instance> instances_of(Schedule const& schedule) {
   std::vector<Instance> instances;
   for (std::int64_t index = 0; index < schedule.instances(); ++index)
@@ -40,14 +41,15 @@ inline std::vector<Instance> instances_of(Schedule const& schedule) {
   return instances;
 }
 
-/// How a global batch is split: the number of ranks, and of micro-batches per rank.
+/// The split of a global batch: the number of ranks, and the number of micro-batches of each rank.
 struct Spread {
   int ranks = 1;
   int accumulation = 1;
 };
 
-/// Writes the global micro-batch `micro` of a step to `tokens` and `targets` (B,T). Each sample is the same
-/// for every split. Masks one target in `mask_every`, or none if it is 0. The masks differ between samples.
+/// Writes micro-batch number `micro` of a step's global batch to `tokens` and `targets` (batch, sequence).
+/// Each sample depends only on its number in the global batch, not on the split. If `mask_every` is not 0,
+/// about one target in `mask_every` is masked (-1). The masks differ between samples.
 inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, int sequence,
                              std::int64_t vocabulary, int mask_every, std::int32_t* tokens,
                              std::int32_t* targets) {
@@ -66,7 +68,7 @@ inline void fill_micro_batch(std::int64_t step, std::int64_t micro, int batch, i
     }
 }
 
-/// Returns one rank's share of a step's global batch.
+/// Returns the share of the global batch of a step that rank `rank` trains on.
 inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, int sequence,
                         std::int64_t vocabulary, int mask_every = 0) {
   Batch result;
@@ -84,7 +86,7 @@ inline Batch make_batch(std::int64_t step, int rank, Spread split, int batch, in
   return result;
 }
 
-/// Returns a recipe from the names of its policies. An empty name is the default.
+/// Returns the recipe that these names of policies describe. An empty name selects the default policy.
 inline RecipeTable recipe(std::string_view sharding, std::string_view precision = "fp32",
                           std::string_view offload = "none", std::string_view recompute = "none",
                           std::string_view reduction = "ordered", std::string_view loss_scale = "") {
@@ -98,8 +100,8 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-/// Returns the names of a slot's policies that engines support when all other slots have defaults. Tests run
-/// all of them.
+/// Returns the names of all policies of a slot that engines support together with the defaults of the other
+/// slots. Tests run all of these policies.
 template <class Slot>
 std::vector<std::string_view> runnable() {
   std::vector<std::string_view> names;
@@ -115,7 +117,7 @@ inline std::vector<std::string_view> const shardings = runnable<slot::sharding>(
 inline std::vector<std::string_view> const offloads = runnable<slot::offload>();
 inline std::vector<std::string_view> const recomputes = runnable<slot::recompute>();
 
-/// The results of a run that must be equal for two recipes.
+/// The results of a training run. They must be equal for two recipes that are equivalent.
 struct Outcome {
   std::string weights;
   std::vector<double> losses, norms, scales;
@@ -126,7 +128,7 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
-/// The settings of a run, without its recipe (policies).
+/// The settings of a run. The recipe (the policies) is not part of them.
 struct Run {
   Spread split{};
   int steps = 3;
@@ -138,9 +140,9 @@ struct Run {
   StepTrace* trace = nullptr;
 };
 
-/// Returns the folder for state on NVMe: TMPDIR if it is set, otherwise an in-memory folder if the system has
-/// one. Some tests create hundreds of trainers and would spend half of their time waiting for a disk.
-/// disk_test.cpp trains on a disk.
+/// Returns the folder for the state of tests that use NVMe: TMPDIR if it is set, otherwise the in-memory
+/// folder /dev/shm if the system has it. Some tests create hundreds of trainers and would wait for a disk
+/// half of their time. disk_test.cpp trains with files on a real disk.
 inline std::string state_folder() {
   char const* const memory = "/dev/shm";
   if (std::getenv("TMPDIR") == nullptr && ::access(memory, W_OK) == 0) return memory;
@@ -154,7 +156,7 @@ inline TrainerOptions options_of(Run const& run) {
   options.accumulation = run.split.accumulation;
   if (options.threads == 0) options.threads = 1;
   if (options.nvme_directory.empty())
-    options.nvme_directory = state_folder();  // files are removed with their trainers
+    options.nvme_directory = state_folder();  // the destructor of a trainer removes its files
   return options;
 }
 
@@ -167,8 +169,8 @@ std::string hash_weights(AnyKindOfTrainer& trainer) {
   return hash.digest();
 }
 
-/// Trains `run.steps` steps on every rank, evaluates one batch, and returns the results of rank 0.
-/// `make(comm, options)` returns a pointer to a trainer. `launch(ranks, fn)` calls fn on every rank.
+/// Trains `run.steps` steps on every rank, evaluates one batch, and returns the results of rank 0. make(comm,
+/// options) must return a pointer to a trainer. launch(ranks, fn) must call fn on every rank.
 template <class Make, class Launch>
 Outcome train(Run const& run, Make const& make, Launch const& launch) {
   Outcome outcome;

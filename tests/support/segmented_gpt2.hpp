@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides GPT-2 with units (layers) that run in two segments: blocks are split after attention, the output
-// head before the classifier. The split must not change any bit of the results.
+// Provides a GPT-2 whose units (layers) consist of two segments. A block is split after attention, and the
+// output head before the classifier. The split must not change any bit of the results.
 #pragma once
 
 #include <cmath>
@@ -14,11 +14,12 @@ namespace support {
 
 using namespace tessera;
 
-/// Equals Gpt2 of the same sizes: the same parameters, names, initial values and operations, in the same
-/// order.
+/// A model that computes exactly what Gpt2 of the same sizes computes. Its parameters, names, initial values
+/// and operations are the same, in the same order.
 class SegmentedGpt2 {
  public:
-  /// `before` and `after` are the two sides of the split after attention.
+  /// `before` and `after` describe how the value at the split of a block is distributed over ranks, on the
+  /// side of the first and of the second segment.
   explicit SegmentedGpt2(Gpt2Options const& sizes, Boundary::Side before = {}, Boundary::Side after = {})
       : sizes_(sizes),
         columns_(round_up(sizes.vocabulary, 8)),
@@ -72,7 +73,7 @@ class SegmentedGpt2 {
     nn::CausalAttention attention;
     nn::Backward d_ln_1;
     nn::Saved middle;
-    nn::Backward d_middle;  // used from the second segment on
+    nn::Backward d_middle;  // both segments use it in backward
     nn::LayerNorm ln_2;
     nn::Mlp mlp;
     nn::Backward d_ln_2;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the step plans (buffers and schedules) of a small GPT-2 or of the tied model from a few settings.
+// Makes step plans (the buffers and the schedule of a step) from a few settings, for a small GPT-2 or for the
+// tied model.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ inline StepPlan plan_of(Setting const& by, PlacementTable const* placement = nul
   return make_plan(by.tied_model ? TiedModel{}.units(micro) : Gpt2(deep).units(micro), table, shape);
 }
 
-/// Returns an entry as the programs print it.
+/// Returns an entry as text, as the programs print it.
 inline std::string text(StepPlan const& plan, Entry const& entry) {
   return to_string(entry, plan.unit_name(entry));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a model as a user would write it: not a transformer, with a parameter that two other units
+// Provides a model as a user would write it. It is not a transformer. It has a parameter that two other units
 // (layers) borrow, frozen parameters, a unit without saved tensors, and odd sizes. Tests use it to check the
 // engine with a model other than GPT-2.
 #pragma once
@@ -18,14 +18,14 @@ namespace support {
 
 using namespace tessera;
 
-/// The units are: embedding (owns the token table), memory (computes gelu(LN(x) table^T) and multiplies it by
-/// its own matrix), two feed-forward units (the second has a frozen norm weight and a frozen last matrix),
-/// head (computes logits with the token table).
+/// A model with five units. `embedding` owns the token table. `memory` computes gelu(LN(x) table^T) and
+/// multiplies the result by its own matrix. `plain` and `frozen` are feed-forward units; the norm weight and
+/// the last matrix of `frozen` are frozen. `head` computes logits with the token table.
 class TiedModel {
  public:
   enum Unit { embedding, memory, plain, frozen, head };
   static constexpr std::int64_t channels = 23, words = 29, length = 19;
-  int throw_in_unit = -1;  ///< this unit's forward throws
+  int throw_in_unit = -1;  ///< the forward of this unit throws
 
   TiedModel() : TiedModel(37) {}
   explicit TiedModel(std::int64_t hidden)
@@ -93,7 +93,8 @@ class TiedModel {
  private:
   static constexpr Init wide = Init::normal(0.3);
 
-  /// A feed-forward unit. With `table`, it borrows this table as its first matrix, and has no biases.
+  /// A feed-forward unit. If `table` is given, the unit borrows this table as its first matrix and has no
+  /// biases.
   struct Feed {
     nn::LayerNorm norm;
     nn::Linear up, down;
@@ -117,7 +118,8 @@ class TiedModel {
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
 
   std::array<nn::Unit, 5> units_;
-  nn::Weight places_;  // comes before the table, so that the table is not at offset 0 of its flat buffer
+  // Is declared before the table, so that the table is not at offset 0 of its flat buffer.
+  nn::Weight places_;
   nn::Embedding embedding_;
   std::array<Feed, 3> feeds_;
   nn::Classifier head_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trains the tied model with trainers that are compiled from types.
+// Trains the tied model with typed trainers, whose policies are template arguments.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace support {
 
-/// Returns settings of a run whose batches fit the tied model.
+/// Returns the settings of a run whose batches have the sizes of the tied model.
 inline Run tied_run(Spread split) {
   Run run;
   run.split = split;

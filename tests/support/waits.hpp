@@ -10,7 +10,7 @@
 
 namespace support {
 
-/// Removes every declared write from an entry.
+/// Removes from an entry every declaration that it writes a buffer.
 inline void erase_writes(tessera::Entry& entry) {
   auto const erase = [](std::vector<tessera::Operand>& operands) {
     std::erase_if(operands, [](tessera::Operand const& one) { return one.writes(); });
@@ -19,8 +19,8 @@ inline void erase_writes(tessera::Entry& entry) {
   for (tessera::Item& item : entry.items) erase(item.operands);
 }
 
-/// Removes each wait of some schedules in turn. Counts the waits, and the waits whose removal the checker
-/// detects.
+/// For tests of the checker: check() removes each wait of a schedule in turn. `waits` counts the removed
+/// waits, and `found` counts the removals that the checker detects.
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 

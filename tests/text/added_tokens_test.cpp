@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests added tokens against the ids and flags of the PyPI packages tokenizers 0.23 and transformers 5.
+// Tests added tokens (tokens that are matched before the text is split). The expected ids and flags are the
+// results of the PyPI packages tokenizers 0.23 and transformers 5.
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -32,7 +33,7 @@ Json token(char const* content, int id, std::initializer_list<char const*> flags
   return json;
 }
 
-/// Returns the tokenizer of the fixture gpt2, with only these added tokens.
+/// Returns the tokenizer of the fixture gpt2 with the added tokens `added` instead of its own.
 text::BpeTokenizer gpt2_with(Json const& added) {
   Json json = Json::parse(file_support::read(fixtures + "/gpt2/tokenizer.json"));
   json["added_tokens"] = added;
@@ -48,7 +49,7 @@ void check_has(std::string const& message, std::initializer_list<char const*> pa
   for (char const* const part : parts) CHECK(message.find(part) != message.npos);
 }
 
-/// A temporary folder with the fixture's SentencePiece model.
+/// A temporary folder that contains the SentencePiece model of the fixtures.
 struct SentencePieceFolder {
   TemporaryFolder folder;
   SentencePieceFolder() {
@@ -65,7 +66,8 @@ struct SentencePieceFolder {
 
 TEST_CASE("text: the package's ids of added tokens count, not those of the file") {
   auto const size = static_cast<text::TokenId>(gpt2_size());
-  // These tokens have a gap between ids, a text that is in the vocabulary, and one text twice.
+  // The ids of these tokens are not contiguous. The text "q" is in the vocabulary too, and one text occurs
+  // twice.
   auto const tokenizer =
       gpt2_with({token("<|a|>", 900), token("q", 950), token("<|b|>", 7), token("<|a|>", 901)});
   text::TokenId const q = text::encode(*text::Tokenizer::open(fixtures + "/gpt2", "none"), "q").front();
@@ -92,7 +94,8 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   CHECK(ids(Json::array({token("xx", 0, {"lstrip"})}), "a \t xx b") == joined({plain("a"), x, plain(" b")}));
   CHECK(ids(Json::array({token("xx", 0, {"rstrip"})}), "a xx \n b") == joined({plain("a "), x, plain("b")}));
   CHECK(ids(Json::array({token("xx", 0, {"lstrip", "rstrip"})}), "xx  xx") == joined({x, x}));
-  // A token next to a letter, mark, digit or connector is part of a word, so "single_word" does not match it.
+  // If the text is next to a letter, mark, digit or connector, it is a part of a word, and a "single_word"
+  // token does not match.
   Json const word = Json::array({token("xx", 0, {"single_word"})});
   for (char const* apart : {" xx", "xx-", "xx\xe2\x80\x99", ".xx."}) {
     std::string const whole = apart;
@@ -101,12 +104,12 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   }
   for (char const* within : {"axx", "xx1", "xx_", "xx\xcc\x81", "\xe6\x97\xa5xx"})
     CHECK(ids(word, within) == plain(within));
-  // If a text occurs twice, the id of the first token and the flags of the last one are used.
+  // If two added tokens have one text, the id of the first and the flags of the last are used.
   CHECK(ids(Json::array({token("xx", 0, {"single_word"}), token("yy", 0), token("xx", 0)}), "axx") ==
         joined({plain("a"), x}));
   CHECK(ids(Json::array({token("xx", 0), token("xx", 0, {"single_word"})}), "axx") == plain("axx"));
-  // White space that belongs to a token is searched again for further tokens. A token that has lost all its
-  // characters in this way does not match.
+  // If a token takes white space from its neighborhood ("lstrip", "rstrip"), this white space is searched for
+  // tokens too. A token that loses all its characters in this way does not match.
   CHECK(ids(Json::array({token(" xx", 0, {"rstrip"})}), " xx  xxz") == joined({x, x, plain("z")}));
   CHECK(ids(Json::array({token("~ ", 0), token(" ", 0, {"lstrip", "rstrip"})}), "a   b").size() == 3);
 }
@@ -121,7 +124,7 @@ TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the file
                       R"({"eos_token": {"content": "<e>", "rstrip": true}, "pad_token": "<p>"})");
   CHECK(text::encode(*open(), "ab<x>a<e> b<y><p>", true) == text::Ids{2, 5, 0, 3, 1, 6, 7, 3});
   CHECK(open()->vocabulary() == 8);
-  // A list in tokenizer_config.json replaces the lists of the other two files.
+  // A list of added tokens in tokenizer_config.json replaces the lists of the other two files.
   file_support::write(
       folder / "tokenizer_config.json",
       R"({"eos_token": "<e>", "added_tokens_decoder": {"5": {"content": "<z>", "lstrip": true}}})");
@@ -201,7 +204,7 @@ TEST_CASE("text: a SentencePiece model is read for LLaMA's classes, refused for 
     check_has(class_says(name), {"tokenizer_config.json: tokenizer_class is ", name, "as LlamaTokenizer does",
                                  "copy tokenizer.model into a folder of its own"});
   check_has(says("config.json", {{"model_type", "t5"}}), {"config.json: model_type is t5, "});
-  // Gemma's tokenizers do not insert a space before a text.
+  // The tokenizers of Gemma do not insert a space before a text.
   check_has(class_says("GemmaTokenizer"),
             {"tokenizer_class is GemmaTokenizer", "which puts no space in front of a text"});
   std::string const model = file_support::read(fixtures + "/sentencepiece/tokenizer.model");
@@ -287,7 +290,8 @@ TEST_CASE("text: add_prefix_space and split_special_tokens next to a tokenizer.j
               {"tokenizer_config.json: split_special_tokens is true, which tessera does not support"});
     (void)ids({{key, without}, {"split_special_tokens", false}});
   }
-  // Other pre-tokenizers are left unchanged, so both files must agree.
+  // The pre-tokenizer of this file ignores add_prefix_space. If add_prefix_space contradicts tokenizer.json,
+  // the tokenizer is refused.
   file_support::write(name("tokenizer.json"), file_support::read(fixtures + "/llama2/tokenizer.json"));
   (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", true}});
   (void)ids({{key, "LlamaTokenizer"}, {"add_prefix_space", nullptr}});

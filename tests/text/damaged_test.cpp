@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests tokenizer files that are damaged where a reader might trust them, or that use rare features.
+// Tests tokenizer files that are damaged in a place that a reader could trust, and files that use rare
+// features.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,14 +25,16 @@ std::string number(std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift & 0xff);
   return bytes;
 }
-/// Returns a field of a Protocol Buffers message with `bytes` as content, at most 16383 bytes.
+/// Returns a field of a Protocol Buffers message. `index` is its number, and `bytes` is its content of at
+/// most 16383 bytes.
 std::string field(int index, std::string const& bytes) {
   std::string text(1, static_cast<char>(index << 3 | 2));
   text += static_cast<char>(bytes.size() % 128 | 0x80);
   text += static_cast<char>(bytes.size() / 128);
   return text + bytes;
 }
-/// Returns the rules of a SentencePiece normalizer: the units of a double-array trie, and replacement texts.
+/// Returns the rules of a SentencePiece normalizer: a double-array trie of 256 elements (`root`, then 255
+/// times `rest`), and the replacement texts.
 std::string rules(std::uint32_t root, std::uint32_t rest, std::string const& texts) {
   std::string units = number(root);
   for (int at = 1; at < 256; ++at) units += number(rest);
@@ -104,7 +107,8 @@ TEST_CASE("text: a SentencePiece model that its library would end the program fo
   CHECK(says("version https://git-lfs.github.com/spec/v1\n") ==
         "m: its bytes are not a protobuf message" + damaged);
 
-  // A root without offset leads to 256 units whose labels match no byte.
+  // The rules are a double-array trie. The offset of its root is 0, so the children of the root are the first
+  // 256 elements. The label of no element equals its byte, so no rule matches.
   std::uint32_t const nowhere = 0x80000000u;
   auto const normalizer = [&](std::string const& bytes) { return sound + field(3, field(2, bytes)); };
   CHECK(says(normalizer(rules(0, nowhere, std::string("x\0", 2)))) == "nothing was refused");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares split texts with the results of the PyPI package tokenizers 0.23.3, for every behavior of its
-// pre-tokenizer Split.
+// Tests how a regular expression splits a text. The expected pieces are the results of the PyPI package
+// tokenizers 0.23.3, for every behavior of its pre-tokenizer Split.
 #include <string_view>
 
 #include <doctest/doctest.h>
@@ -39,7 +39,8 @@ TEST_CASE("text: every behaviour of a split") {
 }
 
 TEST_CASE("text: expressions know Unicode 16 and Oniguruma's white space") {
-  // U+2EBF0 is new in Unicode 15.1 and U+10D40 in 16.0. Only PCRE2 treats U+180E as white space.
+  // U+2EBF0 is new in Unicode 15.1, and U+10D40 in Unicode 16.0. U+180E is white space in PCRE2 but not in
+  // Oniguruma.
   CHECK(split("\\p{L}+", "a\xf0\xae\xaf\xb0") == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("[^\\p{L}]+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});
   CHECK(split("\\P{L}+", "a\xf0\xae\xaf\xb0", Delimiter::removed) == Pieces{"a\xf0\xae\xaf\xb0"});

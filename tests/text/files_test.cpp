@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests limits of tokenizer files, repair of invalid UTF-8, input files and their compression, records, and
-// threads.
+// Tests limits of tokenizer files, the repair of invalid UTF-8, input files and their compression, records,
+// and threads.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -41,7 +41,8 @@ std::string repaired(std::string const& bytes) {
   return std::string(text::repaired(bytes, storage));
 }
 
-/// Returns a tokenizer.json with two letters. `model` and `members` add or replace members.
+/// Returns a small tokenizer.json with the letters a and b. `members` is added to the file, and `model` to
+/// its model; both can replace members.
 std::string small_json(std::string const& members, std::string const& model = {}) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
          (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
@@ -147,7 +148,7 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
              {"t.json: the file has no model"});
   says(R"("pre_tokenizer":{"type":"ByteLevel"})", R"("byte_fallback":true)",
        {"model.byte_fallback is true under a ByteLevel, without tokens of all bytes"});
-  // With tokens for all bytes, byte_fallback changes nothing.
+  // If the vocabulary has tokens for all bytes, byte_fallback changes nothing.
   std::string all_bytes = file_support::read(fixtures + "/gpt2/tokenizer.json");
   std::string const off = "\"byte_fallback\":false";
   REQUIRE(all_bytes.find(off) != std::string::npos);
@@ -157,8 +158,9 @@ TEST_CASE("text: what a tokenizer.json asks for and is not there is refused by i
   text::BpeTokenizer const tokenizer(text::parse_tokenizer_json(small_json(""), "t.json"));
   CHECK(text::encode(tokenizer, "abba") == text::Ids{2, 1, 0});
   check_says(refusal([&] { (void)text::encode(tokenizer, "abc"); }), {"t.json", "no token for the bytes 63"});
-  // The package accepts these files, so this reader does too: an unknown token that is not in the vocabulary,
-  // missing byte tokens for byte_fallback, a version line among the merges, and nested sequences.
+  // The PyPI package accepts these files, so this reader accepts them too. They have an unknown token that is
+  // not in the vocabulary, no byte tokens for byte_fallback, a version line among the merges, or nested
+  // sequences.
   auto const read = [](std::string const& members, std::string const& model_members, std::string_view bytes) {
     return text::encode(
         text::BpeTokenizer(text::parse_tokenizer_json(small_json(members, model_members), "t.json")), bytes);
@@ -232,7 +234,8 @@ TEST_CASE("text: a vocab.json with its merges.txt is read for GPT-2's classes, r
   check_says(says("config.json", "tokenizer_class", "\"BartTokenizer\""),
              {"config.json: tokenizer_class is BartTokenizer, "});
   check_says(says("tokenizer_config.json", "tokenizer_class", "5"), {"tokenizer_class must be a string"});
-  // tokenizer_config.json takes precedence over config.json. A tokenizer.json does not depend on the class.
+  // If tokenizer_config.json and config.json disagree, tokenizer_config.json counts. A tokenizer.json does
+  // not depend on the class.
   file_support::write(folder / "config.json", R"({"model_type": "qwen2"})");
   CHECK(says("tokenizer_config.json", "tokenizer_class", "\"GPT2Tokenizer\"") == "nothing was refused");
   file_support::write(folder / "tokenizer.json", small_json(""));
@@ -339,7 +342,8 @@ TEST_CASE("text: JSON Lines are known by their names in any case, and in .json b
   CHECK(records("packed.json", gzipped(two)));
   CHECK(records("long.json", "{\"text\":\"" + std::string(1'000'000, 'x') + "\"}\n{}"));
 
-  // In a folder, a .json file that is one JSON value counts as text, since programs often write such files.
+  // In a folder, a .json file that contains one JSON value is text, not records, since programs often write
+  // such files.
   file_support::write(folder / "in/a.json", two);
   file_support::write(folder / "in/b.json", object + "\n");
   file_support::write(folder / "in/c.json", "{\n}\n");
@@ -348,7 +352,7 @@ TEST_CASE("text: JSON Lines are known by their names in any case, and in .json b
   REQUIRE(inputs.files.size() == 4);
   CHECK(inputs.skipped == 0);
   for (std::size_t at = 0; at < 4; ++at) CHECK(inputs.files[at].records == (at == 0));
-  // An explicit format takes precedence over the file names.
+  // If the format is given explicitly, the file names do not matter.
   for (auto const format : {text::InputFormat::text, text::InputFormat::records})
     for (text::InputFile const& file : text::find_inputs({(folder / "in").string()}, format).files)
       CHECK(file.records == (format == text::InputFormat::records));
@@ -388,7 +392,7 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
     expected.insert(expected.end(), last.begin(), last.end());
     for (int const threads : {1, 2, 5}) CHECK(ids_of(*tokenizer, inputs, {.threads = threads}) == expected);
 
-    // Simulates a run that stops after each block and resumes there.
+    // The callback stops after each block, and the next run resumes at this position.
     text::Ids parts;
     text::Position at;
     for (bool more = true; more;) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares tokens with golden.json, which the PyPI packages tokenizers and sentencepiece produced.
+// Compares tokens with golden.json. This file was written with the PyPI packages tokenizers and
+// sentencepiece.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,7 +38,8 @@ std::string from_hex(std::string const& hex) {
   return bytes;
 }
 
-/// Returns the tokens of a text that is encoded in parts. Splits it wherever the tokenizer permits.
+/// Splits a text at every position at which the tokenizer permits it, and encodes the parts one after the
+/// other. Returns the tokens.
 text::Ids encoded_in_pieces(text::Tokenizer const& tokenizer, std::string_view bytes) {
   auto const encoder = tokenizer.encoder();
   text::Ids out = tokenizer.before();
@@ -84,7 +86,8 @@ TEST_CASE("text: cuts change no token") {
     text::Ids whole = text::encode(*tokenizer, all);
     whole.insert(whole.begin(), tokenizer->before().begin(), tokenizer->before().end());
     CHECK(encoded_in_pieces(*tokenizer, all) == whole);
-    // Every tokenizer must find at least one position after the first byte at which it can split the text.
+    // In this text, every tokenizer must find at least one position after the first byte at which it permits
+    // a split.
     CHECK((tokenizer->cut(all, 1) > 0) == true);
   }
 }

@@ -12,7 +12,7 @@ namespace text_support {
 
 inline std::string const fixtures = TESSERA_TEXT_FIXTURES;
 
-/// Returns the error message of `call`, or "nothing was refused" if it does not throw.
+/// Returns the message of the error that call() throws, or "nothing was refused" if it throws none.
 template <class Call>
 std::string refusal(Call&& call) {
   try {

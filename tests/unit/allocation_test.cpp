@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the allocation functions of the whole test program with counting ones. They are in a separate
-// file, so that the compiler does not inline only new or only delete.
+// Replaces the allocation functions of the whole test program with functions that count their calls. They are
+// in a separate file so that the compiler cannot inline operator new without operator delete, or the reverse.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,8 @@ void seen() { allocations.fetch_add(1, std::memory_order_relaxed); }
 std::int64_t allocation_support::count() { return allocations.load(std::memory_order_relaxed); }
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Replaces the C library's functions by name, so that Eigen and the C++ library are counted too.
+// Replaces malloc and the related functions of the C library. Allocations of Eigen and of the C++ library are
+// then counted too.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -67,8 +68,8 @@ void* operator new(std::size_t bytes) { return allocate(bytes, alignof(std::max_
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, static_cast<std::size_t>(alignment));
 }
-// Includes the nothrow forms, which std::stable_sort uses. A sanitizer requires that both new and delete are
-// replaced.
+// The nothrow forms are replaced too, because std::stable_sort uses them. A sanitizer reports an error if a
+// program replaces operator new without operator delete.
 void* operator new(std::size_t bytes, std::nothrow_t const&) noexcept {
   try {
     return allocate(bytes, alignof(std::max_align_t));

@@ -22,7 +22,7 @@ namespace cli {
 
 namespace {
 
-/// Returns the first long name in a list such as "-h,--help".
+/// Returns the first name in `names` that begins with "--". `names` is a list such as "-h,--help".
 std::string first_name(std::string const& names) {
   for (auto const& name : split_list("flag", {names}))
     if (name.starts_with("--")) return name;
@@ -56,7 +56,8 @@ Names flags_in(std::string const& path) {
   std::string line;
   constexpr std::size_t max_bytes = 1 << 20;
   std::size_t bytes = 0;
-  // std::getline is not used because its lines have no maximum length, and a device may never send a line
+  // Reads the next line into `line`, at most max_bytes of the file in all. Returns false at the end of the
+  // file. std::getline has no such limit: it would read forever from a device file that never sends a line
   // end.
   auto const next_line = [&] {
     line.clear();
@@ -71,7 +72,7 @@ Names flags_in(std::string const& path) {
   };
   for (int number = 1; next_line(); ++number) {
     std::string word;
-    bool open = false;  // a word has begun
+    bool open = false;  // whether `word` has begun; an empty quoted word is a word too
     char quote = 0;
     for (std::size_t at = 0; at <= line.size(); ++at) {
       char const c = at < line.size() ? line[at] : ' ';

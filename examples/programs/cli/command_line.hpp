@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the command line of a program. The library CLI11 stores the flags and their values and prints the
-// help. Only the .cpp file includes CLI11, because it is large.
+// Parses the command line of a program. The class CommandLine parses the words itself. The library CLI11
+// converts and stores the values and formats the help. Only the .cpp file includes CLI11, because it is
+// large.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,26 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Quotes a word so that a shell reads it back unchanged.
+/// Returns `word`, in quotes if necessary, so that a shell reads it back as one unchanged word.
 std::string in_shell(std::string const& word);
 
-/// A flag that a file sets, with its values and its position in the file ("ds.json: train_batch_size").
+/// One flag that a settings file gives. `where` is the file and the key, for example
+/// "ds.json: train_batch_size".
 struct FileSetting {
   std::string flag;
-  Names values;  ///< empty: a switch
+  Names values;  ///< empty if the flag is a switch, which has no value
   std::string where;
 };
 
-/// Reads a file of flags. Splits it into words as a shell does. A word that starts with # begins a comment up
-/// to the end of the line. Throws Error(usage), which names the file and the line of an unclosed quote.
+/// Reads a file of flags and returns its words. Words and quotes follow the rules of a shell. A word that
+/// starts with # begins a comment up to the end of the line. Throws Error(usage) if the file cannot be read,
+/// or if a line does not close a quote. The message names the file and the line.
 Names flags_in(std::string const& path);
 
-/// The flags of a program, each bound to a variable. Names have the form "--steps,--num-steps"; messages use
-/// the first one. A variable holds the default that `--help` shows, and changes only if `parse` succeeds.
+/// The flags of a program. Each flag is bound to a variable. In the functions that add a flag, `names` lists
+/// its spellings, such as "--steps,--num-steps"; error messages use the first one. `type` is the placeholder
+/// of the value in `--help`, such as "N". The variable holds the default that `--help` shows. Only a
+/// successful `parse` changes it.
 class CommandLine {
  public:
   CommandLine(std::string program, std::string const& description, std::string const& examples);
@@ -49,12 +54,12 @@ class CommandLine {
 
   static constexpr char from_a_file[] = "Settings from a file";
 
-  /// Sets the heading in `--help` for the flags that follow.
+  /// Sets the heading in `--help` for the flags that are added after this call.
   void group(std::string title) { group_ = std::move(title); }
 
   /// Adds a flag with a text value.
   void text(std::string const& names, std::string const& type, std::string& value, std::string const& help);
-  /// Adds a flag whose value is one of some names.
+  /// Adds a flag whose value is one of the names `choices`.
   void choice(std::string const& names, Names const& choices, std::string& value, std::string const& help);
   /// Adds a flag with an integer value from `min` to `max`.
   template <class Integer>
@@ -73,20 +78,25 @@ class CommandLine {
   /// Adds a flag with a path. An empty path means that the flag was not given.
   void path(std::string const& names, std::string const& type, std::filesystem::path& value,
             std::string const& help);
-  /// Adds a flag with a size in bytes and an optional unit. A GB is 10^9 bytes.
+  /// Adds a flag with a size in bytes and an optional unit. The unit GB means 10^9 bytes.
   void bytes(std::string const& names, std::int64_t& value, std::string const& help);
-  /// Adds a flag with a size of device memory and an optional unit. A GB is a GiB, as in the names of GPUs.
+  /// Adds a flag with a size of device memory and an optional unit. Here the unit GB means 2^30 bytes,
+  /// because the names of GPUs use it so.
   void memory(std::string const& names, std::int64_t& value, std::string const& help);
-  /// Adds a flag with a custom value: `accept(flag, value)` stores it or throws.
+  /// Adds a flag with a custom value. `parse` calls `accept(flag, value)`, which stores the value or throws.
+  /// `--help` prints `shown_default` as the default.
   void custom(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept);
-  /// Adds a flag with a list of values between commas or spaces: `accept(flag, items)` stores them or throws.
+  /// Adds a flag with a list of values, separated by commas or spaces. `parse` calls `accept(flag, items)`,
+  /// which stores the values or throws.
   void list(std::string const& names, std::string const& type, std::string const& shown_default,
             std::string const& help, std::function<void(std::string const&, Names const&)> accept);
-  /// Adds a flag with several values that may contain commas, such as paths and models.
+  /// Adds a flag with a list of values that are separated by spaces. A value may contain commas, as paths and
+  /// models do.
   void values(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, Names const&)> accept);
-  /// Adds a flag whose values may also appear without it, before the first flag or between flags.
+  /// Adds a flag with a list of values. The command line may also give the values without the flag, before
+  /// the first flag or between flags.
   void inputs(std::string const& names, std::string const& type, std::string const& help,
               std::function<void(std::string const&, Names const&)> accept);
   /// Adds a flag with a list of integers.
@@ -103,47 +113,51 @@ class CommandLine {
            value = distinct(value);
          });
   }
-  /// Adds a switch without a value.
+  /// Adds a switch, a flag without a value.
   void toggle(std::string const& names, bool& value, std::string const& help);
-  /// Adds a flag whose value is a file of settings. `parse` calls `read(path)` before any variable changes;
-  /// `read` may call `on_line`. Flags on the command line override files, and earlier files override later
-  /// ones.
+  /// Adds a flag whose value is the path of a settings file. Before `parse` changes any variable it calls
+  /// `read(path)`, which returns the settings of the file. `read` may call `on_line`. A flag on the command
+  /// line overrides the same flag in a file. An earlier file overrides a later one.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
-  /// Sets a function that returns values for flags given neither on the command line nor in a file. `parse`
-  /// calls it before any variable changes.
+  /// Sets the function `choose`. `parse` calls it before any variable changes. It returns values for flags
+  /// that neither the command line nor a file gives.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
-  /// Sets flags that the command line and its files override. `origin` says where they come from.
+  /// Sets default flags: `words` are flags and values as on a command line. The command line and its files
+  /// override them. `origin` is the text that `origin(name)` returns for these flags.
   void preset(Names words, std::string origin) {
     preset_ = std::move(words);
     preset_origin_ = std::move(origin);
   }
 
-  /// Parses the words. @FILE inserts the flags of a file; flags on the command line override them. Returns
-  /// false if `--help` or `--version` was printed and the program should end. Throws Error(usage).
+  /// Parses the words of the command line and sets the variables. A word @FILE inserts the flags of a file;
+  /// flags on the command line override flags of the file. Returns false if `--help` or `--version` was
+  /// printed and the program should end. Throws Error(usage).
   bool parse(int argc, char const* const* argv);
 
   /// Returns the text that `--help` prints.
   std::string help_text() const;
 
-  /// Returns whether the command line or a file gives a flag, by any of its names.
+  /// Returns whether the command line or a file gives the flag `name`, which may be any of its spellings.
   bool given(std::string const& name) const;
   /// Returns whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
-  /// Returns the values of a flag on the command line itself, by any of its names; null if only a file gives
-  /// them.
+  /// Returns the values that the command line or a file of flags (@FILE) gives the flag; null if only a
+  /// settings file gives it, or nothing. `name` may be any spelling of the flag.
   Names const* on_line(std::string const& name) const;
   /// Returns the values of a flag from the command line or from a file; null if neither gives the flag.
   Names const* values_of(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
-  /// Returns the words that gave flags, as spelled on the command line or in the files of flags.
+  /// Returns the words that named flags, as they were spelled: the words of the files of flags if there are
+  /// any, else the words of the command line.
   Names const& spelled() const { return spelled_; }
   /// Returns where the value of a flag comes from: "flag", "default", or the file and its key.
   std::string origin(std::string const& name) const;
-  /// Returns every flag with its value and origin, one per line, in a form that @FILE can read back. Omits
-  /// the flags of the group `from_a_file`. `derived` holds the derived values of flags that were not given.
+  /// Returns every flag with its value and origin, one flag a line, in a form that @FILE can read back.
+  /// Leaves out the flags of the group `from_a_file`. `derived` maps flags that were not given to the values
+  /// that the program derived for them.
   std::string settings_text(std::map<std::string, std::string> const& derived) const;
   std::string const& program() const { return program_; }
 
@@ -154,8 +168,8 @@ class CommandLine {
     bool several;
     bool is_switch;
     std::string shown_default;
-    std::string where;   // source in a file of settings; empty if none gives it
-    std::string listed;  // file of flags that gives it; empty if none does
+    std::string where;   // the settings file and key that gives the flag; empty if none does
+    std::string listed;  // the file of flags (@FILE) that gives the flag; empty if none does
   };
 
   void declare(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -164,21 +178,23 @@ class CommandLine {
   Names all_names() const;
   Entry const* find(std::string const& name) const;
   Entry* find(std::string const& name);
-  /// Parses the words. If a flag appears several times, the last one counts. CLI11 does not do this because
-  /// it takes a flag as the value of the flag before it, reads "-steps" as several flags and "-.5" as a flag,
-  /// joins the values of a repeated list, does not report errors in order, and does not tell which of its
-  /// names a flag was given by.
+  /// Parses the words and stores the values of each flag. If a flag appears several times, the last one
+  /// counts. `origin` is the file of flags that contains the words; empty for the command line. CLI11's own
+  /// parser is not used. It takes a flag as the value of the flag before it, reads "-steps" as several flags
+  /// and "-.5" as a flag, and joins the values of a repeated list. It also does not report errors in order,
+  /// and does not tell by which of its names a flag was given.
   void parse_words(Names const& words, std::string const& origin);
-  /// Sets the values of a flag and drops earlier ones.
+  /// Replaces the values of the flag by `values`.
   static void give(Entry& entry, Names values);
-  /// Applies the settings of files, and then those of `otherwise`, to flags that have no value yet.
+  /// Applies the settings of the settings files to flags that have no value yet, then the settings that the
+  /// function of `otherwise` returns.
   void read_files();
   void add(std::vector<FileSetting> const& settings);
 
   std::unique_ptr<CLI::App> app_;
   std::string program_;
   std::string group_ = "Options";
-  CLI::Option* bare_ = nullptr;  // takes the words that follow no flag
+  CLI::Option* bare_ = nullptr;  // the flag of `inputs`: it receives the words that belong to no other flag
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::function<std::vector<FileSetting>()> choose_;
@@ -186,7 +202,7 @@ class CommandLine {
   std::string preset_origin_;
 };
 
-/// Formats argv as one line that a shell can run.
+/// Returns argv as one line that a shell can run.
 std::string command_text(int argc, char const* const* argv);
 
 }  // namespace cli

@@ -22,9 +22,9 @@ namespace cli {
 
 namespace {
 
-std::shared_ptr<comm::Launch> launch_in_use;  // set once, by join_launch
+std::shared_ptr<comm::Launch> launch_in_use;  // null until join_launch sets it
 
-/// Makes standard output, or with `errors` also standard error, write to a file.
+/// Makes standard output write to the file `path`. If `errors` is true, standard error writes there too.
 void redirect(std::filesystem::path const& path, bool errors) {
   int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a program one process of a launch: it gets its number of ranks from the launcher, meets the other
-// processes, and only rank 0 prints.
+// Connects a program to the launcher that started it (torchrun, deepspeed, srun or mpirun). A launch is the
+// set of processes that one launcher started, one for each rank. The program gets the number of ranks from
+// the launcher and connects to the other processes. Only rank 0 prints.
 #pragma once
 
 #include <filesystem>
@@ -17,33 +18,35 @@ using namespace tessera;
 namespace cli {
 
 struct LaunchFlags {
-  std::filesystem::path log_ranks;  ///< the folder for what each rank prints; empty: only rank 0 prints
+  /// the folder for the files with the output of each rank; empty: only rank 0 prints
+  std::filesystem::path log_ranks;
 };
 
-/// Declares the flags of programs that a launcher can start. The launcher's number of ranks becomes the
-/// default of --ranks. `line` must have this flag. Throws Error(config) if the launcher's variables
-/// contradict each other.
+/// Adds the flags of programs that a launcher can start. Makes the launcher's number of ranks the default of
+/// --ranks, which `line` must have. Throws Error(config) if environment variables of the launcher contradict
+/// each other.
 void add_launch_flags(CommandLine& line, LaunchFlags& flags);
 
-/// Meets the other processes of the launch, if there is a launcher. On the other ranks, standard output then
-/// goes to a file or is dropped. Throws Error(config) if the processes do not meet, or if --ranks contradicts
-/// the launcher.
+/// Connects to the other processes of the launch. Does nothing if no launcher started the program. Afterwards
+/// the standard output of ranks above 0 is dropped; with --log-ranks, each rank's output goes to a file.
+/// Throws Error(config) if the processes cannot connect, or if --ranks contradicts the launcher.
 void join_launch(CommandLine const& line, LaunchFlags const& flags);
 
 /// Returns the launch that this program has joined, or null.
 std::shared_ptr<comm::Launch> const& joined_launch();
 /// Returns whether this process prints and writes files: it runs rank 0, or all ranks.
 bool is_first_process();
-/// Returns how many of the ranks this process runs.
+/// Returns how many of the `ranks` ranks of the world run in this process: 1 in a launch, otherwise all.
 int ranks_here(int ranks);
 
-/// Returns the decision of rank 0, which all processes of a launch call for together, between runs.
+/// Returns the value of `own` on rank 0. All processes of the launch must call it together, between runs.
 bool decided_by_first_process(bool own);
 
-/// Tells the other ranks that this one has failed. Returns whether this process should print the text: no
-/// lower rank prints the same one.
+/// Tells the other ranks that this rank has failed with the message `text`. Returns whether this process
+/// should print the message: false if a lower rank prints the same one.
 bool prints_failure(std::string_view text);
-/// Writes the text where the launcher looks for it (torchrun: TORCHELASTIC_ERROR_FILE).
+/// Writes the message of a failure to the file that the launcher reads (torchrun names it in
+/// TORCHELASTIC_ERROR_FILE).
 void tell_launcher(std::string_view text);
 
 }  // namespace cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the flags and logged settings of options, depending on the type of an option's value.
+// Defines the flags and the logged settings of the fields of TrainerOptions. Both depend on the type of the
+// field's value.
 #include "cli/option_flags.hpp"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ std::string choice_of(Option const& option, OptionValue value) {
   return choices_of(option).at(static_cast<std::size_t>(index));
 }
 
-/// Parses a power of two. Throws Error(usage), which names the flag and the nearest powers on both sides.
+/// Returns the number in `given`, which must be a power of two. Otherwise throws Error(usage), which names
+/// the flag and the nearest powers of two.
 double power_of_two(std::string const& flag, std::string const& given, Range const& range) {
   double const number = parse_real(flag, given, range);
   int exponent = 0;
@@ -41,7 +43,8 @@ double power_of_two(std::string const& flag, std::string const& given, Range con
   return number;
 }
 
-/// Parses a seed: any 64-bit integer. Throws Error(usage), which names the flag.
+/// Returns the seed in `text`, any unsigned 64-bit integer. Otherwise throws Error(usage), which names the
+/// flag.
 std::uint64_t seed_number(std::string const& flag, std::string const& text) {
   std::uint64_t seed = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), seed);
@@ -89,7 +92,7 @@ void add_flag(CommandLine& line, Option const& option, std::string const& names,
     case Type::boolean:
       return line.toggle(names, value.boolean(), help);
     case Type::shape:
-      break;  // has choices
+      break;  // an option of this type has choices, which the code above handles
   }
 }
 

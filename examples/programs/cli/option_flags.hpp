@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates flags, result keys and logged settings for the fields of TrainerOptions from option_table.
+// Generates the flags, the keys in results and the logged settings of trainer options. An option is a field
+// of TrainerOptions; option_table lists all of them.
 #pragma once
 
 #include <string>
@@ -15,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Gives an option another flag and another key in results, for programs that use its usual flag for
-/// something else.
+/// Another flag and another key in results for the option `name`. Programs that use its usual flag for
+/// something else need this.
 struct RenamedOption {
   std::string_view name, flags, key;
 };
@@ -25,23 +26,23 @@ struct RenamedOption {
 inline constexpr RenamedOption warmup_in_compare{"warmup_steps", "--learning-rate-warmup",
                                                  "learning_rate_warmup"};
 
-/// Adds the flags of a group of options to the command line. They set `options`, which holds the defaults and
-/// must outlive `line`.
+/// Adds the flags of a group of options to the command line. The flags set `options`, which must hold the
+/// defaults and must outlive `line`.
 void add_option_flags(CommandLine& line, OptionGroup group, TrainerOptions& options,
                       RenamedOption const& renamed = {});
 
 /// Adds the flag of one option, which sets `value`. `name` is the option's name in option_table.
 void add_option_flag(CommandLine& line, std::string_view name, OptionValue value);
 
-/// Adds the values of a group of options to the settings of a log or of results.
+/// Writes the values of a group of options to `settings`, which is part of a log or of results.
 void add_option_values(Json& settings, OptionGroup group, TrainerOptions const& options,
                        RenamedOption const& renamed = {});
 
-/// Returns the name of the value of an option with choices, such as "cosine". `name` is the option's name in
-/// option_table.
+/// Returns the name of an option's value, such as "cosine". The option must have named values (choices).
+/// `name` is the option's name in option_table.
 std::string option_text(std::string_view name, TrainerOptions const& options);
 
-/// Returns the first flag of an option in `train`.
+/// Returns the first spelling of the flag that sets the option in `train`.
 std::string flag_of(Option const& option);
 
 /// Returns the names of an option's values, such as "cosine". For a bool, the name of true comes first.

@@ -17,8 +17,9 @@ namespace cli {
 
 namespace {
 
-/// The first list has flags that write a file or folder of their own. The second has flags that write files
-/// to a folder that may contain other files.
+/// Flags whose values are output paths. For the flags in `own_outputs`, a path is a file or folder that the
+/// program writes as a whole. For the flags in `shared_folders`, it is a folder that may contain files of
+/// other programs.
 constexpr std::string_view own_outputs[] = {"--log",        "--save",
                                             "--checkpoint", "--trace",
                                             "--json",       "--csv",
@@ -31,7 +32,8 @@ bool is_own(NamedPath const& output) {
   return std::ranges::find(own_outputs, output.flag()) != std::end(own_outputs);
 }
 
-/// Returns whether two flags may name the same folder, because both write only files with names of their own.
+/// Returns whether two output flags may name the same folder. They may if each of them writes only files that
+/// the other does not write. --save-adapter never shares its folder.
 bool may_share(NamedPath const& one, NamedPath const& other) {
   auto const is_shared = [](NamedPath const& output) {
     return !is_own(output) || output.flag() == "--checkpoint";
@@ -93,8 +95,8 @@ ProgramFiles::ProgramFiles(CommandLine const& line, std::vector<std::filesystem:
   for (auto const& [flag, how] : reads) {
     Names const* const values = line.values_of(flag);
     for (std::string const& value : values ? *values : Names()) {
-      if (value == "-") continue;  // standard input
-      std::error_code code;        // prepare describes a token file in a separate file
+      if (value == "-") continue;  // "-" is standard input
+      std::error_code code;        // prepare writes the description of a token file to FILE.bin.json
       if (value.ends_with(".bin") && std::filesystem::exists(value + ".json", code))
         inputs_.push_back({{flag, value + ".json"}, Reads::whole});
       inputs_.push_back({{flag, value}, how});
@@ -127,7 +129,8 @@ bool ProgramFiles::is_read(Input const& input, NamedPath const& output) {
   if (!folder) return output.same(input.path);
   if (input.reads == Reads::tokenizer) return input.path.holds(output, is_of_tokenizer);
   if (input.reads != Reads::model) return input.path.holds(output);
-  // If the current folder is the model's folder, a user may write other files there.
+  // If the model's folder is the current folder, the program may write files there that do not belong to the
+  // model.
   bool const here = input.path.holds(NamedPath("", "."));
   return (is_own(output) && (here ? output.same(input.path) : input.path.holds(output))) ||
          input.path.holds(output, is_of_model);

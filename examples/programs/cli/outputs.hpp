@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that a program overwrites neither its inputs nor its other outputs. Compares files instead of names,
-// since links and different spellings can lead to one file.
+// Checks that a program overwrites neither its inputs nor another of its outputs. Compares the files
+// themselves instead of their names, because links and different spellings can lead to one file.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A path from the command line, with the flag that gave it and the file or folder that it leads to. The path
-/// "-" is standard output.
+/// A path from the command line, the flag that gave it, and the file or folder to which it leads. The path
+/// "-" means standard output.
 class NamedPath {
  public:
   NamedPath(std::string flag, std::filesystem::path path) : flag_(std::move(flag)), path_(std::move(path)) {
@@ -40,10 +40,12 @@ class NamedPath {
                      status_.st_ino == other.status_.st_ino;
     return one || place_ == other.place_;
   }
-  /// Returns whether the file is in this folder, or is linked to a file in it.
+  /// Returns whether this path is a folder that contains `file`. A file with several hard links is also in
+  /// the folder if one of its links is there.
   bool holds(NamedPath const& file) const;
-  /// Returns whether the file is directly in this folder, or is linked to a file directly in it, and that
-  /// file's name satisfies `owns_name`.
+  /// Returns whether `file` is directly in this folder and `owns_name` returns true for its name. A file with
+  /// several hard links, or a target of a symbolic link, also counts if such a link is directly in the
+  /// folder.
   bool holds(NamedPath const& file, bool (*owns_name)(std::string const& name)) const;
 
  private:
@@ -55,26 +57,27 @@ class NamedPath {
 
 class CommandLine;
 
-/// The files and folders that a command line reads and writes. The flags of all programs are listed in
-/// outputs.cpp.
+/// The files and folders that a program reads and writes according to its command line. The file outputs.cpp
+/// lists the flags that name them, for all programs.
 class ProgramFiles {
  public:
-  /// Collects the paths of all flags. `models` holds the files and folders of models separately, since
-  /// --model may also give a name. `others` holds further inputs, such as files in folders that a flag names.
+  /// Collects the paths that the flags name. `models` holds the files and folders that --model names. They
+  /// are passed separately because --model may also give the name of a model. `others` holds further inputs,
+  /// such as files inside a folder that a flag names.
   explicit ProgramFiles(CommandLine const& line, std::vector<std::filesystem::path> const& models = {},
                         std::vector<NamedPath> const& others = {});
 
-  /// Throws Error(usage), which names both paths, if an output would overwrite an input or another output.
-  /// `more` holds outputs whose paths are derived from the value of a flag.
+  /// Throws Error(usage) if an output would overwrite an input or another output. The message names both
+  /// paths. `more` holds outputs whose paths the program derives from the value of a flag.
   void check(std::vector<NamedPath> const& more = {}) const;
 
  private:
   enum class Reads {
-    whole,      ///< a file, or all that a folder holds
+    whole,      ///< a file, or everything in a folder
     model,      ///< a file, or the files of a model or adapter in a folder
     tokenizer,  ///< a file, or the files of a tokenizer in a folder
-    weights     ///< as `whole`, but --save may overwrite a single file: it is replaced after the last
-                ///< step
+    /// like `whole`, but --save may overwrite a single file, because the file is replaced after the last step
+    weights
   };
   struct Input {
     NamedPath path;

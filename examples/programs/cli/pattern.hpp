@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides regular expressions for command lines through PCRE2, which stops searches that take too long and
-// refuses patterns that are nested too deeply.
+// Provides regular expressions for command lines. The library PCRE2 matches them: it can limit the time of a
+// search, and it refuses patterns that are nested too deeply.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A regular expression that may match anywhere in a name. Copies share the compiled pattern, and threads may
-/// use it at the same time.
+/// A compiled regular expression that may match anywhere in a name. Copies share the compiled pattern.
+/// Several threads may use a pattern at the same time.
 class Pattern {
  public:
-  /// Throws Error(usage) for an invalid pattern. The message gives the flag, what is wrong, and the text
-  /// before the error.
+  /// Compiles `text`. Throws Error(usage) for an invalid pattern. The message names the flag, the mistake,
+  /// and the part of the pattern before the mistake.
   Pattern(std::string const& flag, std::string const& text) {
     int problem = 0;
     std::size_t at = 0;
@@ -37,7 +37,8 @@ class Pattern {
            " letters); give one over names, such as 'wte|h\\.[0-5]\\.'");
   }
 
-  /// Returns whether the pattern matches. Throws Error(usage) if the search takes too long.
+  /// Returns whether the pattern matches somewhere in `name`. Throws Error(usage) if the search takes too
+  /// long.
   bool matches(std::string_view name) const {
     std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> const found(
         pcre2_match_data_create(1, nullptr), &pcre2_match_data_free);

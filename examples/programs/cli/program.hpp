@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the common main function of the programs. It turns an exception into one line on stderr and an
-// exit code. It also handles signals: the first Ctrl-C, SIGTERM or SIGHUP lets the current step finish;
-// another one at least half a second later ends the program at once.
+// Provides the common main function of the programs. It turns an exception into one line on standard error
+// and an exit code. It also handles signals. After the first SIGINT (Ctrl-C), SIGTERM or SIGHUP the current
+// step finishes. A second signal, at least half a second later, ends the program at once.
 #pragma once
 
 #include <atomic>
@@ -40,38 +40,42 @@ inline void print_error(std::string_view text) {
   std::cerr << "error: " << files::printable(line, line.size()) << std::endl;
 }
 
-/// Prints the error that ends this program, and tells the launcher. If all ranks of a launch fail alike, only
-/// one prints.
+/// Prints the error that ends this program, and reports it to the launcher. If several ranks of a launch fail
+/// with the same message, only one of them prints it.
 inline void print_failure(std::string_view text) {
   tell_launcher(text);
   if (prints_failure(text)) print_error(text);
 }
 
-/// Ends a program in which a rank hangs after a failure; for RunOptions::stuck.
+/// Prints `text` and ends the process at once. Used as RunOptions::stuck, which is called if a rank does not
+/// return after another rank has failed.
 inline void exit_stuck(std::string const& text) {
   print_failure(text);
   ::_exit(tessera::exit_code(ErrorKind::peer_lost));
 }
 
-/// Returns whether the process that reads standard output has exited, as after `| head`.
+/// Returns whether the process that reads standard output has exited. This happens in `program | head`, for
+/// example.
 inline bool reader_is_gone() {
   pollfd stream{STDOUT_FILENO, 0, 0};
   return ::poll(&stream, 1, 0) > 0 && (stream.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/// Opens /dev/null for each standard stream that is closed, so that a file opened later does not get its
-/// descriptor. The wrong access mode makes reads and writes still fail.
+/// Opens /dev/null for each closed standard stream, so that no file opened later gets the descriptor of the
+/// stream. The access mode is deliberately the opposite one, so that reads and writes still fail.
 inline void hold_standard_streams() {
   for (int const stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
       (void)!::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/// Runs `body`, which returns the exit code. Turns an exception into an error line and an exit code. If
-/// output could not be written, returns an error code, except if the reader of standard output has exited.
+/// Runs `body`, which returns the exit code of the program. Turns an exception into an error line and an exit
+/// code. If standard output could not be written, returns an error code, unless the reader of standard output
+/// has exited.
 template <class Body>
 int guarded(Body&& body) {
-  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large then causes a write error
+  // a write beyond the limit of file sizes then returns an error instead of ending the process
+  ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
   hold_standard_streams();
   try {
@@ -96,11 +100,12 @@ int guarded(Body&& body) {
 
 namespace detail {
 
-// The time of the first signal in milliseconds, and its number in the lowest 8 bits. It is static because
-// signal handlers cannot access other variables.
+// 256 * the time of the first signal in milliseconds + the signal's number; 0: no signal yet. It is a global
+// atomic because a signal handler can access nothing else safely.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-/// The signal that another process of the launch has caught, if this one has caught none; 0: none.
+/// The number of the signal that another process of the launch has caught; 0: none. A signal to this process
+/// takes precedence.
 inline std::atomic<int> signal_elsewhere{0};
 /// Seconds after the first signal at which the program exits even within a step; 0: no limit.
 inline std::atomic<unsigned> signal_patience{0};
@@ -114,11 +119,12 @@ extern "C" inline void tessera_program_signal(int number) {
     if (unsigned const seconds = signal_patience.load(); seconds > 0) ::alarm(seconds);
     return;
   }
-  // timeout(1) and some shells send the same signal twice at once, to the process and to its group.
+  // timeout(1) and some shells send one signal to the process and again to its group at the same moment. The
+  // second copy must not end the program.
   if (now - first / 256 >= 500) ::_exit(128 + number);
 }
 
-/// The message that is printed when `signal_patience` has passed.
+/// The error message for a program that ends `signal_patience` seconds after the first signal.
 inline std::atomic<char const*> signal_late{nullptr};
 static_assert(std::atomic<char const*>::is_always_lock_free);
 
@@ -130,10 +136,10 @@ extern "C" inline void tessera_program_late(int) {
 
 }  // namespace detail
 
-/// Handles signals while an object lives. The first SIGINT, SIGTERM or SIGHUP is only recorded; another one
-/// at least half a second later ends the process. Under nohup, SIGHUP stays ignored. With `patience`, the
-/// process also exits that many seconds after the first signal, with the message `late`, unless
-/// `cancel_countdown` is called before. Use it in programs that have a time limit or nothing to save.
+/// Handles signals while the object exists. The first SIGINT, SIGTERM or SIGHUP is only recorded. Another one
+/// at least half a second later ends the process. Under nohup, SIGHUP stays ignored. If `patience` is above
+/// 0, the process prints `late` and exits `patience` seconds after the first signal, unless
+/// `cancel_countdown` is called before. This serves programs that have a time limit or nothing to save.
 class Interrupt {
  public:
   explicit Interrupt(unsigned patience = 0,
@@ -161,13 +167,14 @@ class Interrupt {
   }
 
   static bool caught() { return number() != 0; }
-  /// Stops the countdown of `patience`. Call it after the step has ended, so that saving is not cut off.
+  /// Stops the countdown of `patience`. A program calls it after the step has ended, so that the countdown
+  /// does not interrupt the saving of files.
   static void cancel_countdown() {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
-  /// Records a signal that another process of the launch has caught. A signal to this process is still the
-  /// first one.
+  /// Records the signal `number` that another process of the launch has caught. If this process has caught or
+  /// later catches a signal, `number()` returns its own.
   static void adopt(int number) {
     if (number > 0) detail::signal_elsewhere.store(number);
   }
@@ -185,7 +192,7 @@ class Interrupt {
  private:
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction old_[std::size(signals)] = {};
-  void (*old_alarm_)(int) = SIG_ERR;  // SIG_ERR: none was replaced
+  void (*old_alarm_)(int) = SIG_ERR;  // the handler to restore; SIG_ERR if this object replaced none
 };
 
 }  // namespace cli

@@ -34,13 +34,13 @@ using namespace tessera;
 namespace cli {
 
 struct DataFlags {
-  std::vector<std::string> paths;  ///< empty: default_data_path
+  std::vector<std::string> paths;  ///< empty: the file or folder default_data_path
   Order order = Order::shuffled;
-  std::int64_t vocabulary = 0;  ///< 0: the model's vocabulary or that of the data
+  std::int64_t vocabulary = 0;  ///< 0: the vocabulary of the model or of the data
   SamplesAre samples_are = SamplesAre::tokens;
-  std::string field = "text";   ///< text field of JSON records
-  std::int64_t separator = -1;  ///< between documents; negative: the default of the format
-  std::string tokenizer;        ///< tokenizes text; empty: bytes are tokens
+  std::string field = "text";   ///< the field of a JSON record that has the text
+  std::int64_t separator = -1;  ///< the token between documents; negative: the default of the data's format
+  std::string tokenizer;        ///< the tokenizer for text; empty: each byte is a token
 };
 
 inline char const* name_of(SamplesAre kind) {
@@ -99,8 +99,8 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
   add_option_flags(line, OptionGroup::loss_scale, options);
 }
 
-/// Throws if the first loss scale is outside its bounds. The message names the flags and the file that set
-/// them.
+/// Throws if the initial loss scale is outside its bounds. The message names the flags, and the file that set
+/// them if a file did.
 inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
   auto const text = [&](char const* flag, double value) {
     std::string const origin = line.origin(flag);
@@ -114,8 +114,8 @@ inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& sc
          ", or another --initial-loss-scale");
 }
 
-/// Adds `--freeze`. Stores its text in `pattern`, and the function that selects frozen parameters in
-/// `options`.
+/// Adds `--freeze`. Stores the regular expression in `pattern`. Sets `options.freeze` to a function that
+/// returns whether a parameter is frozen.
 inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOptions& options) {
   line.custom("--freeze", "PATTERN", "",
               "regular expression; parameters with a match anywhere in their name are not trained",
@@ -127,8 +127,8 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
               });
 }
 
-/// Adds `--lora`, with values such as rank=8,alpha=16,targets=c_attn,c_proj. A word without = is another
-/// target.
+/// Adds `--lora`, with values such as rank=8,alpha=16,targets=c_attn,c_proj. An item without "=", such as
+/// c_proj here, is one more target.
 inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
   line.custom("--lora", "rank=R,alpha=A,targets=NAMES", "",
               "train low-rank adapters of these linear layers, or of all-linear; rslora=true: scale alpha / "
@@ -165,13 +165,15 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
               });
 }
 
-/// Adds the adapters and frozen parameters of a recipe to a model's list of units (embedding, blocks, head).
+/// Returns a function that lists a model's units (embedding, blocks, head) with the adapters and frozen
+/// parameters of the recipe. `units` lists the units without them.
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
   if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);
 }
 
-/// Throws if the adapters do not fit the model, or if --freeze matches none or all of its parameters.
+/// Throws if the adapters do not fit the model, or if the pattern of --freeze matches none or all of the
+/// model's parameters.
 inline void check_trained(UnitLister const& units, RecipeTable const& recipe, TrainerOptions const& options,
                           std::string const& pattern) {
   TrainerOptions adapters = options;
@@ -187,7 +189,8 @@ inline void check_trained(UnitLister const& units, RecipeTable const& recipe, Tr
     try {
       return trained_units(units, recipe, adapters)({1, 1});
     } catch (Error const& error) {
-      throw Error(error.kind(), "--" + std::string(error.what()));  // "lora: target ..."
+      // the message begins with "lora: target", so this gives the flag
+      throw Error(error.kind(), "--" + std::string(error.what()));
     }
   }();
   try {

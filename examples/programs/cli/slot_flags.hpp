@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a command-line flag for every slot. A slot is one choice of a recipe, such as the precision. The
-// flags are generated from the list of slots; only spellings that differ from a slot's title are listed here.
+// Provides a command-line flag for every slot. A slot is one decision of a recipe, such as the precision. The
+// flags are generated from the list of slots. This file lists only flags whose names differ from the slot's
+// title.
 #pragma once
 
 #include <algorithm>
@@ -39,10 +40,12 @@ class PerSlot {
 
 /// The names of a slot's flag and its help.
 struct SlotFlag {
-  std::string one;      ///< in programs that take one choice; "--loss-scale" for the slot "loss scale"
-  std::string several;  ///< in programs that take lists: the plural, if there is one, and the field's names
-  std::string help;     ///< help text next to the choices
-  Names also;           ///< other spellings of its choices, suggested after a typing error
+  /// the flag in programs that accept one choice, such as "--loss-scale" for the slot "loss scale"
+  std::string one;
+  /// the flag in programs that accept a list: its plural if it has one, then other spellings
+  std::string several;
+  std::string help;  ///< the text after the choices in `--help`
+  Names also;        ///< other spellings of the choices; messages suggest them after a typing error
 };
 template <class Slot>
 SlotFlag slot_flag() {
@@ -88,7 +91,8 @@ Names slot_choices() {
   return Names(names.begin(), names.end());
 }
 
-/// Returns the choice of a slot that `value` names, ignoring case; nullopt if there is none.
+/// Returns the name of the slot's choice that `value` spells, in upper or lower case; nullopt if it spells
+/// none.
 template <class Slot>
 std::optional<std::string> slot_names(std::string const& value) {
   Names const names = slot_choices<Slot>();
@@ -97,7 +101,8 @@ std::optional<std::string> slot_names(std::string const& value) {
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
   return name;
 }
-/// Like slot_names, but throws for an unknown value. The message gives the nearest choice and all choices.
+/// Returns the same as slot_names, but throws Error(usage) for an unknown value. The message gives the
+/// nearest choice and all choices.
 template <class Slot>
 std::string slot_choice(std::string const& flag, std::string const& value) {
   if (auto name = slot_names<Slot>(value)) return *name;
@@ -106,15 +111,15 @@ std::string slot_choice(std::string const& flag, std::string const& value) {
   return choice(flag, value, names);
 }
 
-/// Returns the help text of a slot's flag, with its choices.
+/// Returns the help text of a slot's flag: its choices and an explanation.
 template <class Slot>
 std::string slot_help() {
   std::string const help = slot_flag<Slot>().help;
   return joined(slot_choices<Slot>()) + (help.empty() ? "" : "; " + help);
 }
 
-/// Returns the name of a slot's default on a device. If it depends on the precision, lists the exceptions:
-/// "none; fp16: dynamic".
+/// Returns the name of a slot's default on a device. If the default depends on the precision, adds the
+/// precisions with another default: "none; fp16: dynamic".
 template <class Slot>
 std::string slot_default(std::string const& device) {
   std::string const standard(Slot::standard(parse_recipe({.device = device})));

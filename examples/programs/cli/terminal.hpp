@@ -26,10 +26,10 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The properties of an output stream. A non-empty environment variable NO_COLOR turns colours off, and
-/// COLUMNS sets the width.
+/// The properties of the terminal behind an output stream. If the environment variable NO_COLOR has a value,
+/// `colour` is false. The variable COLUMNS sets the width.
 struct Terminal {
-  bool interactive = false;  ///< a terminal that can redraw a line
+  bool interactive = false;  ///< whether the stream is a terminal that can redraw a line
   bool colour = false;
   int width = 0;  ///< columns; 0: no limit
 
@@ -60,7 +60,8 @@ struct Terminal {
 
 namespace detail {
 
-/// Calls `each(bytes, columns)` for every character of UTF-8 text. An invalid byte counts as one column.
+/// Calls `each(bytes, columns)` for every character of UTF-8 text, with its bytes and its width in terminal
+/// columns. An invalid byte counts as a character of one column.
 template <class Each>
 void for_each_character(std::string_view text, Each&& each) {
   static locale_t const utf8 = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
@@ -86,7 +87,8 @@ inline std::size_t columns_of(std::string_view text) {
   return sum;
 }
 
-/// Breaks the text into lines of at most `width` columns: between words, or within a word that is too wide.
+/// Returns the lines of the text, each at most `width` columns wide. Breaks the text between words, and
+/// inside a word that is wider than a line.
 inline Names broken(std::string_view text, std::size_t width) {
   Names lines(1);
   std::size_t used = 0;
@@ -115,7 +117,8 @@ inline Names broken(std::string_view text, std::size_t width) {
   return lines;
 }
 
-/// Pads a text with spaces to a width, on the left if `right` is set.
+/// Returns the text, padded with spaces to `width` columns: on the left if `right` is true, else on the
+/// right.
 inline std::string padded(std::string const& text, std::size_t width, bool right = false) {
   std::string const gap(width - std::min(width, columns_of(text)), ' ');
   return right ? gap + text : text + gap;
@@ -134,8 +137,9 @@ inline std::string duration_text(double seconds) {
   return text;
 }
 
-/// A bar that is redrawn in place on a terminal, at most ten times a second: "zs2_fp16 [=====>     ] 37%,
-/// 74/200 | 7,282 tok/s | ETA 17 s | loss 3.24". Draws nothing if the stream is not a terminal.
+/// A progress bar that is redrawn in place on a terminal, at most ten times a second. Draws nothing if the
+/// stream is not a terminal. Example:
+///   zs2_fp16 [=====>     ] 37%, 74/200 | 7,282 tok/s | ETA 17 s | loss 3.24
 class Progress {
  public:
   Progress(std::ostream& out, Terminal terminal) : out_(out), terminal_(terminal) {}
@@ -152,8 +156,8 @@ class Progress {
     began_ = Clock::now();
     drawn_ = {};
   }
-  /// Updates the bar. `left` is the time in seconds that the work after this bar will take; it is added to
-  /// the ETA.
+  /// Redraws the bar. `done` counts towards the `total` of `start`. `left` is the time in seconds of the work
+  /// that follows this bar; the ETA includes it.
   void show(std::int64_t done, double tokens_per_second, std::string_view note = {}, double left = 0.0) {
     if (!terminal_.interactive) return;
     auto const now = Clock::now();
@@ -169,7 +173,7 @@ class Progress {
           "ETA " +
           duration_text(elapsed / static_cast<double>(done) * static_cast<double>(total_ - done) + left));
     if (!note.empty()) parts.emplace_back(note);
-    // Leaves out the last parts if the bar is wider than the terminal.
+    // If the bar is wider than the terminal, the last parts are left out.
     auto const cells_left = [&] {
       return terminal_.width - 4 - static_cast<int>(columns_of(label_ + joined(parts, " | ")));
     };
@@ -206,11 +210,13 @@ class Progress {
 class Box {
  public:
   explicit Box(std::string title) : title_(std::move(title)) {}
-  /// Adds a line. `origin` says where the value comes from: default, flag, derived, data, ...
+  /// Adds a line with the name and value of a setting. `origin` is the source of the value: default, flag,
+  /// derived, data, ...
   void add(std::string name, std::string value, std::string origin) {
     lines_.push_back({std::move(name), std::move(value), std::move(origin)});
   }
-  /// Formats the box, at most `width` columns wide (0: no limit). Long cells continue on the next line.
+  /// Returns the box as text, at most `width` columns wide (0: no limit). A cell that is too long continues
+  /// on the next line.
   std::string text(int width = 0) const {
     std::size_t name = 0, value = 0, origin = 0;
     for (auto const& line : lines_) {
@@ -248,7 +254,8 @@ class Box {
   std::vector<Line> lines_;
 };
 
-/// Wraps text at spaces to lines of at most `width` columns if possible; 0: one line.
+/// Returns the text in lines of at most `width` columns (0: one line). Breaks lines only at spaces, so a wide
+/// word makes a wider line.
 inline std::string wrapped(std::string const& text, int width) {
   std::string out;
   std::size_t column = 0;
@@ -267,7 +274,8 @@ inline std::string wrapped(std::string const& text, int width) {
   return out;
 }
 
-/// Returns a line that names the columns that a narrow terminal cannot show, and the output that has them.
+/// Returns a line that lists `columns`, the table columns that are too many for the terminal, and
+/// `elsewhere`, the output that has them. Returns an empty text if `columns` is empty.
 inline std::string left_out_text(Names const& columns, Terminal const& terminal,
                                  std::string const& elsewhere) {
   if (columns.empty()) return {};
@@ -276,20 +284,20 @@ inline std::string left_out_text(Names const& columns, Terminal const& terminal,
          "\n";
 }
 
-/// A table with aligned columns and headings between groups of rows. On a narrow terminal it leaves out the
-/// least important columns. Of equally important ones, it leaves out the rightmost first.
+/// A table with aligned columns. Headings separate its groups of rows. On a narrow terminal it leaves out the
+/// least important columns; of several equally important columns, the rightmost first.
 class Table {
  public:
   struct Column {
     std::string header;  ///< one or two lines
     bool right = true;
     int importance = 1;
-    std::size_t width = 0;  ///< the minimum
+    std::size_t width = 0;  ///< the minimum width in terminal columns
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void heading(std::string text) { lines_.push_back({Kind::heading, {}, std::move(text), {}}); }
-  /// Adds a row. `marked[i]` says that cell i is the best value of its group.
+  /// Adds a row. If `marked[i]` is true, cell i is the best value of its group and is printed as such.
   void row(Names cells, std::vector<bool> marked = {}) {
     marked.resize(columns_.size(), false);
     cells.resize(columns_.size());
@@ -297,7 +305,7 @@ class Table {
       if (columns_[i].right) cells[i] += marked[i] ? "*" : " ";
     lines_.push_back({Kind::row, std::move(cells), {}, std::move(marked)});
   }
-  /// Adds a row that ends with a text instead of its last cells.
+  /// Adds a row whose last cells are replaced by one text.
   void text_row(Names cells, std::string text) {
     lines_.push_back({Kind::text, std::move(cells), std::move(text), {}});
   }
@@ -314,8 +322,8 @@ class Table {
     return names;
   }
 
-  /// Formats the table. With `headed` false, omits the header, so that the rows continue a table printed
-  /// earlier.
+  /// Returns the table as text. If `headed` is false, the text has no header, so that its rows continue a
+  /// table that was printed before.
   std::string text(Terminal const& terminal, bool headed = true) const {
     std::vector<std::size_t> const widths = this->widths();
     std::vector<bool> const shown = visible(widths, terminal.width);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses values of a command line: numbers, lists, choices, bytes. Every error message names the flag and the
-// value.
+// Parses the values of a command line: numbers, lists, choices, sizes in bytes. Every error message names the
+// flag and the value.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,8 @@ using Names = std::vector<std::string>;
 
 [[noreturn]] inline void refuse(std::string const& text) { throw Error(ErrorKind::usage, text); }
 
-/// Quotes a value for a message: replaces control characters and cuts it at 80 characters.
+/// Returns the value in quotes, for a message. Control characters are replaced, and a value of more than 80
+/// characters is cut.
 inline std::string in_quotes(std::string_view value) {
   std::string const shown = value.size() > 80 ? std::string(value.substr(0, 77)) + "..." : std::string(value);
   return "'" + files::printable(shown) + "'";
@@ -41,7 +42,7 @@ inline std::string joined(Names const& items, std::string_view between = ", ") {
   return text;
 }
 
-/// Converts a value to lower case. Names of choices are lower case.
+/// Returns the value in lower case. The names of choices are in lower case.
 inline std::string lower(std::string_view value) {
   std::string small(value);
   std::transform(small.begin(), small.end(), small.begin(),
@@ -49,8 +50,8 @@ inline std::string lower(std::string_view value) {
   return small;
 }
 
-/// Returns the candidate with the smallest edit distance to the value, ignoring case; the first one if
-/// several are equal. `candidates` must not be empty.
+/// Returns the candidate with the smallest edit distance to the value, ignoring case. If several candidates
+/// have this distance, returns the first of them. `candidates` must not be empty.
 inline std::string nearest(std::string_view value, Names const& candidates) {
   auto const distance = [given = lower(value)](std::string const& candidate) {
     return edit_distance(given, lower(candidate));
@@ -60,7 +61,7 @@ inline std::string nearest(std::string_view value, Names const& candidates) {
   });
 }
 
-/// Parses an integer in [min, max].
+/// Returns the integer in `text`. Throws Error(usage) if `text` is not an integer in [min, max].
 inline std::int64_t parse_integer(std::string const& flag, std::string_view text, std::int64_t min,
                                   std::int64_t max = std::numeric_limits<std::int64_t>::max()) {
   bool const bounded = max != std::numeric_limits<std::int64_t>::max();
@@ -105,7 +106,8 @@ struct Range {
 inline Range at_least(double min) { return {.min = min}; }
 inline Range above(double min) { return {.min = min, .open_below = true}; }
 
-/// Parses a finite number in a range. Refuses "nan", "inf" and numbers too large for a double.
+/// Returns the number in `text`. Throws Error(usage) if it is not a finite number in the range, such as "nan"
+/// or "inf".
 inline double parse_real(std::string const& flag, std::string_view text, Range const& range = {}) {
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -118,9 +120,9 @@ inline double parse_real(std::string const& flag, std::string_view text, Range c
   return value;
 }
 
-/// Parses a size in bytes: a number with an optional unit, B, KB, KiB (or K), MB, MiB (or M), GB, GiB (or G),
-/// TB, TiB (or T). KB to TB are powers of `thousand`. It is 1000, or 1024 for device memory, because GPU
-/// makers call a GiB a GB.
+/// Returns a size in bytes. `text` is a number with an optional unit: B, KB, KiB (or K), MB, MiB (or M), GB,
+/// GiB (or G), TB, TiB (or T). KB to TB are powers of `thousand`: 1000, or 1024 for device memory, because
+/// GPU makers call 2^30 bytes a GB.
 inline std::int64_t bytes_number(std::string const& flag, std::string_view text, double thousand = 1000.0) {
   std::string const advice = "; give bytes such as 8589934592, 8GiB or 80GB";
   double value = 0;
@@ -143,8 +145,8 @@ inline std::int64_t bytes_number(std::string const& flag, std::string_view text,
   return static_cast<std::int64_t>(bytes);
 }
 
-/// Splits the values of a flag into items at commas: {"a,b", "c"} has the items a, b and c. Throws if an item
-/// is empty.
+/// Splits the values of a flag at commas and returns the items: {"a,b", "c"} has the items a, b and c. Throws
+/// Error(usage) if an item is empty.
 inline Names split_list(std::string const& flag, Names const& values) {
   Names items;
   for (auto const& value : values)
@@ -158,7 +160,7 @@ inline Names split_list(std::string const& flag, Names const& values) {
   return items;
 }
 
-/// Removes repeated items and keeps the first of each.
+/// Returns the items without repetitions. The first of several equal items remains.
 template <class T>
 std::vector<T> distinct(std::vector<T> const& items) {
   std::vector<T> unique;
@@ -167,8 +169,8 @@ std::vector<T> distinct(std::vector<T> const& items) {
   return unique;
 }
 
-/// Returns the choice that a value names, ignoring case. Refuses an unknown value, with the nearest choice
-/// and all choices.
+/// Returns the choice that the value names, ignoring case. Throws Error(usage) for an unknown value; the
+/// message gives the nearest choice and all choices.
 inline std::string choice(std::string const& flag, std::string const& value, Names const& choices) {
   std::string const name = lower(value);
   if (std::find(choices.begin(), choices.end(), name) != choices.end()) return name;
@@ -176,7 +178,8 @@ inline std::string choice(std::string const& flag, std::string const& value, Nam
          "'; choose from " + joined(choices));
 }
 
-/// Replaces policy names in a message of the library by flags: "Precision<half>" becomes "--precision fp16".
+/// Returns a message of the library with policy names replaced by flags: "Precision<half>" becomes
+/// "--precision fp16".
 inline std::string in_flags(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> words[] = {
       {"Precision<tf32>, <bf16x6> and <bf16x3>", "--precision tf32, bf16x6 and bf16x3"},
@@ -210,7 +213,7 @@ inline std::string in_flags(std::string text) {
 /// Formats 1234567 as "1,234,567".
 inline std::string grouped(std::int64_t value) { return files::with_commas(value); }
 
-/// Formats a number with this many decimals.
+/// Formats a number with `decimals` digits after the point.
 inline std::string fixed(double value, int decimals) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", decimals, files::plain(value));

@@ -19,7 +19,8 @@ std::string numbers(std::vector<T> const& list) {
   return cli::joined(items, ",");
 }
 
-/// Returns the number of rows. If they are a selection, also returns the number of all rows.
+/// Returns the number of rows as text. If the rows are only a selection of the recipes, the text also gives
+/// the number of all recipes.
 std::string rows_text(Settings const& settings, std::size_t rows) {
   if (settings.minute)
     return std::to_string(rows) + " that fit into a minute: the stages, and two offloads; --full trains all";
@@ -65,7 +66,7 @@ std::string box_text(cli::CommandLine const& line, Settings const& settings, std
   box.add("accumulation", numbers(cli::distinct(accumulations)), derived("--accumulation"));
   box.add("global batch", numbers(cli::distinct(globals)),
           settings.matrix.global_batch ? origin("--global-batch") : "derived");
-  // For a one-minute run, lists only the values that occur in its rows.
+  // A one-minute run lists only the values that occur in its rows, without repetitions.
   auto const list_of = [&]<class Slot>(Slot) {
     cli::Names names;
     for (auto const& point : points) names.emplace_back(point.recipe.names.*Slot::field);

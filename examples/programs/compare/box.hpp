@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats the settings of a comparison: as a box for the terminal, and for the environment of its results.
+// Formats the settings of a comparison: as a box for the terminal, and as JSON for the result files.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Formats the settings as a box for the terminal. `data` is the training data; for text, its bytes.
+/// Returns the settings as a box of text for the terminal. `data` is the training data. Text data counts
+/// bytes.
 std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
                      TokenSource const& data, cli::Terminal const& terminal);
 cli::Json settings_json(Settings const& settings, TokenSource const& data);

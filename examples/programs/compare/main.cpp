@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the `compare` program, which trains one model under a matrix of recipes and reports the cost of
-// each.
+// The `compare` program. It trains one model under a matrix of recipes and reports the cost of each. A row is
+// one recipe with one batch, sequence and number of ranks.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -120,8 +120,8 @@ std::string length_text(Settings const& settings) {
   return "--warmup " + std::to_string(settings.warmup) + " + --steps " + std::to_string(settings.steps);
 }
 
-/// Throws if a learning-rate schedule that decays would end before all `total` steps are done, or if its
-/// warm-up leaves no step for the decay.
+/// Throws if a learning-rate schedule that decays would end before all `total` steps are done, or if the
+/// warm-up of the learning rate leaves no step for the decay.
 void check_schedule(Settings const& settings, std::int64_t total) {
   TrainerOptions const& trainer = settings.trainer;
   if (!needs_end(trainer.schedule)) return;
@@ -151,7 +151,8 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
         "out");
 }
 
-/// Throws if the published defaults select offloads to NVMe without --nvme-path, because they name no folder.
+/// Throws if the defaults of a published comparison select an offload to NVMe, but --nvme-path is not given.
+/// These defaults contain no folder.
 void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
@@ -171,7 +172,7 @@ class DataSets {
       : settings_(settings), tokenizer_(cli::open_tokenizer(settings.data)) {
     first_ = &open(settings.data.vocabulary);
   }
-  /// Returns the vocabulary of the data itself: 256 for text.
+  /// Returns the vocabulary size of the data itself: 256 for text without a tokenizer.
   std::int64_t vocabulary() const { return first_->vocabulary(); }
   TokenSource const& first() const { return *first_; }
   TokenSource const& of(Point const& point) { return open(point.model.sizes.vocabulary); }
@@ -216,8 +217,8 @@ class DataSets {
   TokenSource const* first_;
 };
 
-/// Opens the weights of each model once. `init` is the path of the initial weights, which is allowed with one
-/// model only.
+/// Opens the weights of each model once and stores them in all of its rows. `init` is the path of the initial
+/// weights; it must be empty if the rows have several models.
 void open_weights(std::vector<Point>& points, std::filesystem::path const& init) {
   for (auto point = points.begin(); point != points.end(); ++point) {
     auto const before = std::find_if(
@@ -241,11 +242,11 @@ bool uses_files(std::vector<Point> const& points) {
 std::string row_line(Measured const& row, std::size_t index, std::size_t count) {
   std::string const head =
       "[" + std::to_string(index) + "/" + std::to_string(count) + "] " + row.point.experiment + ": ";
-  if (row.status == "refused") return head + "refused";  // the table gives the reason
+  if (row.status == "refused") return head + "refused";  // the results table gives the reason
   if (!row.ok()) return head + row.status + ": " + row.reason;
   Repeat const& last = row.repeats.back();
-  // Reports the loss of the last requested step. --min-time adds steps after it, whose number depends on the
-  // speed.
+  // Reports the loss of the last step that --steps or --epochs requested. --min-time adds further steps, but
+  // their number depends on the speed, so their losses are not comparable.
   auto const& end =
       last.hashed_after > 0 ? last.log.at(static_cast<std::size_t>(last.hashed_after - 1)) : last.log.back();
   return head + "ok, " + cli::grouped(static_cast<std::int64_t>(row.tokens_per_second())) + " tok/s, loss " +
@@ -253,7 +254,8 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// Measures all rows and calls `finished` after each. Skips a row that would probably end after `deadline`.
+/// Measures all rows in order and calls `finished` with the rows so far after each. Skips a row that would
+/// probably end after `deadline`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
@@ -301,8 +303,8 @@ std::vector<Measured> measure_all(std::vector<Point> const& points, Settings con
   return measured;
 }
 
-/// Returns the measured FLOP/s of matrix products on the device, in each precision of the rows; null on the
-/// CPU.
+/// Returns the measured speed of matrix products on the device in 10^12 FLOP/s, for each precision of the
+/// rows; null on the CPU.
 cli::Json product_rates(std::vector<Point> const& points) {
   cli::Json rates = nullptr;
   for (Point const& point : points)
@@ -311,7 +313,7 @@ cli::Json product_rates(std::vector<Point> const& points) {
   return rates;
 }
 
-/// Returns the name of the device, such as "NVIDIA H200", or of the processor.
+/// Returns the name of the GPU, such as "NVIDIA H200", or of the processor if the rows ran on the CPU.
 std::string machine_text(results::Row const& environment, DeviceFacts const& facts) {
   if (!facts.models.empty()) return cli::joined(cli::distinct(facts.models));
   results::Row const& processor = environment.at("cpu");
@@ -374,7 +376,8 @@ int run(int argc, char const* const* argv) {
     settings.matrix.ranks = {points.front().world()};
   }
   Device const device = device_named(settings.matrix.device);
-  if (device == Device::cuda) (void)cli::gpus_at_start();  // before CUDA creates a context
+  // NVML must read the GPUs before CUDA creates a context
+  if (device == Device::cuda) (void)cli::gpus_at_start();
   need_device(device);
   data.check(points);
   open_weights(points, settings.init);
@@ -394,13 +397,14 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    // A value of "" marks a flag that would be refused if it were given.
+    // `derived` gives values for flags that were not given. The value "" leaves a flag out of the printed
+    // settings, because the program would refuse it together with the others.
     auto derived = cli::derived_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) derived["--field"] = "";
     if (settings.epochs > 0) derived["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) derived["--output-dir"] = "";
-    // The rows are only a selection. A command with lists of stages, precisions and offloads would run all
-    // combinations.
+    // The rows are only a selection of all combinations. With the lists of stages, precisions and offloads a
+    // repeated command would run all of them, so these flags are left out.
     if (settings.minute || settings.matrix.selection)
       for (char const* flag : {"--stages", "--precisions", "--offloads"}) derived[flag] = "";
     if (settings.minute)
@@ -464,8 +468,8 @@ int run(int argc, char const* const* argv) {
   auto row_began = began;
   auto const update = [&](std::vector<Measured> const& so_far) {
     auto const start = std::chrono::steady_clock::now();
-    // There may be thousands of short rows, so their output is updated only while writing takes a small share
-    // of the time. The output of a longer row is always written at once.
+    // A comparison may have thousands of short rows. After a short row the files are written only while all
+    // writing so far took at most 10% of the time. After a longer row they are always written.
     bool const brief = seconds_since(row_began) < 0.25;
     if (!brief || writing_s <= 1.0 + 0.1 * seconds_since(began)) {
       add_rows(so_far);

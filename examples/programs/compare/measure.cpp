@@ -45,25 +45,27 @@ double seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// Measurements of one rank during a repeat. Processes exchange it as bytes.
+/// Measurements of one rank during a repeat (one training run of a row). Processes exchange this struct as
+/// bytes.
 struct RankTotals {
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;
-  std::int64_t steps = 0;  ///< timed steps whose reports were read
+  std::int64_t steps = 0;  ///< timed steps for which the rank has read the report
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
-  /// Seconds per step in collectives, and the part in which the rank computed nothing, in extra steps after
-  /// the last one.
+  /// Seconds per step in collectives, and the part of them in which the rank computed nothing. Measured in
+  /// extra steps after the last step.
   std::optional<double> profiled_s, profiled_exposed_s;
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
-  std::int64_t begun = 0;           ///< number of steps that moved these bytes
-  double cpu_s = 0.0;               ///< of the process of this rank, in the timed steps; 0 for threads
-  std::int64_t peak_resident = -1;  ///< of the process of this rank; -1: unknown
+  std::int64_t begun = 0;  ///< number of steps in which nvme_read and nvme_written were counted
+  /// CPU time of this rank's process in the timed steps; 0 if ranks are threads
+  double cpu_s = 0.0;
+  std::int64_t peak_resident = -1;  ///< peak memory of this rank's process in bytes; -1: unknown
 };
 static_assert(std::is_trivially_copyable_v<RankTotals>);
 
-/// Stores a rank's memory and I/O bytes and its attention kernel in `totals` when the steps end, also after
-/// an error.
+/// Writes a rank's memory use, its I/O bytes and its attention kernel to `totals` when it is destroyed. This
+/// is after the last step, or after an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
@@ -87,8 +89,8 @@ class EndNote {
   RankTotals& totals_;
 };
 
-/// Trains a row once. `fixed_steps` is the number of steps; if it is 0, steps are added until --min-time is
-/// reached.
+/// Trains a row once. `fixed_steps` is the number of steps. If it is 0, the row has its usual steps, and more
+/// until the timed steps have taken --min-time seconds. The results go to `done`.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
@@ -109,15 +111,15 @@ class Training {
                      point.sequence);
   }
 
-  /// Runs the training. If it throws, the Repeat passed to the constructor holds what was measured until
-  /// then.
+  /// Runs the training. If it throws, the Repeat that the constructor received holds the measurements up to
+  /// the error.
   void run() {
     if (point_.recipe.device == Device::cuda) {
       auto gpus = cli::nvml_indices(cli::gpus_at_start(), device_facts(point_.recipe.device).addresses,
                                     point_.world());
       if (!gpus.empty()) watch_.emplace(cli::gpu_library(), gpus);
     }
-    if (settings_.plans) (void)settings_.plans->take_used();  // discards the count of earlier runs
+    if (settings_.plans) (void)settings_.plans->take_used();  // discards the count of earlier rows
     cli::reset_peak_resident();
     start_ = Clock::now();
     RunOptions options;
@@ -203,8 +205,9 @@ class Training {
       totals.comm_s = plus(totals.comm_s, report.comm_seconds);
       totals.waiting_s = plus(totals.waiting_s, report.comm_waiting);
     };
-    // Called after the requested steps if they took less time than --min-time. Hashes the weights and
-    // restarts the timing. Subtracts the bytes that hashing reads, since they belong to no step.
+    // Called after the requested steps. If the timed steps took less than --min-time, hashes the weights and
+    // restarts the timing. Hashing may read weights from NVMe; these bytes belong to no step, so they are
+    // subtracted.
     auto const time_more = [&](std::int64_t done) {
       if (!comm::unanimous(comm, !root || (more(done) && !cli::Interrupt::caught()))) return;
       FileTraffic const before = trainer->file_use().bytes;
@@ -212,7 +215,7 @@ class Training {
       FileTraffic const after = trainer->file_use().bytes;
       totals.nvme_read -= after.read - before.read;
       totals.nvme_written -= after.written - before.written;
-      untimed = done + 1;  // this step's interval includes collecting the weights
+      untimed = done + 1;  // the time of this step includes the collection of the weights, so it is not timed
       if (root) time_again(untimed);
       totals.steps = totals.bytes = 0;
       totals.comm_s = totals.waiting_s = 0.0;
@@ -226,12 +229,12 @@ class Training {
          .batch = [&](std::int64_t step) { return loader.load(step); },
          .stop =
              [&](std::int64_t step) {
-               totals.begun = step + 1;  // in case this step throws
+               totals.begun = step + 1;  // set before the step, in case the step throws
                return step > 0 && ((root && !more(step)) || cli::Interrupt::caught());
              },
          .report = read,
-         // With more than one warm-up step, reads the report of the first step immediately, which delays no
-         // timed step.
+         // The trainer returns reports late. With more than one warm-up step, the report of the first step is
+         // read at once: waiting for it delays no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -242,7 +245,8 @@ class Training {
       if (root) done_.interrupted = cli::Interrupt::caught() && more(totals.begun);
       if (root) end_window();
       if (root && watch_) done_.gpus = watch_->sums().use();
-      // Must be read before the ranks meet again: until then, no rank has destroyed its trainer.
+      // Must be read before the ranks synchronise again: until then, no rank has destroyed its trainer and
+      // freed its memory.
       if (root) done_.device_memory = cli::device_memory_of(point_.recipe.device, point_.world());
     }
     if (totals.begun <= steps_)
@@ -256,8 +260,8 @@ class Training {
     comm.transport().gather(0, &totals, ranks_.data(), sizeof totals, {"totals"});
   }
 
-  /// On GPUs the host only enqueues collectives and cannot time them. Times them in a few extra steps, with
-  /// events around each schedule entry.
+  /// Times the collectives on GPUs, where the host only enqueues them and cannot time them. Runs a few extra
+  /// steps with events around each schedule entry.
   void time_collectives(comm::Comm& comm, AnyTrainer& trainer, Loader& loader, RankTotals& totals) {
     if (comm.world() == 1 || totals.comm_s) return;
     if (!comm::unanimous(comm, !comm.is_root() || !cli::Interrupt::caught())) return;
@@ -268,7 +272,7 @@ class Training {
     totals.profiled_exposed_s = profile.exposed();
   }
 
-  /// Hashes the weights after `steps` steps. All ranks must call it.
+  /// Hashes the weights after `steps` steps, and checks that they are finite. All ranks must call it.
   void add_weights(AnyTrainer& trainer, std::int64_t steps, bool root) {
     WeightsHash hash;
     cli::FiniteWeights finite;
@@ -281,13 +285,13 @@ class Training {
     done_.hashed_after = steps;
   }
 
-  /// Restarts the timing on rank 0. The first `untimed` steps of the run then count as warm-up.
+  /// Restarts the timing on rank 0. The first `untimed` steps then count as warm-up.
   void time_again(std::int64_t untimed) {
     done_.timed = {};
     done_.untimed = untimed;
   }
 
-  /// Adds the report of a step to the log and the timing on rank 0.
+  /// On rank 0, adds the report of one step to the log and to the timing.
   void note(StepReport const& report) {
     std::int64_t const step = report.step - 1;
     if (!std::isfinite(report.loss))
@@ -298,7 +302,7 @@ class Training {
                          report.learning_rate, report.scale, report.skipped});
     done_.tokens += report.tokens;
     done_.valid_tokens += report.valid_tokens;
-    if (step < steps_)  // later steps exist only for --min-time
+    if (step < steps_)  // later steps exist only to reach --min-time
       done_.final_loss_with_padding =
           cli::loss_with_padding(report, epoch_ ? epoch_->positions(step + 1) : report.tokens);
     if (epoch_)
@@ -314,7 +318,7 @@ class Training {
     if (observer_) observer_(done, std::max(planned(), done), rate, report.loss);
   }
 
-  /// Starts measuring CPU and GPU use, at the beginning of the timed steps.
+  /// Starts measuring the CPU and GPU use at the beginning of the timed steps.
   void begin_window() {
     window_ = Clock::now();
     cpu_before_ = cli::cpu_seconds();
@@ -323,7 +327,8 @@ class Training {
   }
 
   void end_window() {
-    constexpr double enough_s = 0.3;  // the CPU clock ticks every 10 ms
+    // a shorter window is too inaccurate, because the CPU clock ticks every 10 ms
+    constexpr double enough_s = 0.3;
     double const took = seconds(window_, Clock::now());
     auto const busy = cli::busy_core_seconds();
     if (!busy || !busy_before_ || took < enough_s) return;
@@ -333,7 +338,7 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
-  /// Returns whether the row needs more than `begun` steps. Only valid on rank 0.
+  /// Returns whether the row needs more steps after `begun` steps. Only rank 0 knows.
   bool more(std::int64_t begun) const {
     return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
   }
@@ -360,8 +365,8 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Adds to `row` what is known before it runs, such as its planned memory. With `refuse`, then throws
-/// Error(out_of_memory) if the plan does not fit.
+/// Writes to `row` all facts that are known before it runs, such as its planned memory. If `refuse` is true
+/// and the plan does not fit into memory, then throws Error(out_of_memory).
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.built) {
@@ -373,7 +378,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
   if (point.refusal) return;
-  // Rank 0 needs the most memory: shards are equal, and the root optimizer runs on rank 0.
+  // The plan of rank 0 is used because rank 0 needs the most memory: all shards have the same size, and the
+  // root optimizer runs on rank 0.
   StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
@@ -385,7 +391,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
-/// Makes the other processes of a launch run their ranks in the next repeat of a row.
+/// Tells the other processes of a launch to run their ranks of the row `point`, once. Does nothing without a
+/// launch.
 void call_row_servers(Point const& point, Settings const& settings, std::int64_t fixed_steps) {
   auto const& launch = cli::joined_launch();
   if (!launch) return;
@@ -395,8 +402,8 @@ void call_row_servers(Point const& point, Settings const& settings, std::int64_t
   (void)launch->all_gather(call.dump(), "begin a row");
 }
 
-/// Returns a sentence if repeats of a row ended with different weights; "" if they are equal to the bit, as
-/// they must be.
+/// Returns a sentence if the repeats of a row ended with different weights; "" if the weights are equal to
+/// the bit, as they should be.
 std::string disagreement(std::vector<Repeat> const& repeats) {
   for (std::size_t at = 1; at < repeats.size(); ++at)
     if (repeats[at].weights_hash != repeats[0].weights_hash)
@@ -419,7 +426,7 @@ Measured not_run(Point const& point, Settings const& settings, std::string const
   if (settings.times) row.predicted = cli::predict(point, settings.trainer, *settings.times);
   try {
     add_plan(row, point, settings.trainer, false);
-  } catch (Error const&) {  // the row has no plan either
+  } catch (Error const&) {  // a row that cannot be planned keeps its planned fields empty
   }
   row.status = point.refusal ? "refused" : "failed";
   row.reason = point.refusal ? *point.refusal : reason;
@@ -446,7 +453,7 @@ void serve_rows(std::vector<Point> const& points, Settings const& settings,
     Repeat ignored;
     try {
       Training(*point, own, data_of(*point), {}, call["fixed"].get<std::int64_t>(), ignored).run();
-    } catch (Error const& error) {  // rank 0 reports it, and measures the next row
+    } catch (Error const& error) {  // rank 0 reports the error and goes on with the next row
       if (error.kind() == ErrorKind::peer_lost) throw;
     } catch (std::exception const&) {
     }
@@ -459,7 +466,7 @@ RowServers::~RowServers() {
   try {
     launch->begin();
     (void)launch->all_gather("null", "begin a row", std::chrono::seconds(10));
-  } catch (Error const&) {  // a process is lost, and the others know it
+  } catch (Error const&) {  // a process of the launch is lost; the other processes already have the error
   }
 }
 
@@ -481,15 +488,17 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
                      (settings.repeat > 1 ? " of repeat " + std::to_string(repeat + 1) : std::string());
         return row;
       }
-      // The first repeat adds steps until --min-time. The others have the same number of steps.
+      // Only the first repeat adds steps until --min-time. The later repeats run as many steps as the first.
       steps = static_cast<std::int64_t>(last.log.size());
     }
     row.reason = disagreement(row.repeats);
     row.status = row.reason.empty() ? "ok" : "failed";
   } catch (Error const& error) {
-    if (error.kind() == ErrorKind::peer_lost && cli::joined_launch()) throw;  // no row can follow
+    // with a lost rank no further row can run
+    if (error.kind() == ErrorKind::peer_lost && cli::joined_launch()) throw;
     row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
-                 : error.kind() == ErrorKind::unsupported ? "refused"  // more ranks than GPUs
+                 // the row needs more ranks than the machine has GPUs
+                 : error.kind() == ErrorKind::unsupported ? "refused"
                                                           : "failed";
     row.reason = cli::in_flags(error.what());
   } catch (std::bad_alloc const&) {
@@ -498,7 +507,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
   } catch (std::exception const& error) {
     row.reason = error.what();
   }
-  // After an error, keeps a repeat's finished steps. Drops a repeat without any.
+  // After an error, the last repeat remains if it has finished steps; otherwise it is removed.
   if (!row.repeats.empty() && row.repeats.back().log.empty()) row.repeats.pop_back();
   return row;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans and trains one row of a comparison and measures its cost.
+// Plans and trains one row of a comparison and measures its cost. A row is one recipe with one batch,
+// sequence and number of ranks.
 #pragma once
 
 #include <cstddef>
@@ -22,41 +23,50 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The results of one training run of a row. A row is run once per --repeat. Measured on rank 0 unless stated
-/// otherwise.
+/// The results of one training run of a row. --repeat says how often a row is run. Figures are those of rank
+/// 0, except where stated otherwise.
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, starting with the first
   TimedSteps timed;
-  std::int64_t untimed = 0;                   ///< steps before the timed ones
-  std::int64_t hashed_after = 0;              ///< step of the hashed weights; later steps are --min-time's
-  std::vector<results::EpochLogRow> epochs;   ///< if the training length is given in epochs
+  std::int64_t untimed = 0;  ///< steps before the timed ones
+  /// number of steps before the weights were hashed; later steps were added for --min-time
+  std::int64_t hashed_after = 0;
+  std::vector<results::EpochLogRow> epochs;   ///< empty if the training length is given in steps
   std::int64_t tokens = 0, valid_tokens = 0;  ///< tokens of all steps, and those that count in the loss
   double final_loss_with_padding = 0.0;
-  double first_step_s = 0.0;         ///< from the start of the row to the end of the first step
-  double total_s = 0.0;              ///< from the start of the row to its hash
-  double window_s = 0.0;             ///< host time between the reports before and after the timed steps
-  double cpu_seconds = 0.0;          ///< CPU time of the process during window_s
-  std::optional<double> other_load;  ///< other programs' share of core time in window_s; absent if too short
-  std::optional<cli::GpuUse> gpus;   ///< GPU use during window_s; absent if too short
+  double first_step_s = 0.0;  ///< from the start of the row to the end of the first step
+  double total_s = 0.0;       ///< from the start of the row until its weights are hashed
+  double window_s = 0.0;      ///< host time between the reports before and after the timed steps
+  double cpu_seconds = 0.0;   ///< CPU time of the process during window_s
+  /// share of all core time that other programs used in window_s; absent if window_s is too short
+  std::optional<double> other_load;
+  std::optional<cli::GpuUse> gpus;  ///< GPU use during window_s; absent if window_s is too short
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the maximum over ranks
-  std::int64_t peak_nvme = 0;                                      ///< bytes in a file, likewise
-  double nvme_read = 0.0, nvme_written = 0.0;                      ///< bytes per step, the maximum over ranks
-  std::optional<cli::DeviceMemoryUse> device_memory;  ///< after the last step, the maximum over ranks
-  std::string nvme_engine;                            ///< engine for NVMe I/O; empty: none
-  std::int64_t peak_resident = -1;                    ///< bytes of the process; -1 if unknown
-  double comm_bytes = 0.0;                            ///< bytes that the busiest rank sent per timed step
-  /// Seconds per step in collectives, mean over ranks. On the CPU they are measured in the timed steps. On
-  /// GPUs they are measured in a few extra steps at the end, which affect no other field.
+  /// bytes in the file of a rank, the maximum over ranks
+  std::int64_t peak_nvme = 0;
+  double nvme_read = 0.0, nvme_written = 0.0;  ///< bytes per step, the maximum over ranks
+  /// device memory after the last step, the maximum over ranks
+  std::optional<cli::DeviceMemoryUse> device_memory;
+  /// engine for NVMe I/O; empty if the row does not use NVMe
+  std::string nvme_engine;
+  std::int64_t peak_resident = -1;  ///< peak memory of the process in bytes; -1 if unknown
+  double comm_bytes = 0.0;          ///< bytes that the busiest rank sent per timed step
+  /// Seconds per step in collectives, the mean over ranks. On the CPU the timed steps measure it. On GPUs a
+  /// few extra steps at the end measure it; these steps affect no other field.
   std::optional<double> comm_s;
-  std::optional<double> comm_exposed_s;                ///< part of comm_s in which the rank computed nothing
-  std::optional<double> comm_waiting_s;                ///< part of comm_s spent waiting for other ranks
-  AttentionKind attention = AttentionKind::automatic;  ///< kernel that ran; automatic if none did
-  std::optional<std::size_t> measured_products;        ///< products with a measured plan; absent: no plans
+  /// the part of comm_s in which the rank computed nothing
+  std::optional<double> comm_exposed_s;
+  /// the part of comm_s in which the rank waited for other ranks
+  std::optional<double> comm_waiting_s;
+  /// the attention kernel that ran; automatic if none did
+  AttentionKind attention = AttentionKind::automatic;
+  /// number of products that ran with a measured plan; absent if there are no measured plans
+  std::optional<std::size_t> measured_products;
   std::string weights_hash;
   bool interrupted = false;
 };
 
-/// A measured row.
+/// A row of a comparison with its measurements.
 struct Measured {
   Point point;
   std::string status = "failed";  ///< ok, oom, refused or failed
@@ -67,13 +77,15 @@ struct Measured {
   cli::Prediction predicted;
   std::vector<Repeat> repeats;
 
-  // note_twins sets these members. A program is the schedule and the buffers of a step; several rows can have
-  // the same one.
-  std::optional<std::size_t> program;  ///< first row of the same program; absent: no other row
-  double twins_differ = 0.0;           ///< lead of the fastest of these rows over the slowest, as a fraction
+  // note_twins sets the two members below. A program is the schedule of a step with its buffers. Rows with
+  // the same program do the same work.
+  /// the first row with the same program as this row; absent if this row is the only one
+  std::optional<std::size_t> program;
+  /// lead of the fastest row of this program over the slowest, as a fraction
+  double twins_differ = 0.0;
 
   bool ok() const { return status == "ok"; }
-  /// Returns the median of the rates of all repeats.
+  /// Returns the median over the repeats of the tokens per second of all ranks.
   double tokens_per_second() const {
     std::vector<double> rates;
     for (Repeat const& repeat : repeats) rates.push_back(repeat.timed.rate());
@@ -84,19 +96,23 @@ struct Measured {
 /// Returns the number of steps of a row, including warm-up steps.
 std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource const& data);
 
-/// Called on rank 0 after every step, to show the progress.
+/// A function that is called on rank 0 after every step, to show the progress. `done` of `total` steps are
+/// done.
 using StepObserver =
     std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
-/// Runs one row. If an error concerns only this row, sets its status instead of throwing.
+/// Trains one row --repeat times and returns its measurements. If an error concerns only this row, the
+/// returned row has another status than "ok", and its reason; other errors are thrown.
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
-/// Runs the ranks of this process in the rows that rank 0 measures, until rank 0 ends that. For the other
-/// processes of a launch. `points` are all rows of the command, as on rank 0.
+/// For the processes of a launch that do not run rank 0. Runs the ranks of this process in each row that rank
+/// 0 measures, until rank 0 ends it (RowServers). `points` must be all rows of the command, the same as on
+/// rank 0. `data_of` returns the data of a row.
 void serve_rows(std::vector<Point> const& points, Settings const& settings,
                 std::function<TokenSource const&(Point const&)> const& data_of);
-/// Ends serve_rows on the other processes. Destroyed on rank 0 when no row follows, also after an error.
+/// Its destructor on rank 0 ends serve_rows on the other processes. It exists while rows are measured, so it
+/// also ends them after an error.
 class RowServers {
  public:
   RowServers() = default;
@@ -105,7 +121,8 @@ class RowServers {
   ~RowServers();
 };
 
-/// Returns a row that was skipped for this reason, with its planned memory.
+/// Returns a row that was not run, with its planned memory. `reason` is used if the row was not refused
+/// anyway.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare

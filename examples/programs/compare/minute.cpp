@@ -56,7 +56,8 @@ cli::Names row_flags() {
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv) {
   cli::Names const flags = row_flags();
   auto const says = [&](std::string const& flag) {
-    return line.given(flag) && !(flag == "--ranks" && cli::joined_launch());  // the launcher gives it
+    // a launcher set --ranks, not the user
+    return line.given(flag) && !(flag == "--ranks" && cli::joined_launch());
   };
   return std::any_of(flags.begin(), flags.end(), says) ||
          std::any_of(argv + 1, argv + argc, [](char const* word) { return *word == '@'; });

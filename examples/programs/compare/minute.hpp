@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the recipes and steps of `compare` without flags so that the program ends within a minute.
+// Chooses the rows and steps of a one-minute run. This is a run of `compare` without flags that select rows
+// or steps.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +20,16 @@ namespace compare {
 
 /// The time limit of the whole program, in seconds.
 inline constexpr double minute_s = 60.0;
-/// The number of rows, and the steps of each row.
+/// The number of rows of a one-minute run, and the steps of each row.
 struct MinuteLength {
   std::size_t rows;
   std::int64_t warmup, steps;
-  double seconds;  ///< the expected time
+  double seconds;  ///< the expected time of all rows
 };
 
 /// Returns the longest run that fits into `left_s` seconds, with at most `rows` rows. Each row needs
-/// `start_s` seconds plus `step_s` per step. Starts with 5 warm-up steps and 20 timed steps per row. Reduces
-/// the steps first, then the rows, then both further.
+/// `start_s` seconds, and `step_s` seconds per step. The longest possible run has 5 warm-up steps and 20
+/// timed steps per row. If it does not fit, reduces first the steps, then the rows, then both further.
 inline MinuteLength minute_length(std::size_t rows, double start_s, double step_s, double left_s) {
   MinuteLength length{rows, 5, 20, 0.0};
   auto const fits = [&] {
@@ -53,24 +54,28 @@ inline MinuteLength minute_length(std::size_t rows, double start_s, double step_
 
 /// Returns the flags that select rows or set the number of their steps.
 cli::Names row_flags();
-/// Returns whether the command line has a flag of `row_flags` or names a file of flags.
+/// Returns whether the command line has a flag of `row_flags` or a file of flags (@FILE). Then the run is not
+/// a one-minute run.
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv);
 
-/// Returns the candidate rows of a one-minute run on all ranks, the most important first.
+/// Returns the rows of `points` that a one-minute run should measure, the most important first. They use all
+/// ranks.
 std::vector<Point> minute_of(std::vector<Point> points, Settings const& settings);
-/// Returns settings for a short run of one row, which shows how long a row takes.
+/// Returns the settings with 1 warm-up step and 2 timed steps. Such a short run shows how long a row needs.
 Settings probe_of(Settings settings);
-/// Removes rows and steps that would not fit into the minute. `began_s` seconds of it have passed. `first` is
-/// the first row, measured with the settings of `probe_of`. Returns the seconds that the remaining run is
-/// expected to take.
+/// Shortens `points` and the steps in `settings` until the run fits into the minute. `began_s` is the number
+/// of seconds of the minute that have passed. `first` is the first row, measured with the settings of
+/// `probe_of`. Returns the expected seconds of the run.
 double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s);
 
-/// Returns a message that names the rows and steps that did not fit into the minute, and the number of other
-/// recipes.
+/// Returns a message for the end of a one-minute run: the rows and steps that did not fit, and the number of
+/// recipes that such a run never has. `requested` are the rows before choose_minute, `ran` is the number of
+/// rows that ran, and `all` is the number of all recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& requested, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
-/// Returns shell commands that a user may try after a one-minute run. `report` is the path of the run's HTML
-/// page, or empty. `given` holds the flags of the run.
+/// Returns a text with shell commands that a user may run after a one-minute run. `report` is the path of the
+/// run's HTML page; empty if there is none. `program` and `given` are the name and the flags of the run, and
+/// `all` is the number of all recipes.
 std::string next_text(Settings const& settings, std::filesystem::path const& report,
                       std::string const& program, std::string const& given,
                       std::vector<Measured> const& measured, std::size_t all);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the output files of a comparison. They are checked before the first step and written after every
-// row.
+// Implements the output files of a comparison. The program checks them before the first step, so that a long
+// run does not fail at its end, and writes them after every row.
 #include "compare/output.hpp"
 
 #include <algorithm>
@@ -29,8 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
-/// Renames the columns of a row to those of the published comparisons of stages and offloads. Rates are over
-/// all ranks, and sizes are in units of 2^30 bytes.
+/// Returns a row with the column names that the published comparisons of stages and offloads use. Rates are
+/// those of all ranks together, and sizes are in units of 2^30 bytes.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
@@ -48,8 +48,8 @@ Row published_keys(Row const& row) {
           {"error", row.at("reason")}};
 }
 
-/// Returns the rows as one array without nested arrays, for data frames. Each row contains the schema
-/// version.
+/// Returns the rows as one array of flat objects, which data frames can read. Nested values are left out.
+/// Each row contains the schema version.
 Row flat(results::Document const& document) {
   Row list = Row::array();
   for (Row const& row : document.rows) {
@@ -59,7 +59,8 @@ Row flat(results::Document const& document) {
       if (!field.value().is_structured()) flat_row[field.key()] = field.value();
     list.push_back(std::move(flat_row));
   }
-  // A column must have one type. "dp" is text, so all stages become text if a row has it.
+  // A data frame needs one type per column. The stage is a number, but "dp" is text. If a row has "dp", all
+  // stages become text.
   if (std::ranges::any_of(list, [](Row const& row) { return row.at("stage").is_string(); }))
     for (Row& row : list)
       if (row.at("stage").is_number()) row["stage"] = std::to_string(row.at("stage").get<int>());
@@ -93,15 +94,15 @@ std::string csv_text(Settings const& settings, results::Document const& document
   return text;
 }
 
-/// Returns the start of the names of output files, which the time follows.
+/// Returns the first part of the names of output files. With --timestamp, the time follows it.
 std::string stem_of(Settings const& settings) {
   return settings.defaults == "stage-sweep"     ? "zero_comparison"
          : settings.defaults == "offload-sweep" ? "offload_comparison"
                                                 : "compare";
 }
 
-/// Returns the current time as 20231120_143022. If files of an earlier comparison have this time in their
-/// names, waits for the next second.
+/// Returns the current time in the form 20231120_143022. If a file in `folder` has this time in its name,
+/// waits for the next second.
 std::string free_time(fs::path const& folder, std::string const& stem) {
   for (;;) {
     std::time_t const now = std::time(nullptr);
@@ -122,8 +123,8 @@ bool is_stream(fs::path const& path) {
   return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
 }
 
-/// Locks a folder for this process, without a lock file. On a file system without locks, a second comparison
-/// in the folder is not detected.
+/// Locks a folder until the returned descriptor is closed. There is no lock file. Some file systems have no
+/// locks; there, a second comparison in the folder is not detected.
 files::Descriptor locked(fs::path const& folder) {
   files::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -133,7 +134,7 @@ files::Descriptor locked(fs::path const& folder) {
   return open;
 }
 
-/// Removes the step logs of run `first` and later runs, and the folders that are empty afterwards.
+/// Removes the step logs of the runs with number `first` and above, then the folders that are empty.
 void remove_runs(fs::path const& experiment, std::size_t first) {
   std::error_code code;
   std::vector<fs::path> stale;
@@ -231,7 +232,7 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
       if (settings_.epochs > 0)
         results::write_epoch_log(folder / "epoch_log.csv", row.repeats[run - 1].epochs);
       else
-        fs::remove(folder / "epoch_log.csv", code);  // from an earlier comparison
+        fs::remove(folder / "epoch_log.csv", code);  // the file is from an earlier comparison
       ++logs_;
     }
     if (ended(row) || !cli::Interrupt::caught())
@@ -242,7 +243,8 @@ void Outputs::write_logs(std::vector<Measured> const& measured) {
 void Outputs::update(results::Document const& document, std::vector<Measured> const& measured) {
   if (!found_ && ended(measured.back()) && !is_named()) {
     std::error_code code;
-    fs::remove(report_, code);  // covers earlier rows; the new report is written after the last row
+    // the old report does not contain the new row; the new report is written after the last row
+    fs::remove(report_, code);
   }
   found_ = found_ || ended(measured.back());
   if (!found_) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a measurement to a row of results.
+// Converts measured rows to rows of result files, and compares rows.
 #include "compare/report.hpp"
 
 #include <algorithm>
@@ -25,13 +25,14 @@ using results::Measurements;
 std::optional<double> optional_mb(std::optional<std::int64_t> bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
-/// Returns the text, or nothing if it is empty.
+/// Returns the text; nullopt if it is empty.
 std::optional<std::string> optional_text(std::string const& text) {
   return text.empty() ? std::nullopt : std::optional(text);
 }
 
-/// Returns whether two rows are comparable: they differ only in sharding, offload and ranks. They must have
-/// the same batch per rank, or with --global-batch the same global batch.
+/// Returns whether the scaling of one row may be compared with the other row: the rows differ only in
+/// sharding, offload and ranks. They must have the same batch per rank, or with --global-batch the same
+/// global batch.
 bool comparable(Measured const& one, Measured const& other, Settings const& settings) {
   Point const &a = one.point, &b = other.point;
   bool const split = settings.matrix.global_batch
@@ -45,8 +46,8 @@ bool comparable(Measured const& one, Measured const& other, Settings const& sett
   return same;
 }
 
-/// Returns the row with the same recipe and shape on the fewest ranks, the base for scaling efficiency.
-/// Returns null if all rows have the same number of ranks.
+/// Returns the completed row with the same recipe and shape on the fewest ranks. Scaling efficiency is
+/// relative to this row. Returns null if all such rows have the same number of ranks.
 Measured const* scaling_base(Measured const& row, std::vector<Measured> const& all,
                              Settings const& settings) {
   Measured const* least = nullptr;
@@ -60,8 +61,8 @@ Measured const* scaling_base(Measured const& row, std::vector<Measured> const& a
   return worlds.size() > 1 ? least : nullptr;
 }
 
-/// Adds the figures of completed epochs to the row. Times are medians over repeats; losses are the same in
-/// each repeat.
+/// Writes the figures of completed epochs to `row`. Times are medians over repeats. Losses come from the
+/// first repeat, since all repeats have the same losses.
 void add_epochs(Measurements& row, Measured const& of) {
   std::vector<results::EpochLogRow> const& epochs = of.repeats.front().epochs;
   std::vector<double> times;
@@ -87,7 +88,7 @@ void add_epochs(Measurements& row, Measured const& of) {
   row.epoch_losses_with_padding = std::move(with_padding);
 }
 
-/// Adds the use of GPUs in the timed steps to the row, if every repeat was long enough to measure it.
+/// Writes the GPU use in the timed steps to `row`, if every repeat was long enough to measure it.
 void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   auto const known = [](Repeat const& repeat) { return repeat.gpus.has_value(); };
   if (repeats.empty() || !std::all_of(repeats.begin(), repeats.end(), known)) return;
@@ -117,7 +118,7 @@ void add_gpu_use(Measurements& row, std::vector<Repeat> const& repeats) {
   row.temp_end_c = repeats.back().gpus->temp_end_c;
 }
 
-/// Adds the device memory to the row: the maximum over repeats, if it is known for all of them.
+/// Writes the used device memory to `row`: the maximum over repeats, if every repeat measured it.
 void add_device_memory(Measurements& row, std::vector<Repeat> const& repeats) {
   std::optional<std::int64_t> allocated = 0, library = 0;
   for (Repeat const& repeat : repeats) {
@@ -199,7 +200,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   }
   if (!losses.empty()) {
     row.first_loss = losses.front();
-    std::int64_t const hashed = first.hashed_after;  // 0 if the row ended before its hash
+    std::int64_t const hashed = first.hashed_after;  // 0 if the row ended before its weights were hashed
     row.final_loss = hashed > 0 ? losses.at(static_cast<std::size_t>(hashed - 1)) : losses.back();
   }
   row.padding_pct = first.tokens > 0
@@ -220,7 +221,8 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
   row.hashed_steps = first.hashed_after;
 }
 
-/// Returns the columns of one row. `base` is the row for its speedup.
+/// Returns the columns of one row. The speedup is relative to the row `base`. Without `base` the row has no
+/// speedup. `all` are the rows for its scaling efficiency.
 Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
                     Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;

@@ -18,8 +18,9 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Returns the values of each row's columns in result files. Some columns compare the row with others:
-/// speedup, scaling efficiency, same program. `device` is the device that the rows ran on.
+/// Returns the values of the result columns for each measured row. Some columns compare a row with the other
+/// rows: the speedup, the scaling efficiency, and the row with the same program. `device` describes the
+/// device on which the rows ran. `rate` returns the speed of matrix products.
 std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
                                                 Settings const& settings, DeviceFacts const& device,
                                                 cli::ProductRate const& rate = &product_rate);
@@ -33,57 +34,60 @@ inline std::vector<results::Row> result_rows(std::vector<Measured> const& measur
                      measurements(measured, settings, device_facts(device_named(settings.matrix.device))));
 }
 
-/// The rows of one table, as indices. There is one table per model and precision, or one for all rows if each
-/// model and precision has only one row.
+/// The rows of one table, as indices into the measured rows. `tables_of` returns one table for each pair of
+/// model and precision. If each pair has only one row, it returns one table with all rows.
 using TableRows = std::vector<std::size_t>;
 std::vector<TableRows> tables_of(std::vector<Measured> const& measured);
 
-/// Returns the row against which the speedups of a table are computed. It is a completed row, preferably
-/// without offload, then on the fewest ranks, then at stage 0. Returns null if no row completed.
+/// Returns the row to which the speedups of a table are relative; null if no row completed. Among completed
+/// rows it prefers a row without offload, then the fewest ranks, then stage 0.
 Measured const* base_of(TableRows const& table, std::vector<Measured> const& measured);
 
-/// Returns the standard deviation of a row's rate as a fraction of the rate: over repeats if there are
-/// several, else over steps. Returns nullopt if only one step was timed.
+/// Returns the standard deviation of a row's rate, as a fraction of the rate. With several repeats it is the
+/// deviation over repeats, otherwise over steps. Returns nullopt if only one step was timed.
 std::optional<double> spread_of(Measured const& row);
-/// Returns the standard deviation of a repeat's step times in seconds; nullopt if only one step was timed.
+/// Returns the standard deviation of the step times in seconds, within the repeats of a row; nullopt if only
+/// one step was timed.
 std::optional<double> step_deviation(Measured const& row);
-/// Returns whether steps or repeats vary by more than `steady_share`; nullopt if only one step was timed.
+/// Returns whether the steps or repeats vary by more than `steady_share` (5%); nullopt if only one step was
+/// timed.
 std::optional<bool> is_unsteady(Measured const& row);
-/// timed_skips returns the number of timed steps, over all repeats, that skipped the update (fp16 overflow).
-/// skips_many_steps returns whether there were too many of them for the rate to represent training.
+/// timed_skips returns how many timed steps of all repeats skipped the update because of an overflow in fp16.
+/// skips_many_steps returns whether they are more than 5% of the timed steps, so that the rate does not
+/// represent training.
 std::int64_t timed_skips(Measured const& row);
 bool skips_many_steps(Measured const& row);
-/// Returns the rate in tokens per second over the timed steps that updated the weights. Predictions are
-/// compared with this rate. Returns nullopt if no step updated.
+/// Returns the rate in tokens per second over the timed steps that updated the weights; nullopt if no step
+/// did. Predictions are compared with this rate.
 std::optional<double> rate_of_updates(Measured const& row);
-/// own_load returns the share of all core time that this program used during a row's timed steps. other_load
-/// returns the share of other programs, or nullopt if a repeat is too short to measure it.
+/// own_load returns the share of all core time that this program used during the timed steps of a row.
+/// other_load returns the share that other programs used; nullopt if a repeat is too short to measure it.
 double own_load(Measured const& row);
 std::optional<double> other_load(Measured const& row);
-/// Returns whether other programs used so much CPU time that the row's rate cannot be ranked. Always false
-/// for rows on a GPU without offload.
+/// Returns whether other programs used so much CPU time that the row's rate is not comparable. Always false
+/// for a row on a GPU without offload, since its speed hardly depends on the CPU.
 bool is_disturbed(Measured const& row);
-/// Returns whether the row's rate is compared with other rows: the row completed, trained, and was not
-/// disturbed by other programs.
+/// Returns whether the row's rate may be compared with other rows: the row completed, did not skip many
+/// steps, and other programs did not disturb it.
 bool is_ranked(Measured const& row);
-/// Compares the last row with the earlier ones. Marks rows that run the same schedule over the same buffers
-/// as the same program.
+/// Compares the last row with the earlier rows. If some of them have the same program (schedule and buffers),
+/// sets `program` and `twins_differ` of all these rows.
 void note_twins(std::vector<Measured>& measured);
 inline bool are_one_program(Measured const& one, Measured const& other) {
   return one.program && one.program == other.program;
 }
-/// Returns the uncertainty of a row's speedup over `base`: the sum of both relative deviations, times the
-/// speedup or 1, whichever is larger. For rows of the same program, a deviation is at least the measured
-/// difference between them, so that neither counts as faster. Returns nullopt if a deviation is unknown or
-/// one of the rows was disturbed.
+/// Returns the uncertainty of a row's speedup over `base`. It is the sum of the relative deviations of the
+/// two rows, times the larger of 1 and the speedup. Rows of the same program do the same work, so their
+/// measured difference is noise: a deviation is at least this difference. Returns nullopt if a deviation is
+/// unknown or one of the two rows was disturbed.
 std::optional<double> speedup_uncertainty(Measured const& row, Measured const& base);
-/// Returns whether `one` is faster than `other` by more than the uncertainty.
+/// Returns whether `one` is faster than `other` by more than the uncertainty of the speedup.
 bool is_faster(Measured const& one, Measured const& other);
 
-/// Formats the tables and the verdict. A table has a column for each setting that varies and each measurement
-/// that some row has, as far as the terminal is wide enough. Best values are marked. The verdict says whether
-/// the weights of each precision are equal, whether every row's planned memory equals its peak, which row is
-/// fastest and which needs the least memory.
+/// Returns the tables and the verdict as text. A table has a column for each setting that varies and for each
+/// measurement that some row has, as far as the terminal is wide enough. It marks the best values. The
+/// verdict says whether the weights of each precision are equal, whether the planned memory of every row
+/// equals its peak, which row is fastest and which row needs the least memory.
 std::string table_text(std::vector<Measured> const& measured, std::vector<results::Measurements> const& rows,
                        cli::Terminal const& terminal);
 

@@ -26,28 +26,29 @@ struct Settings {
   cli::MatrixFlags matrix;
   std::int64_t steps = 20;
   std::int64_t epochs = 0;   ///< 0: the length is given in steps
-  std::int64_t samples = 0;  ///< number of samples to use from the start of the data; 0: all
+  std::int64_t samples = 0;  ///< how many samples to use, from the start of the data; 0: all
   std::int64_t warmup = 5;
   int repeat = 1;
   double min_time = 0.0;
 
   cli::DataFlags data;
   TrainerOptions trainer;
-  std::string freeze, lora;  ///< as given; the trainer options hold the parsed values
+  std::string freeze, lora;  ///< the text of the flags; `trainer` holds the parsed values
 
-  std::filesystem::path init;  ///< empty: weights of the model's folder, or random ones from the seed
+  /// the initial weights; empty: weights of the model's folder, or random ones from the seed
+  std::filesystem::path init;
   std::filesystem::path nvme_path, product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library's default choice
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the plans of products
   bool full = false, pairs = false;
-  bool minute = false;  ///< no flag selects rows or their length, so the run is fitted into a minute
+  bool minute = false;  ///< no flag selects rows or steps, so rows and steps are chosen to fit into a minute
   std::filesystem::path output_dir = "results";
-  std::filesystem::path json, csv;  ///< empty if not named
+  std::filesystem::path json, csv;  ///< empty if the flag is not given
   std::string format = "rows";
-  std::string defaults = "own";  ///< "own", or the published comparison whose defaults apply
+  std::string defaults = "own";  ///< "own", or the name of the published comparison whose defaults are used
   bool timestamp = false;
   std::filesystem::path machine;
-  cli::KnownTimes times;  ///< empty: nothing is predicted
-  cli::Names published;   ///< published comparisons to compare the rows with
+  cli::KnownTimes times;  ///< measured times of this machine, for predictions; empty: nothing is predicted
+  cli::Names published;   ///< published comparisons with which the rows are compared
   bool list = false;
   cli::ConfigFile file;
   cli::LaunchFlags launch;

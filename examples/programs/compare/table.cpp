@@ -24,20 +24,22 @@ using results::Best;
 using results::Column;
 using results::Measurements;
 
-/// One dimension of the matrix of rows, such as the batch or the precision: its column header (may be empty),
-/// its value in a row, and the phrase for the heading of a table in which it does not vary.
+/// One dimension of the matrix of rows, such as the batch or the precision. `header` is its column header,
+/// possibly empty. `value` returns its value in a row. If all rows of a table have the same value, there is
+/// no column, and the heading of the table contains the text of `phrase`.
 struct List {
   std::string header;
   std::string (*value)(Point const&);
   std::string (*phrase)(Point const&);
-  std::string (*differs)(Point const&) = value;  ///< value that distinguishes rows
+  std::string (*differs)(Point const&) = value;  ///< rows vary in this dimension if these texts differ
 };
 
 template <class Slot>
 std::string name_in(Point const& point) {
   return std::string(point.recipe.names.*Slot::field);
 }
-/// Returns a phrase such as "recompute block"; empty for the slot's default.
+/// Returns the name and choice of a slot, such as "recompute block"; empty if the choice is the slot's
+/// default.
 template <class Slot>
 std::string unless_standard(Point const& point) {
   std::string const name = name_in<Slot>(point);
@@ -65,8 +67,8 @@ std::vector<List> all_lists() {
        [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
       {"", [](Point const& point) { return std::to_string(point.split.global()); },
        [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
-  // Default choices count as equal, even if they differ because they follow from another slot, such as the
-  // loss scale of fp16.
+  // All default choices of a slot count as equal. A default can follow from another slot: the loss scale of
+  // fp16 differs from that of fp32, but a column for it would only repeat the precision.
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!cli::named_otherwise<Slot>)
       lists.push_back(
@@ -84,7 +86,8 @@ bool varies(List const& list, TableRows const& table, std::vector<Measured> cons
   });
 }
 
-/// Returns the heading of a table: the settings that all of its rows share, and the base of the speedups.
+/// Returns the heading of a table: the settings that all rows of the table have in common, and the row to
+/// which the speedups are relative.
 std::string heading_of(TableRows const& table, std::vector<Measured> const& measured) {
   cli::Names parts;
   for (List const& list : lists) {
@@ -96,15 +99,15 @@ std::string heading_of(TableRows const& table, std::vector<Measured> const& meas
   return cli::joined(parts);
 }
 
-/// Returns whether the speedup of a row may be noise: it is within its uncertainty, or the uncertainty is
-/// unknown.
+/// Returns whether the speedup of a row is possibly only noise: it differs from 1 by at most its uncertainty,
+/// or the uncertainty is unknown.
 bool is_inconclusive_speedup(Measured const& of, Measurements const& row) {
   if (!row.speedup || row.speedup_against == of.point.experiment) return false;
   return !row.speedup_uncertainty || std::fabs(*row.speedup - 1.0) <= *row.speedup_uncertainty;
 }
 
-/// Formats a value of a column. Marks it with "~" if it is less certain than its digits suggest; see
-/// `footnote`.
+/// Returns the value of a column as text. Puts "~" in front if the value is less certain than its digits
+/// suggest. The text of `footnote` explains the "~".
 std::string cell(Measured const& of, Measurements const& row, Column const& column) {
   auto const value = column.number(row);
   if (!value) return "-";
@@ -139,9 +142,9 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
   return parts.empty() ? std::string() : "~ " + cli::joined(parts, "; ");
 }
 
-/// Returns which rows of a table to mark as best in a column. For speed, these are the rows that trained and
-/// that no other row beats by more than the uncertainty. Rows of the same program are marked together. If all
-/// rows would be marked, marks none.
+/// Returns which rows of a table are the best in a column. In columns of speed, a row is the best if no other
+/// row is faster by more than the uncertainty; only rows for which is_ranked is true count. Rows of the same
+/// program are all marked if one is. If all rows would be marked, none is.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Measurements> const& rows) {
   Best const best = column.terminal.best;
@@ -169,8 +172,9 @@ std::vector<bool> marks(Column const& column, TableRows const& table, std::vecto
   return comparable ? marked : std::vector<bool>(table.size(), false);
 }
 
-/// Returns a key that is equal for rows whose weights must be equal to the bit: same model, precision and
-/// data in every step, and ordered sums. Returns "" if the row's sums are not ordered.
+/// Returns a key that is equal for rows whose final weights must be equal to the bit: rows with the same
+/// model, precision and data in every step, which add gradients in a fixed order. Returns "" if the row does
+/// not use this order.
 std::string hash_class(Measured const& row) {
   Point const& point = row.point;
   if (point.recipe.reduction != ReductionKind::ordered) return {};
@@ -180,7 +184,8 @@ std::string hash_class(Measured const& row) {
          std::to_string(point.sequence) + "/" + std::to_string(row.repeats.front().hashed_after);
 }
 
-/// Returns the names of at most three rows. Rows of the same program count as one: "A = B".
+/// Returns the names of the first three rows as text, then the number of further rows. Rows of the same
+/// program count as one: "A = B".
 std::string names_of(std::vector<Measured const*> const& rows) {
   cli::Names names;
   std::size_t more = rows.size();
@@ -205,7 +210,7 @@ std::vector<Measured const*> ok_rows_of(std::vector<Measured> const& measured) {
   return rows;
 }
 
-/// Returns a sentence that names the rows that other programs disturbed.
+/// Returns a sentence that names the rows that other programs disturbed; empty if there are none.
 std::string disturbed_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> rows = ok_rows_of(measured);
   std::size_t const all = rows.size();
@@ -220,8 +225,8 @@ std::string disturbed_text(std::vector<Measured> const& measured) {
          "; compare again when the other programs have ended\n";
 }
 
-/// Returns a sentence that names the fastest row, with rows of the same program, if its lead exceeds the
-/// uncertainty.
+/// Returns a sentence that names the fastest row, if its lead exceeds the uncertainty. Rows of the same
+/// program are named together. Without a clear lead, names all rows that are possibly the fastest.
 std::string fastest_text(std::vector<Measured> const& measured) {
   std::vector<Measured const*> const ok = ok_rows_of(measured);
   if (ok.size() < 2) return {};
@@ -282,7 +287,8 @@ std::string skipped_text(std::vector<Measured> const& measured) {
   return out;
 }
 
-/// Returns a sentence about the errors of predictions, if there are predictions.
+/// Returns the reasons why rows have no prediction, and how far the predicted rates are from the measured
+/// ones; empty if there is neither.
 std::string predicted_text(std::vector<Measured> const& measured, std::vector<Measurements> const& rows) {
   std::string out;
   std::vector<std::string> reasons;
@@ -306,7 +312,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Measureme
   std::string out;
   struct Class {
     std::string label;
-    std::map<std::string, cli::Names> hashes;  // hash to experiments
+    std::map<std::string, cli::Names> hashes;  // maps a weights hash to the names of its rows
     std::size_t rows = 0;
   };
   std::vector<std::pair<std::string, Class>> classes;
@@ -332,7 +338,7 @@ std::string verdict(std::vector<Measured> const& measured, std::vector<Measureme
     ++found->second.rows;
   }
   for (auto const& [key, entry] : classes) {
-    if (entry.rows == 1 && classes.size() > 1) continue;  // nothing to compare it with
+    if (entry.rows == 1 && classes.size() > 1) continue;  // a single row has no row to compare with
     if (entry.hashes.size() == 1) {
       out +=
           "weights: " + entry.label + ": " +
@@ -377,7 +383,7 @@ std::string table_text(std::vector<Measured> const& measured, std::vector<Measur
       varying.push_back(&list);
       columns.push_back({list.header, false, 100});
     }
-  std::vector<Column const*> known;  // columns with an informative number in some row
+  std::vector<Column const*> known;  // columns with a number other than 0 in some row
   for (Column const* column : results::terminal_columns())
     if (std::any_of(rows.begin(), rows.end(), [&](Measurements const& row) {
           return row.status.name == "ok" && column->number(row).value_or(0.0) != 0.0;

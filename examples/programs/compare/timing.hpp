@@ -13,13 +13,13 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The timed steps. A step's time is measured by the device's clock, from the end of the previous step to its
-/// own end. The host's clock is unsuitable: the host reads the reports of several enqueued steps at once, so
-/// some steps would seem to take no time.
+/// The times of the timed steps. The device's clock measures the time of a step, from the end of the previous
+/// step to its own end. The host's clock is unsuitable: the host reads the reports of several enqueued steps
+/// at once, so some steps would seem to need no time.
 struct TimedSteps {
-  std::vector<double> seconds;  ///< one per step
+  std::vector<double> seconds;  ///< the time of each step
   double total_s = 0.0;
-  std::int64_t tokens = 0;  ///< over all steps and ranks
+  std::int64_t tokens = 0;  ///< the tokens of all steps on all ranks
 
   void add(StepReport const& report) {
     seconds.push_back(report.interval);
@@ -30,7 +30,7 @@ struct TimedSteps {
   double rate() const { return total_s > 0.0 ? static_cast<double>(tokens) / total_s : 0.0; }
 };
 
-/// Returns the sum of both values; nullopt if one of them is unknown.
+/// Returns the sum of the two values; nullopt if one of them is unknown.
 inline std::optional<double> plus(std::optional<double> sum, std::optional<double> part) {
   return sum && part ? std::optional(*sum + *part) : std::nullopt;
 }

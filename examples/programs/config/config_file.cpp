@@ -40,7 +40,8 @@ std::string text_of(std::string const& path) {
   return text;
 }
 
-/// Returns the name that a flag of `train` has in another program.
+/// Returns the flag of `program` that does what the flag `flag` of `train` does. `compare` uses
+/// --warmup-steps for the number of untimed steps.
 std::string flag_in(std::string const& program, std::string const& flag) {
   return program == "compare" && flag == "--warmup-steps" ? "--learning-rate-warmup" : flag;
 }
@@ -51,7 +52,7 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   file.deepspeed = read_deepspeed(text_of(path), files::path_text(path), on_line);
   file.notes = file.deepspeed.notes;
   std::vector<FileSetting> settings = std::move(file.deepspeed.settings);
-  if (program == "plan")  // its --schedule prints the step
+  if (program == "plan")  // plan uses the name --schedule for another flag, which prints the step
     std::erase_if(settings, [](FileSetting const& s) { return s.flag == "--schedule"; });
   bool const strategies = program == "compare" && line.on_line("--strategies") != nullptr;
   for (FileSetting& setting : settings) {
@@ -59,15 +60,15 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
     if (!line.knows(setting.flag) && program == "compare")
       file.notes.push_back(setting.where + ": has no effect in compare");
   }
-  if (strategies)  // the list names stages or offloads
+  if (strategies)  // --strategies on the command line already chooses stages and offloads
     std::erase_if(settings,
                   [](FileSetting const& s) { return s.flag == "--stage" || s.flag == "--offload"; });
   return settings;
 }
 
-/// Throws if the comparison was run with a flag that its results, written by an older program, do not
-/// contain, since the repeated run would use another value. A flag that is also on the command line does not
-/// count. The message names the first missing flag.
+/// Throws if the comparison was run with a flag that its results do not contain. Results of an older program
+/// can lack such a value, so the repeated run would use another one. A flag that is also on the command line
+/// is not checked. The message names the first missing flag.
 void check_recorded(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& stored, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
@@ -113,7 +114,7 @@ void add_row_flags(CommandLine& line, ConfigFile& file) {
         std::vector<FileSetting> settings =
             row_settings(document, files::path_text(path), best ? "" : row->back());
         check_recorded(line, document, files::path_text(path));
-        // A length on the command line replaces the row's length, even if the row's length is in another unit
+        // A length on the command line replaces the length of the row, which is possibly in another unit
         // (steps or epochs).
         bool const steps = line.on_line("--steps") != nullptr;
         bool const epochs = line.on_line("--epochs") != nullptr || line.on_line("--samples") != nullptr;
@@ -214,19 +215,20 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
-  // In rows of schema version 1, the column attention held the requested kernel, which is now in
-  // attention_policy.
+  // In rows of schema version 1 the column `attention` had the requested attention kernel. Newer rows have it
+  // in attention_policy.
   if (auto const requested = chosen->find("attention");
       requested != chosen->end() && !chosen->contains("attention_policy"))
     set("--attention", *requested);
-  // Uses the step at which the row's weights were hashed. Steps that --min-time added come later.
+  // Sets --steps to the number of steps after which the row's weights were hashed. Later steps exist only to
+  // reach --min-time.
   for (char const* key : {"hashed_steps", "steps"})
     if (auto const found = chosen->find(key); found != chosen->end() && !found->is_null()) {
       set("--steps", *found);
       break;
     }
   if (auto const mesh = chosen->find("mesh"); mesh != chosen->end() && mesh->is_string()) {
-    std::string const text = mesh->get<std::string>();  // "2x2": replicas x shards
+    std::string const text = mesh->get<std::string>();  // "2x2" means 2 replicas of 2 shards
     std::size_t const cross = text.find('x');
     if (cross != text.npos)
       settings.push_back(

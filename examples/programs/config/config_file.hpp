@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the flags that take settings from a file: --config (a DeepSpeed configuration) and --from (a row of
-// an earlier comparison). --print-config shows where each setting comes from.
+// Reads settings from a file: a DeepSpeed configuration (flag --config), or a row of an earlier comparison
+// (flag --from). --print-config prints each setting and its source.
 #pragma once
 
 #include <ostream>
@@ -15,26 +15,29 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The values of --print-config, --best and --row, and the contents of a DeepSpeed configuration that flags
-/// cannot express.
+/// The values of the flags --print-config, --best and --row, and the parts of a DeepSpeed configuration that
+/// no flag can express.
 struct ConfigFile {
-  bool print = false;              ///< --print-config: show the settings and stop
-  bool best = false;               ///< --best
-  std::string row;                 ///< --row
-  std::vector<std::string> notes;  ///< keys whose effect differs from DeepSpeed's
+  bool print = false;  ///< --print-config: show the settings and stop
+  bool best = false;   ///< --best: repeat the fastest row
+  std::string row;     ///< --row: the name of the row to repeat
+  /// keys that have another effect than in DeepSpeed, each with an explanation
+  std::vector<std::string> notes;
   DeepSpeedRun deepspeed;
 };
 
-/// Adds --config and --print-config to the command line. A file can set only flags that the program declares.
+/// Adds --config and --print-config to the command line. The configuration sets only flags that the program
+/// has.
 void add_config_flags(CommandLine& line, ConfigFile& file);
 /// Adds --from, --best and --row to the command line.
 void add_row_flags(CommandLine& line, ConfigFile& file);
 /// Throws if --best or --row is given without --from.
 void check_row_flags(CommandLine const& line, ConfigFile const& file);
 
-/// Returns the flags of `train` that repeat one row of a comparison: the row's own settings and those of the
-/// whole comparison. `name` selects the row by its experiment name; if it is empty, the row with the most
-/// tokens per second is repeated. `path` is for messages. Throws Error(config).
+/// Returns the flags of `train` that repeat one row of a comparison. They have the settings of the row and
+/// those of the whole comparison. `name` is the experiment name of the row; if it is empty, the row with the
+/// most tokens per second is repeated. `path` is the file's path for messages. Throws Error(config) if there
+/// is no such row.
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
                                       std::string const& name);
 
@@ -44,8 +47,8 @@ struct RunKey {
 };
 std::vector<RunKey> const& run_keys();
 
-/// Prints which settings of a DeepSpeed configuration have another effect here than in DeepSpeed.
-/// `differences` are the lines that depend on the model.
+/// Prints a note for each setting of a DeepSpeed configuration that has another effect here than in
+/// DeepSpeed. `differences` are the notes that depend on the model (deepspeed_differences).
 void print_notes(std::ostream& out, ConfigFile const& file, Names const& differences);
 
 }  // namespace cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses a configuration as JSON or Hjson, like DeepSpeed. Hjson allows comments, missing or extra commas,
-// and keys and strings without quotes. A key must not occur twice.
+// Parses a configuration as JSON or Hjson, as DeepSpeed does. Hjson allows comments, missing or extra commas,
+// and keys and strings without quotes. A key must not occur twice in an object.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 namespace config {
 
-/// Parses text like Python's hjson 3.1, but without multiline strings ('''...''').
+/// Parses text as Python's package hjson 3.1 does, except that it refuses multiline strings ('''...''').
 class HjsonReader {
  public:
   HjsonReader(std::string_view text, std::string const& name) : text_(text), name_(name) {
@@ -57,7 +57,7 @@ class HjsonReader {
                                        what);
   }
 
-  /// Returns the character `ahead` positions after the current one, or 0 past the end.
+  /// Returns the character `ahead` positions after the current one; 0 past the end of the text.
   char next(std::size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
   bool starts(std::string_view with) const { return text_.substr(at_).starts_with(with); }
   bool at_line_end() const { return at_ == text_.size() || next() == '\n' || next() == '\r'; }
@@ -154,7 +154,7 @@ class HjsonReader {
   std::string quoted() {
     char const quote = next();
     std::size_t const begin = at_++;
-    std::string json = "\"";  // the string as JSON, in which ' is not escaped
+    std::string json = "\"";  // the string as JSON; ' is not escaped there
     while (next() != quote) {
       if (at_line_end()) {
         at_ = begin;
@@ -180,8 +180,8 @@ class HjsonReader {
     }
   }
 
-  /// Reads an unquoted value. A literal or a number ends at a comma, a bracket or a comment. Any other value
-  /// is a string that extends to the end of the line.
+  /// Reads a value without quotes. If it is a literal (true, false, null) or a number, it ends at a comma, a
+  /// bracket or a comment. Any other value is a string that extends to the end of the line.
   Json bare() {
     if (at_ == text_.size() || std::string_view("{}[],:").find(next()) != std::string_view::npos)
       fail(at_ == text_.size() ? "the end of the file, where a value is expected"
@@ -214,8 +214,8 @@ class HjsonReader {
 
 }  // namespace config
 
-/// Parses the text of a configuration into a JSON object. Throws Error(config) for a syntax error, a
-/// duplicate key, or a text that is too long or too deeply nested.
+/// Returns the JSON object in the text of a configuration. `name` is the file's name for messages. Throws
+/// Error(config) for a syntax error, a repeated key, or a text that is too long or too deeply nested.
 inline Json parse_config(std::string_view text, std::string const& name) {
   constexpr std::size_t max_bytes = 1 << 20;
   if (text.size() > max_bytes)

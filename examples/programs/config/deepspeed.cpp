@@ -26,8 +26,8 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Converts two older forms that DeepSpeed still accepts: a boolean as the value of zero_optimization, and
-/// keys of stage 3 without the prefix "stage3_".
+/// Returns the configuration without two older forms: a boolean as the value of zero_optimization, and keys
+/// of stage 3 without the prefix "stage3_". DeepSpeed still accepts these forms.
 Json in_current_format(Json json) {
   auto const found = json.find("zero_optimization");
   if (found == json.end()) return json;
@@ -45,8 +45,8 @@ Json in_current_format(Json json) {
   return json;
 }
 
-/// Converts a value as DeepSpeed does with pydantic in some sections. If a boolean is expected, "yes" and 1
-/// become true. If a number is expected, "2" becomes 2.
+/// Returns `value`, converted as DeepSpeed does it with pydantic in some sections. If `expect_bool` is true,
+/// "yes" and 1 become true. Otherwise the string "2" becomes the number 2.
 Json converted(Json const& value, std::string_view path, bool expect_bool) {
   constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
                                            "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
@@ -71,7 +71,7 @@ Json converted(Json const& value, std::string_view path, bool expect_bool) {
   return value;
 }
 
-/// Returns whether a key's name marks it as a comment.
+/// Returns whether a key is only a comment, according to its name.
 bool is_comment(std::string_view name) {
   return name.starts_with('_') || name.starts_with("//") || name.starts_with('#') ||
          lower(name).starts_with("comment");
@@ -106,8 +106,8 @@ class Reader {
  private:
   // ---- keys that are present
 
-  /// Looks up every key of the file. Stores an error for unknown and refused keys, and a note for keys
-  /// without effect.
+  /// Checks every key of `object`, which has the path `above`. Stores an error for unknown and refused keys,
+  /// and a note for keys without effect.
   void visit(Json const& object, std::string const& above) {
     for (auto const& [name, value] : object.items()) {
       std::string const path = above.empty() ? name : above + "." + name;
@@ -139,8 +139,8 @@ class Reader {
   }
 
   void unknown(std::string const& path, std::string const& above) {
-    // A file with this many errors is probably no configuration, so the slow search for similar keys is
-    // skipped.
+    // A file with this many errors is probably not a configuration. The search for similar keys is slow, so
+    // it is skipped.
     if (refusals_.size() >= max_refusals || path.size() > 200)
       return refuse_key(path, "is not a key of DeepSpeed");
     Names others, all;
@@ -204,8 +204,8 @@ class Reader {
     refuse_value(path, "; give true or false");
     return standard;
   }
-  /// Returns the value as a finite number; nullopt if it is not one. Also accepts a list of one number, which
-  /// some schedulers use.
+  /// Returns the value as a finite number; nullopt if it is not one. A list of one number also counts,
+  /// because some schedulers use it.
   std::optional<double> finite(std::string_view path) const {
     Json const& given = *at(path);
     Json const value = converted(given.is_array() && given.size() == 1 ? given[0] : given, path, false);
@@ -218,7 +218,7 @@ class Reader {
     refuse_value(path, "; give " + range.text());
     return standard;
   }
-  /// Returns an integer. Accepts one that is written as a float, such as 5e8.
+  /// Returns the value as an integer. Also accepts a float with an integral value, such as 5e8.
   std::int64_t integer(std::string_view path, std::int64_t standard, std::int64_t min, std::int64_t max) {
     if (!has(path)) return standard;
     Range const range{static_cast<double>(min), static_cast<double>(max)};
@@ -248,7 +248,7 @@ class Reader {
     refuse_value(path, "; give a string");
     return standard;
   }
-  /// Like `number`, for a loss scale, which must be a power of two.
+  /// Returns a loss scale as `number` does. Refuses a value that is not a power of two.
   double power_of_two(std::string_view path, double standard) {
     double const value = number(path, standard, {.min = 0x1p-60, .max = 0x1p100});
     int exponent = 0;
@@ -261,8 +261,8 @@ class Reader {
 
   // ---- flags
 
-  /// Sets a flag to the value of a key, which may be the key's default. If the key is "auto", sets nothing,
-  /// so that the program chooses the value.
+  /// Sets a flag to `value`, which is the value of the key at `path` or its default. Sets nothing if the key
+  /// is "auto"; the program then chooses the value.
   void set(std::string const& flag, std::string const& value, std::string const& path) {
     if (is_auto(path)) return;
     run_.settings.push_back({flag, {value}, said_by(path) + (at(path) == nullptr ? " (default)" : "")});
@@ -275,8 +275,8 @@ class Reader {
     set(flag, std::to_string(value), path);
   }
 
-  /// Sets the trainer options whose keys are in this section. The legal range is that of the option in
-  /// option_table; the default is that of the key.
+  /// Sets the trainer options that have a key in this section. The legal range is the option's range in
+  /// option_table. A missing key has DeepSpeed's default.
   void set_options(std::string_view section) {
     for (Option const& option : option_table) {
       std::string const path(option.deepspeed);
@@ -309,8 +309,8 @@ class Reader {
     bool const nothing = at(all) == nullptr && at(micro) == nullptr;
     if (nothing && !global_on_line && !batch_on_line)
       refuse_key(all, "and train_micro_batch_size_per_gpu are both missing; give one of them");
-    // Flags override the file. If flags and the file together give all three values, one value of the file is
-    // dropped and derived from the other two.
+    // Flags override the file. If flags and file together give all three values, one value of the file is
+    // ignored, and the program computes it from the other two.
     bool const knows_global = has(all) || global_on_line, knows_batch = has(micro) || batch_on_line;
     bool const some_on_line = global_on_line || batch_on_line || accumulation_on_line;
     bool const drops_accumulation = some_on_line && knows_global && knows_batch && !accumulation_on_line;
@@ -322,7 +322,7 @@ class Reader {
     check_equation(global, each, accumulation, some_on_line);
   }
 
-  /// If all three keys and the number of ranks are known, checks that they satisfy DeepSpeed's equation. The
+  /// Checks DeepSpeed's equation of the three keys, if the file gives all of them and --ranks is known. The
   /// error message uses DeepSpeed's names.
   void check_equation(std::int64_t global, std::int64_t each, std::int64_t accumulation, bool some_on_line) {
     Names const* const ranks = on_line_("--ranks");
@@ -333,7 +333,7 @@ class Reader {
     try {
       world = parse_integer("--ranks", ranks->front(), 1, 1 << 20);
     } catch (Error const&) {
-      return;  // a list, or a value that the flag itself refuses
+      return;  // a list of ranks, or a value that --ranks itself refuses
     }
     if (global == each * accumulation * world) return;
     refuse_key("train_batch_size", "is " + std::to_string(global) + ", but train_micro_batch_size_per_gpu " +
@@ -397,7 +397,7 @@ class Reader {
     if (own) rate_ = number(highest, 1e-3);
     set_rate(rate_, own ? highest : lr);
     if (Names const* const rate = on_line_("--learning-rate"); rate != nullptr && cosine)
-      rate_ = parse_real("--learning-rate", rate->back(), at_least(0.0));  // first rate is a share of it
+      rate_ = parse_real("--learning-rate", rate->back(), at_least(0.0));  // the first rate is a share of it
     set("--schedule", type, "scheduler.type");
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
@@ -431,7 +431,7 @@ class Reader {
       refuse_key("communication_data_type", "is " + wire +
                                                 ", but gradients are sent in the format of the products, " +
                                                 precision_ + " here; leave it out");
-    // If a flag selects fp16, the loss-scale keys of the file apply, unless the file selects another format.
+    // If a flag selects fp16, the file's loss-scale keys apply, unless the file selects another format.
     Names const* const precision = on_line_("--precision");
     bool const flag_half =
         on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});
@@ -439,7 +439,7 @@ class Reader {
   }
 
   void scale(bool is_fp16) {
-    // DeepSpeed does not check the range of keys that are not used. They must only be numbers.
+    // DeepSpeed checks only that unused keys are numbers, not their range.
     bool const is_static = number("fp16.loss_scale", 0.0) > 0.0, dynamic = is_fp16 && !is_static;
     std::int64_t const power = integer("fp16.initial_scale_power", 16, 0, 100);
     std::int64_t const window = integer("fp16.loss_scale_window", 1000, dynamic, std::int64_t{1} << 40);
@@ -457,7 +457,7 @@ class Reader {
       return;
     }
     set("--initial-loss-scale", std::ldexp(1.0, static_cast<int>(power)), "fp16.initial_scale_power");
-    set("--max-loss-scale", 0x1p100, "fp16.enabled");  // DeepSpeed has no limit
+    set("--max-loss-scale", 0x1p100, "fp16.enabled");  // DeepSpeed has no maximum
     set("--loss-scale-window", std::to_string(window), "fp16.loss_scale_window");
     set("--loss-scale-delay", "1", "fp16.enabled");
     if (minimum > std::ldexp(1.0, static_cast<int>(power)))
@@ -577,14 +577,14 @@ class Reader {
     }
   }
 
-  static constexpr std::size_t max_refusals = 20;  // maximum number printed
+  static constexpr std::size_t max_refusals = 20;  // how many errors the message lists
 
   Json const json_;
   std::string const& name_;
   OnLine const& on_line_;
   DeepSpeedRun run_;
   Names refusals_;
-  std::vector<std::pair<std::string, Names>> without_effect_;  ///< reasons, each with its keys
+  std::vector<std::pair<std::string, Names>> without_effect_;  ///< reasons, each with its ignored keys
   double rate_ = 1e-3;
   std::string precision_;
 };

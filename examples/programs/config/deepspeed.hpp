@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a DeepSpeed configuration file to flags of `train`, `compare` and `plan`, for --config.
+// Converts a DeepSpeed configuration, the value of --config, to flags of `train`, `compare` and `plan`.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,30 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the values that the command line itself gives for a flag, or null if it does not give the flag.
+/// Returns the values that the command line or a file of flags gives a flag; null if neither gives it.
 using OnLine = std::function<Names const*(std::string const& flag)>;
 
-/// The flags that a DeepSpeed configuration sets, and notes for the user.
+/// The result of reading a DeepSpeed configuration: the flags that it sets, and notes for the user.
 struct DeepSpeedRun {
-  std::vector<FileSetting> settings;  ///< flags of `train`, each with its key
-  std::vector<std::string> notes;     ///< keys that have another effect or none, and why
-  bool prints_settings = false;       ///< dump_state
+  std::vector<FileSetting> settings;  ///< flags of `train`; each names the key that sets it
+  std::vector<std::string> notes;     ///< one for each key that has another effect or none, with the reason
+  bool prints_settings = false;       ///< the value of dump_state
 
-  // The effects of the following settings depend on the model.
-  bool decays = false;                           ///< weight decay is on
-  std::optional<std::int64_t> persistence;       ///< stage 3: stage3_param_persistence_threshold
-  std::int64_t persistent_elements = INT64_MAX;  ///< stage3_model_persistence_threshold
+  // Settings whose effect depends on the model:
+  bool decays = false;  ///< whether weight decay is on
+  /// the key stage3_param_persistence_threshold, in stage 3 only
+  std::optional<std::int64_t> persistence;
+  std::int64_t persistent_elements = INT64_MAX;  ///< the key stage3_model_persistence_threshold
 };
 
-/// Parses a configuration in JSON or Hjson. `name` is the file's name for messages. A missing key gets
-/// DeepSpeed's default. A key with the value "auto" sets no flag. Throws one Error(config) that lists every
-/// unusable key, each with the nearest known key or a remedy.
+/// Returns the flags of a configuration in JSON or Hjson. `name` is the file's name for messages. `on_line`
+/// returns the values of flags, which override the file. A missing key has DeepSpeed's default. A key with
+/// the value "auto" sets no flag. Throws one Error(config) that lists every key with an unusable name or
+/// value, each with the nearest known key or a remedy.
 DeepSpeedRun read_deepspeed(std::string_view text, std::string const& name, OnLine const& on_line);
 
-/// Returns one line for each setting that has another effect here than in DeepSpeed, for this model's layers.
+/// Returns one line for each setting that has another effect here than in DeepSpeed on this model. `units`
+/// are the model's layers and their parameters.
 Names deepspeed_differences(DeepSpeedRun const& run, std::vector<UnitSpec> const& units);
 
 }  // namespace cli

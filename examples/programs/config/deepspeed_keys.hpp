@@ -18,27 +18,28 @@ enum class KeyUse {
   done,     ///< works as in DeepSpeed
   mapped,   ///< another setting here does the same; the text names it
   none,     ///< it has no effect here; the text says why
-  refused,  ///< any value except `standard` is refused; the text says why and what to write instead
+  refused,  ///< only the value `standard` is accepted; the text says why and what to write instead
   section,  ///< an object with its own keys
 };
 
 struct DeepSpeedKey {
   std::string_view path;      ///< "zero_optimization.stage"; a * matches any name
-  std::string_view standard;  ///< value if the key is missing, as JSON; empty: none
+  std::string_view standard;  ///< the value of a missing key, as JSON; empty: it has none
   KeyUse use = KeyUse::none;
-  std::string_view text;  ///< one sentence without its full stop; follows the flag of the key's option
+  /// one sentence without its full stop; the page of keys prints it after the option's flag
+  std::string_view text;
 };
 
 /// Returns all keys in the order of DeepSpeed's documentation.
 std::span<DeepSpeedKey const> deepspeed_keys();
-/// Returns the keys that users usually set. Leaves out the keys that only configure a feature that is off or
-/// refused.
+/// Returns the keys that users usually set. The list does not have the keys that only configure a feature
+/// that is off or refused.
 std::span<DeepSpeedKey const> deepspeed_main_keys();
 
 /// Returns the trainer option that a key sets, as listed in option_table; null if there is none.
 Option const* option_of(std::string_view path);
 
-/// Returns the key of a path, or null.
+/// Returns the entry for the key at `path`, such as "zero_optimization.stage"; null if there is none.
 DeepSpeedKey const* find_deepspeed_key(std::string_view path);
 
 /// Returns the text of docs/deepspeed-keys.md.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds the keys that matter only if their section is enabled to the list of keys. Provides lookup by path,
-// and the list as a page of the manual.
+// Builds the list of all keys: the main keys, and the keys that only matter if their section is enabled.
+// Finds a key by its path. Writes the list as a page of the manual.
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
@@ -17,7 +17,8 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Keys without effect, because the feature that they configure is off or is refused by another key.
+/// Keys of the section `parent` that have no effect here: the feature that they configure is off, or another
+/// key refuses it. `names` are separated by spaces.
 struct OffKeys {
   std::string_view parent, names;
 };
@@ -117,7 +118,8 @@ constexpr OffKeys off_keys[] = {
 
 std::string_view top_of(std::string_view path) { return path.substr(0, path.find('.')); }
 
-/// Returns whether a path matches a key. A * in the key stands for any name.
+/// Returns whether the path of a key in a file matches the path `key` of the list. A * in `key` matches any
+/// name.
 bool matches(std::string_view key, std::string_view path) {
   while (true) {
     std::size_t const end = key.find('.'), path_end = path.find('.');
@@ -130,7 +132,7 @@ bool matches(std::string_view key, std::string_view path) {
 }
 
 std::vector<DeepSpeedKey> all_keys() {
-  static std::vector<std::string> paths;  // storage for the views in the added keys
+  static std::vector<std::string> paths;  // owns the text of the added keys, whose paths are views
   for (OffKeys const& off : off_keys)
     for (std::string_view rest = off.names; !rest.empty();) {
       std::size_t const end = std::min(rest.find(' '), rest.size());
@@ -159,7 +161,7 @@ std::span<DeepSpeedKey const> deepspeed_keys() {
 }
 
 DeepSpeedKey const* find_deepspeed_key(std::string_view path) {
-  DeepSpeedKey const* any = nullptr;  // an exact name takes precedence over *
+  DeepSpeedKey const* any = nullptr;  // the match of a key with a *; an exact match takes precedence
   for (DeepSpeedKey const& key : deepspeed_keys()) {
     if (key.path == path) return &key;
     if (any == nullptr && matches(key.path, path)) any = &key;

@@ -18,18 +18,20 @@ namespace {
 
 Names const choices = {"own", "stage-sweep", "offload-sweep"};
 
-/// Pairs of flags: Tessera's name, and the name in the published comparisons.
+/// Pairs of flags that mean the same: Tessera's name, and the name in the published comparisons. "" means
+/// that the published comparisons lack the flag.
 constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"--batch", "--batch-size"},
     {"--sequence", "--seq-length"},
     {"--accumulation", "--grad-accum"},
     {"--steps", "--num-steps"},
     {"--warmup", "--warmup-steps"},
-    {"--full", ""},  // missing from the published comparisons
+    {"--full", ""},
     {"--pairs", ""},
 });
 
-/// Returns the first flag with a name of Tessera's and the first with a published name; "" if there is none.
+/// Returns two flags out of `names`: the first with Tessera's spelling and the first with a published
+/// spelling. A flag that does not occur is "".
 std::pair<std::string, std::string> spelled(Names const& names) {
   std::string own, published;
   for (auto const& name : names)
@@ -40,8 +42,8 @@ std::pair<std::string, std::string> spelled(Names const& names) {
   return {own, published};
 }
 
-/// Returns whether a command line compares offloads rather than stages: it lists offloads, or it has
-/// --nvme-path but neither --stages nor --strategies.
+/// Returns whether a command line compares offloads instead of stages. It does if it lists offloads, or if it
+/// has --nvme-path but neither --stages nor --strategies.
 bool sweeps_offloads(CommandLine const& line) {
   if (line.given("--offloads")) return true;
   Names const* const strategies = line.on_line("--strategies");
@@ -66,7 +68,7 @@ std::vector<FileSetting> settings_of(CommandLine const& line, std::string const&
   }
   if (!line.given("--epochs") && !line.given("--samples")) set("--steps", {"20"});
   set("--warmup", {"5"});
-  set("--learning-rate", {"1e-4"});  // 7B in fp16 diverges at 1e-3
+  set("--learning-rate", {"1e-4"});  // with 1e-3 the 7B model diverges in fp16
   bool const strategies = line.given("--strategies"), offloads = suite == "offload-sweep";
   if (!offloads) set("--offloads", {"none"});
   if (offloads && !strategies && !line.given("--offloads")) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the default values of `compare` and `plan`: Tessera's own, or those of two published comparisons of
-// ZeRO stages and of offloads. The command lines of these comparisons use other names for some flags.
+// Selects the defaults of `compare` and `plan`. They are Tessera's own, or those of one of two published
+// comparisons, of ZeRO stages and of offloads. The published command lines use other names for some flags.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Adds the flag `--defaults`. Without it, a command line that uses the published flag names gets the
-/// published defaults. Throws if a line mixes both sets of names. Sets `chosen` to own, stage-sweep or
-/// offload-sweep.
+/// Adds the flag `--defaults`, which sets `chosen` to own, stage-sweep or offload-sweep. Without this flag, a
+/// command line with published flag names gets the published defaults. A command line with names of both
+/// kinds is refused.
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
 }  // namespace cli

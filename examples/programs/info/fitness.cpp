@@ -41,10 +41,11 @@ enum class Class : std::uint8_t { excellent, good, fair, poor, unfit };
 constexpr std::array<char const*, 5> class_names = {"EXCELLENT", "GOOD", "FAIR", "POOR", "UNFIT"};
 char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>(fitness)]; }
 
-/// The largest planned percentage of a memory's limit for each grade. The bounds are those of a published
-/// rule that chooses the ZeRO stage by how full the GPU is.
+/// A row gets a grade according to the planned memory in percent of the limit. These are the largest
+/// percentages for each grade. They come from a published rule that chooses the ZeRO stage by how full the
+/// GPU is.
 constexpr double max_excellent = 60.0, max_good = 80.0, max_fair = 95.0;
-/// The grade of a row, with one reason for each check. The worst check decides.
+/// The grade of a row (a strategy), with one reason for each check. The grade is that of the worst check.
 struct Verdict {
   Class fitness = Class::excellent;
   cli::Names reasons;
@@ -63,7 +64,8 @@ double percent_of(std::int64_t part, std::int64_t total) {
   return total <= 0 ? (part > 0 ? 1e9 : 0.0) : 100.0 * static_cast<double>(part) / static_cast<double>(total);
 }
 
-/// Grades the planned share of a memory's limit. Returns the percentage, or nullopt without a limit.
+/// Grades how much of a memory's limit the plan uses, and adds the grade to `verdict`. `place` is the name of
+/// the memory. Returns the percentage; nullopt without a limit.
 std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t bytes, std::int64_t limit) {
   if (limit == MemoryLimit::none) return std::nullopt;
   double const share = percent_of(bytes, limit);
@@ -76,8 +78,8 @@ std::optional<double> filled(Verdict& verdict, char const* place, std::int64_t b
   return share;
 }
 
-/// Grades where parameters, gradients and optimizer state are stored: on the device, in host memory or on
-/// NVMe.
+/// Grades the memory in which parameters, gradients and optimizer state are stored: on the device, in host
+/// memory or on NVMe. Adds the grade to `verdict`.
 void judge_state(Verdict& verdict, Planned const& row) {
   auto const disk = static_cast<std::size_t>(Tier::nvme), memory = static_cast<std::size_t>(Tier::host);
   std::array<std::int64_t, tier_count> state{};
@@ -91,7 +93,7 @@ void judge_state(Verdict& verdict, Planned const& row) {
     if (category.name == "parameters") weights = category.bytes[memory];
   }
   if (!info_of(row.point.recipe.device).own_memory)
-    state[memory] = weights = 0;  // the devices use host memory
+    state[memory] = weights = 0;  // on the CPU the devices use host memory, so this state is not offloaded
   verdict.behind_link_pct = percent_of(state[disk] + state[memory], all);
   if (state[disk] > 0)
     verdict.count(Class::poor, percent(percent_of(state[disk], all)) + " of the state is on NVMe");
@@ -106,8 +108,8 @@ void judge_state(Verdict& verdict, Planned const& row) {
                                         : "all state is in host memory, which is the memory of the devices");
 }
 
-/// Grades the extra work of a step, compared with training in which every rank holds all that it needs and
-/// recomputes nothing.
+/// Grades the extra work of a step and adds the grade to `verdict`. A step without extra work holds all
+/// weights on every rank and recomputes nothing.
 void judge_step(Verdict& verdict, Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
   int const shards = static_cast<int>(row.point.split.ranks / row.point.mesh.replicas);
@@ -146,14 +148,14 @@ struct Judged {
   Planned row;
   Verdict verdict;
 
-  /// Returns a key that orders rows by grade, then by what they give up, then by the share of state outside
-  /// the device.
+  /// Returns a key that sorts rows: by grade, then by the number of features that they give up, then by the
+  /// share of state outside the device.
   auto rank() const {
     return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }
 };
 
-/// Returns the row with the best grade in a group.
+/// Returns the row of the group `group` with the best grade.
 Judged const* best_of(std::vector<Judged> const& rows, std::string const& group) {
   Judged const* best = nullptr;
   for (Judged const& judged : rows)

@@ -41,8 +41,8 @@ namespace info {
 
 namespace {
 
-/// Returns the launcher that started this process. Incomplete environment variables of a launcher make the
-/// result not OK.
+/// Returns the launcher that started this process. The component is not okay if the launcher's environment
+/// variables are incomplete.
 Component launcher() {
   try {
     auto const launch = comm::launch_environment();
@@ -56,7 +56,7 @@ Component launcher() {
 bool is_another_rank() {
   try {
     return comm::launch_environment().rank > 0;
-  } catch (Error const&) {  // the report says so
+  } catch (Error const&) {  // `launcher` reports this error
     return false;
   }
 }
@@ -76,7 +76,7 @@ Component instruction_set() {
               "; configure with -DTESSERA_NATIVE=ON for its speed"};
 }
 
-/// Returns the I/O engine for state on NVMe, and whether io_uring is available.
+/// Returns which engine reads and writes state on NVMe. The component is okay if the engine is io_uring.
 Component io_uring() {
   std::string description;
   std::string const engine(open_io_engine(nullptr, 1, description)->name());
@@ -84,7 +84,7 @@ Component io_uring() {
   return {"io_uring", false, description};
 }
 
-/// Returns whether NVML, the library that reads power, clocks and temperatures, is available.
+/// Returns whether NVML is available. NVML is NVIDIA's library that reads power, clocks and temperatures.
 Component nvml() {
   cli::GpuState const& gpus = cli::gpus_at_start();
   if (!gpus.reason.empty()) return {"NVML", false, gpus.reason};
@@ -93,7 +93,8 @@ Component nvml() {
               (gpus.facts.size() == 1 ? " GPU" : " GPUs")};
 }
 
-/// Returns the settings and current state of a GPU as text, as far as the GPU reports them.
+/// Returns the settings and the current state of a GPU as text. Leaves out values that the GPU does not
+/// report.
 std::string gpu_text(nvml::Facts const& gpu, nvml::Sample const& now) {
   cli::Names parts;
   auto const add = [&](auto const& value, std::string const& unit) {
@@ -185,7 +186,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   json["models"] = Json::object();
   for (std::string const& name : cli::model_names())
     json["models"][name] = cli::model_choice("--model", name).can_run() ? "OKAY" : "NO";
-  json["families"] = Json::object();  // the syntax for custom model sizes
+  json["families"] = Json::object();  // the syntax of --model for custom sizes
   for (ModelFamily const* family : model_families())
     json["families"][family->name] = cli::detail::form_of(*family);
   json["recipes"] = Json::array();
@@ -193,7 +194,7 @@ Json json_of(std::vector<Component> const& parts, Driver const& driver, std::vec
   return json;
 }
 
-/// Formats a line with a component's state: "name ........ [OKAY] detail".
+/// Returns a line with the state of a component: "name ........ [OKAY] detail".
 std::string dotted(cli::Terminal const& terminal, Component const& part) {
   std::string const dots(part.name.size() < 24 ? 24 - part.name.size() : 2, '.');
   return "  " + part.name + " " + dots + " " +
@@ -267,7 +268,8 @@ constexpr char examples[] =
     "  info --fitness --model gpt2-xl\n"
     "                       how well this machine can train it; info --fitness --help lists its flags\n";
 
-/// Returns the words of the command line. Inserts "-", standard output, after a `--json` without a file.
+/// Returns the words of the command line. `--json` without a file becomes `--json=-`, which means standard
+/// output.
 std::vector<char const*> with_json_target(int argc, char const* const* argv) {
   std::vector<char const*> words;
   for (int at = 0; at < argc; ++at) {
@@ -294,12 +296,13 @@ int run(int argc, char const* const* argv) {
   };
   if (asks("--fitness")) return fitness(static_cast<int>(words.size()), words.data());
   if (asks("--measure")) {
-    std::vector<char const*> const help = {argv[0], "--help"};  // --measure needs no file for --help
+    // --help must work without the file that --measure requires
+    std::vector<char const*> const help = {argv[0], "--help"};
     std::vector<char const*> const& given = asks("--help") || asks("-h") ? help : words;
     return measure(static_cast<int>(given.size()), given.data());
   }
   if (!line.parse(static_cast<int>(words.size()), words.data())) return 0;
-  if (is_another_rank()) return 0;  // rank 0 reports
+  if (is_another_rank()) return 0;  // rank 0 prints the report for all ranks
   cli::ProgramFiles(line).check();
   if (!json.empty() && json != "-") check_writable(json);
 

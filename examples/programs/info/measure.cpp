@@ -45,22 +45,23 @@ struct Measuring {
   Device device = default_device();
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
-  double seconds = 30;  ///< approximate total duration
-  /// A model that is measured first, with at most two of its layers and its own sizes. If absent, only
-  /// built-in sizes are measured.
+  double seconds = 30;  ///< the approximate total duration
+  /// A model with its own sizes, measured first. Only at most two of its layers are measured. If it is
+  /// absent, only built-in sizes are measured.
   std::optional<cli::ModelChoice> model;
-  std::int64_t batch = 1, sequence = 128;  ///< of that model
-  std::filesystem::path nvme_path;         ///< where state is stored on disk; empty: disks are not measured
+  std::int64_t batch = 1, sequence = 128;  ///< the micro-batch and sequence of `model`
+  std::filesystem::path nvme_path;         ///< the folder for state on disk; empty: disks are not measured
 };
 
-/// The size of a small model and of its step.
+/// The size of a small model, and of the micro-batch of its step.
 struct Size {
   std::string model;
-  int layers = 0;  ///< 0: as in the model
+  int layers = 0;  ///< 0: the number of layers of Measuring::model
   std::int64_t batch = 1, sequence = 128, vocabulary = 256;
 };
 
-/// The policies of a recipe. Together the recipes below have every kind of transfer, collective and update.
+/// The policies of a recipe to measure. Together, the recipes below use every kind of transfer, collective
+/// and update.
 struct Kind {
   std::string_view sharding, offload, recompute;
 };
@@ -78,7 +79,7 @@ struct Probe {
   Kind kind;
 };
 
-/// Returns the runs to time, the most informative first.
+/// Returns the training runs to time, the most informative first.
 std::vector<Probe> probes_of(Measuring const& what) {
   auto const size = [](int heads, int channels, std::int64_t batch, std::int64_t sequence,
                        std::int64_t vocabulary = 256) {
@@ -105,18 +106,19 @@ std::vector<Probe> probes_of(Measuring const& what) {
   probes.push_back({sizes[2], with_all_on_host});
   if (!what.nvme_path.empty()) probes.push_back({sizes[2], {"zero3", "nvme", "none"}});
   for (std::size_t at = 3; at < sizes.size(); ++at) probes.push_back({sizes[at], plain});
-  // On a GPU, uses six layers instead of two, for two reasons. The host's first work in a step takes longer
-  // than later work. A GPU's clocks follow its power, and with two layers the head's products would dominate
-  // it, unlike in most models. With state on disk two layers are enough, since only the times of moves are
-  // used.
+  // On a GPU the models get six layers instead of two, for two reasons. The first work that the host enqueues
+  // in a step takes longer than later work. Also, a GPU's clocks depend on its power: with two layers the
+  // products of the head would dominate the power, unlike in most models. Models with state on disk keep two
+  // layers, since only the times of their moves are used.
   if (!info_of(what.device).on_cores)
     for (Probe& probe : probes)
       if (probe.size.layers > 0 && probe.kind.offload != "nvme") probe.size.layers = 6;
   return probes;
 }
 
-/// Returns tokens with the frequencies of words in text: by Zipf's law, the n-th word is 1/n times as
-/// frequent as the first. The time of the embedding's gradient depends on the frequencies.
+/// Returns `count` tokens whose frequencies are like those of words in text. By Zipf's law, the n-th most
+/// frequent word is 1/n times as frequent as the first. The time of the embedding's gradient depends on these
+/// frequencies.
 std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
   for (std::size_t at = 0; at < tokens.size(); ++at) {
@@ -126,14 +128,16 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
   return tokens;
 }
 
-/// Collects the times of entries over all runs. Entries with equal costs share one list of times.
+/// Collects the measured times of schedule entries over all runs. Entries with equal costs (operations,
+/// bytes) share one list of times.
 class Collected {
  public:
-  /// Adds the times of one step of a run. All are from the same step, because ranks share cores and an entry
-  /// that is faster in one step delays another. On the CPU it is the fastest step, which was disturbed least.
-  /// On a GPU it is the median step, because clocks vary with power. Events between entries slow a GPU down,
-  /// so its times are scaled to `undisturbed`, the seconds of a step without events. With state on disk only
-  /// the times of moves are used: other work waits for the disk, and other runs time it without a disk.
+  /// Adds the times of the entries of one run, all from the same step. The times must be from one step
+  /// because ranks share cores: an entry that is faster in one step delays another. On the CPU it is the
+  /// fastest step, which other programs disturbed least. On a GPU it is the median step, because clocks vary
+  /// with power. The events between entries slow a GPU down, so its times are scaled to `undisturbed`, the
+  /// seconds of a step without events. For state on disk only the times of moves are used. Other entries wait
+  /// for the disk; runs without a disk time them.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = !info_of(plan.recipe.device).on_cores;
@@ -145,7 +149,8 @@ class Collected {
       return one->whole.size() < other->whole.size();
     });
     cli::TimedStep const& chosen = *steps[clocks_vary ? steps.size() / 2 : 0];
-    std::vector<double> took(schedule.entries.size());  // one instance per entry, since accumulation is 1
+    // each entry has one instance, since accumulation is 1
+    std::vector<double> took(schedule.entries.size());
     for (cli::TimedInstance const& instance : chosen.instances)
       took[static_cast<std::size_t>(instance.entry)] = static_cast<double>(instance.ran.size()) * 1e-9;
     if (undisturbed) took = cli::fitted_to(*undisturbed, plan, took);
@@ -153,7 +158,7 @@ class Collected {
     std::vector<std::size_t> const leaders = cli::completed_by(schedule);
     for (std::size_t at = 0; at < took.size(); ++at)
       if (leaders[at] != at) took[leaders[at]] += took[at];
-    std::map<Key, std::pair<double, double>> sums;  // seconds and entries
+    std::map<Key, std::pair<double, double>> sums;  // the sum of the seconds, and the number of entries
     for (std::size_t at = 0; at < took.size(); ++at) {
       cli::Cost const& cost = costs[at];
       if (cost.operations == 0) continue;
@@ -168,7 +173,7 @@ class Collected {
     for (auto const& [key, sum] : sums) all_[key].second.push_back(sum.first / sum.second);
   }
 
-  /// Adds the median of each entry's times over all runs to `times`.
+  /// Adds one time for each kind of entry to `times`: the median over all runs.
   void give(cli::MachineTimes& times) const {
     for (auto const& [key, found] : all_)
       if (double const seconds = cli::median(found.second); seconds > 0)
@@ -180,9 +185,9 @@ class Collected {
   std::map<Key, std::pair<cli::Cost, std::vector<double>>> all_;
 };
 
-/// Trains until a GPU's clocks have settled and the host's memory and threads are ready. Returns the seconds
-/// of a step: the median over the later half of the steps, without skipped ones. Returns nullopt if all were
-/// skipped.
+/// Trains until the GPU's clocks have settled and the host's memory and threads are ready. Returns the
+/// seconds of a step, the median over the later half of the steps. Steps that skipped the update do not
+/// count; if all did, returns nullopt.
 std::optional<double> warm_up(comm::Comm& comm, AnyTrainer& trainer, Batch const& batch) {
   constexpr double enough_s = 0.3, max_s = 1.0;
   constexpr int min_steps = 8;  // the first steps allocate memory and wake threads
@@ -227,7 +232,7 @@ void time_steps(comm::Comm& comm, cli::ModelChoice const& model, RecipeTable con
 }
 
 /// Trains a few steps of one run and adds the times of their entries to `collected`. Does nothing if this
-/// build lacks the recipe or memory is insufficient.
+/// build does not have the recipe, or if a built-in model does not fit into memory.
 void run(Probe const& probe, Measuring const& what, std::string_view precision, int ranks,
          Collected& collected) {
   RecipeTable const recipe = parse_recipe({.device = name_of(what.device),
@@ -262,8 +267,8 @@ std::string machine_text(Device device) {
   return facts.models.empty() ? std::string(name_of(device)) : facts.models.front();
 }
 
-/// Repeats all runs in rounds until the time is over. Writes to `skipped_text` what could not be measured in
-/// that time.
+/// Repeats all runs in rounds until the time is over and returns the times. Writes to `skipped_text` which
+/// runs could not be measured in time.
 cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   auto const start = Clock::now();
   Collected collected;
@@ -274,7 +279,7 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
     return cli::decided_by_first_process(
         done > 0 && std::chrono::duration<double>(Clock::now() - start).count() >= what.seconds);
   };
-  while (!is_over())  // round after round
+  while (!is_over())  // one round
     for (Probe const& probe : probes)
       for (int const ranks : what.ranks)
         for (std::string const& precision : what.precisions) {
@@ -295,7 +300,8 @@ cli::MachineTimes measured(Measuring const& what, std::string& skipped_text) {
   return times;
 }
 
-/// Returns the rank counts to measure by default: 1, on the CPU one per core, and the defaults of compare.
+/// Returns the numbers of ranks that are measured by default: 1, the defaults of compare, and on the CPU also
+/// one rank per core (at most 64).
 std::vector<int> usual_ranks(Device device) {
   std::vector<int> ranks = default_ranks(device);
   ranks.push_back(1);
@@ -363,7 +369,8 @@ int measure(int argc, char const* const* argv) {
     if (auto const reason = cli::model_refusal(*what.model)) throw Error(ErrorKind::config, *reason);
     for (auto& [name, number] : what.model->sizes.numbers)
       if (name == "layers") number = std::min(number, 2.0);
-    (void)cli::with_sizes(*what.model, what.sequence, 0);  // refuses a sequence beyond its positions
+    // throws if the sequence is longer than the model's positions
+    (void)cli::with_sizes(*what.model, what.sequence, 0);
   }
   cli::NvmeFolder const folder(what.nvme_path, !what.nvme_path.empty());
   if (!what.nvme_path.empty()) what.nvme_path = folder.path();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects NVIDIA's libraries and devices, MPI and disks. Loads every library at run time, so the program
-// builds and runs without any of them.
+// Detects NVIDIA's libraries and devices, MPI and disks. Every library is loaded at run time, so the program
+// builds and runs on a machine without them.
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ namespace info {
 struct Component {
   std::string name;
   bool okay = false;
-  std::string detail;  ///< a version, or the reason
+  std::string detail;  ///< the version, or the reason why it is not available
 };
 
-/// A shared library. It stays loaded, since it may be unsafe to unload libraries of a driver.
+/// A shared library. It is never unloaded, since unloading the library of a driver is possibly unsafe.
 class Library {
  public:
   explicit Library(std::vector<char const*> const& names) {
@@ -47,7 +47,7 @@ class Library {
   explicit operator bool() const { return handle_ != nullptr; }
   std::string const& reason() const { return reason_; }
 
-  /// Returns a function of the library by its name, or null.
+  /// Returns the function `name` of the library; null if the library does not have it.
   template <class Function>
   Function* function(char const* name) const {
     return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(handle_, name));
@@ -58,8 +58,8 @@ class Library {
   std::string reason_;
 };
 
-/// Calls `ask` in a child process and returns its result, because cuDNN ends the calling process if it cannot
-/// load its parts. Returns nullopt if the child ended without a result.
+/// Calls `ask` in a child process and returns its result; nullopt if the child ended without a result. A
+/// child process is necessary because cuDNN ends the calling process if it cannot load its parts.
 inline std::optional<std::size_t> answer_of(std::size_t (*ask)()) {
   int ends[2];
   if (::pipe(ends) != 0) return std::nullopt;
@@ -91,7 +91,7 @@ inline std::string in_path(std::string const& program) {
   return {};
 }
 
-/// Formats a CUDA version: 13000 as "13.0", 12040 as "12.4".
+/// Returns a CUDA version as text: 13000 is "13.0", 12040 is "12.4".
 inline std::string cuda_version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -102,11 +102,11 @@ struct Gpu {
   std::string name;
   std::int64_t memory_bytes = 0;
   std::string capability;
-  std::vector<int> peers;  ///< devices whose memory it can access directly
+  std::vector<int> peers;  ///< the devices whose memory this device can access directly
 };
 
-/// NVIDIA's driver and its devices, read through the CUDA driver API. Uses the types of cuda.h: CUresult is
-/// an int, and 0 is success.
+/// NVIDIA's driver and its devices, as the CUDA driver API reports them. The calls use plain types instead of
+/// those of cuda.h: a CUresult is an int, and 0 is success.
 struct Driver {
   Component component{"NVIDIA driver", false, {}};
   std::vector<Gpu> devices;
@@ -208,7 +208,7 @@ inline Component probe_mpi() {
   return {"process launcher", false, "no mpirun, mpiexec or srun in PATH; ranks are threads, none is needed"};
 }
 
-/// The free and total bytes of the file system that holds a folder; -1 if unknown.
+/// The free and the total bytes of the file system that contains `folder`; -1 if unknown.
 struct Disk {
   std::string folder;
   std::int64_t free_bytes = -1, total_bytes = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the choices of each slot of a recipe (such as the precision) on a device.
+// Lists the choices of each slot on a device. A slot is one decision of a recipe, such as the precision.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace programs {
 using namespace tessera;
 namespace info {
 
-/// A choice of a slot, and the reason why it is unavailable (nullopt: it is available).
+/// One choice of a slot. `reason` says why it is unavailable; nullopt if it is available.
 struct Choice {
   std::string name;
   std::optional<std::string> reason;
@@ -29,11 +29,13 @@ struct Slot {
   std::vector<Choice> choices;
 };
 
-/// Returns why this build cannot run a valid recipe; nullopt if it can. Usually unavailable_reason.
+/// A function that returns why this build cannot run a valid recipe; nullopt if it can. Programs use
+/// unavailable_reason.
 using Availability = std::function<std::optional<std::string>(RecipeTable const&)>;
 
-/// Returns every choice of a slot with its reason. Tries each choice in the default recipe, in fp16, and with
-/// the reference attention. It is available if one of these recipes can run.
+/// Returns every choice of the slot S; an unavailable choice has a reason. Tries each choice in the default
+/// recipe, in fp16, and with the reference attention. The choice is available if one of these recipes can
+/// run.
 template <class S>
 Slot slot_report(std::string_view device, Availability const& unavailable) {
   Slot report{std::string(S::title), {}};

@@ -5,10 +5,11 @@
 namespace programs {
 namespace cli {
 
-/// First twelve digits of the git commit when CMake last configured the build; "" without git.
+/// The first twelve digits of the git commit, read when CMake configured the build; "" without git.
 extern char const* const git_hash;
 
-/// Compiler flags of the CMake build type, without instruction-set flags and flags of single targets.
+/// The compiler flags of the CMake build type. They do not include instruction-set flags and flags of single
+/// targets.
 extern char const* const compile_flags;
 
 }  // namespace cli

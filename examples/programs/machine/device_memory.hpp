@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the memory that this process uses on the devices of a run. Needs tessera::recipes.
+// Measures the device memory that this process uses. A program that includes this file must link
+// tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the current memory use of the first `ranks` devices, each figure as the maximum over devices.
-/// Returns nullopt on the CPU. Call it while every rank still has its trainer.
+/// Returns the current memory use of the first `ranks` devices; each figure is the maximum over these
+/// devices. Returns nullopt on the CPU. Every rank must still have its trainer, whose memory is counted.
 inline std::optional<DeviceMemoryUse> device_memory_of(Device device, int ranks) {
   std::vector<std::int64_t> allocated;
   for (int rank = 0; rank < ranks; ++rank)

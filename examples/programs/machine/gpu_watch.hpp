@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples the power and utilisation of the GPUs during timed steps, ten times a second on a separate thread.
+// Samples the power and utilisation of the GPUs, by default ten times a second, on a separate thread.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,22 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The use of GPUs over a span of time. Power is the sum over all GPUs. A figure is absent if some GPU does
-/// not report it.
+/// The use of GPUs over a span of time. Power is the sum over all GPUs. A figure is absent if a GPU does not
+/// report it.
 struct GpuUse {
-  std::optional<double> util_pct;                  ///< mean over GPUs and time
-  std::optional<double> power_w, peak_power_w;     ///< from energy counters, else the mean of samples
-  std::optional<double> temp_start_c, temp_end_c;  ///< of the hottest GPU
+  std::optional<double> util_pct;  ///< mean over GPUs and time
+  /// in W; the mean is from energy counters if all GPUs have them
+  std::optional<double> power_w, peak_power_w;
+  std::optional<double> temp_start_c, temp_end_c;  ///< degrees Celsius of the hottest GPU
 };
 
-/// Combines samples to the use of GPUs.
+/// Computes the use of GPUs from samples.
 class GpuSums {
  public:
-  /// Shorter spans give no result, since the driver updates its values up to a second late.
+  /// The result of a shorter span would be wrong, since the driver updates its values up to a second late.
   static constexpr double min_seconds = 2.5;
 
-  /// Adds one sample of every GPU, all taken at the time `now`, in seconds of any clock.
+  /// Adds one sample of every GPU. All were taken at the time `now`, in seconds; any clock will do.
   void add(double now, std::vector<nvml::Sample> const& gpus) {
     auto const power_of = [](nvml::Sample const& gpu) {
       return gpu.power_instant_w ? gpu.power_instant_w : gpu.power_w;
@@ -59,7 +60,7 @@ class GpuSums {
   }
   std::int64_t samples() const { return samples_; }
 
-  /// Returns the use so far; nullopt if the samples span less than `min_seconds`.
+  /// Returns the use since the first sample; nullopt if the samples span less than `min_seconds`.
   std::optional<GpuUse> use() const {
     if (!first_ || last_.seconds - first_->seconds < min_seconds) return std::nullopt;
     GpuUse found{util_.mean(), power_.mean(), power_.most(), first_->temp_c, last_.temp_c};
@@ -97,7 +98,7 @@ class GpuSums {
   Mean util_, power_;
 };
 
-/// Samples the given GPUs (NVML indices) on a thread while this object lives.
+/// Samples GPUs on a thread while the object exists. `gpus` are their NVML indices.
 class GpuWatch {
  public:
   GpuWatch(nvml::Library const& library, std::vector<int> gpus,
@@ -114,7 +115,7 @@ class GpuWatch {
           } while (!wake_.wait_for(lock, stop, interval, [] { return false; }) && !stop.stop_requested());
         }) {}
 
-  /// Drops all samples so far and starts a new span.
+  /// Removes all samples so far. A new span starts now.
   void begin() {
     std::lock_guard const lock(mutex_);
     sums_ = GpuSums();
@@ -130,7 +131,7 @@ class GpuWatch {
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
   GpuSums sums_;
-  std::jthread thread_;  // last, because the thread uses all other members
+  std::jthread thread_;  // declared last, so that it starts after and ends before the members that it uses
 };
 
 }  // namespace cli

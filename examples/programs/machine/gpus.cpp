@@ -15,14 +15,15 @@ namespace cli {
 
 namespace {
 
-/// Returns the CUDA index of a GPU; nullopt if CUDA does not see it.
+/// Returns the CUDA index of a GPU; nullopt if CUDA does not see it. `addresses` are the PCI addresses of
+/// CUDA's devices, in CUDA's order.
 std::optional<int> cuda_device(nvml::Facts const& gpu, std::vector<std::string> const& addresses) {
   for (std::size_t at = 0; gpu.pci_bus_id && at < addresses.size(); ++at)
     if (nvml::same_address(*gpu.pci_bus_id, addresses[at])) return static_cast<int>(at);
   return std::nullopt;
 }
 
-/// Returns the used memory of the GPU with this NVML index.
+/// Returns the used memory in bytes of the GPU with the NVML index `index`; nullopt if it is unknown.
 std::optional<std::int64_t> memory_used(GpuState const& state, int index) {
   for (std::size_t at = 0; at < state.facts.size(); ++at)
     if (state.facts[at].index == index) return state.samples[at].memory_used_bytes;

@@ -8,8 +8,7 @@
 #include <sys/utsname.h>
 #include <vector>
 
-// Includes only Eigen's version header, because including all of Eigen would lengthen each compilation by a
-// second.
+// Only Eigen's version header is included. All of Eigen would lengthen each compilation by a second.
 #if __has_include(<Eigen/Version>)
 #include <Eigen/Version>
 #else
@@ -136,7 +135,8 @@ Json environment(DeviceFacts const& device) {
 }
 
 std::optional<double> busy_core_seconds() {
-  // Format (see proc_stat(5)): "cpu0 user nice system idle iowait irq softirq steal ...", in ticks.
+  // A line of /proc/stat, see proc_stat(5): "cpu0 user nice system idle iowait irq softirq steal ...", in
+  // clock ticks.
   cpu_set_t mine;
   if (::sched_getaffinity(0, sizeof mine, &mine) != 0) return std::nullopt;
   std::ifstream file("/proc/stat");
@@ -156,8 +156,8 @@ std::optional<double> busy_core_seconds() {
 }
 
 std::optional<double> process_seconds() {
-  // Reads field 22 of proc_pid_stat(5), the start time in ticks since boot. Field 2 is a file name that may
-  // contain anything, so field 3 is found after the last ')'.
+  // Reads field 22 of /proc/self/stat, see proc_pid_stat(5): the start time in clock ticks since boot. Field
+  // 2 is a file name in parentheses that can contain spaces, so the fields are counted from the last ')'.
   std::ifstream file("/proc/self/stat");
   std::string line, field;
   timespec now{};

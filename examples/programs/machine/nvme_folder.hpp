@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the folder for training state on NVMe: the one that --nvme-path names, or a temporary one below
-// TMPDIR.
+// Provides the folder for training state on NVMe. This is the folder that --nvme-path names, or a temporary
+// folder in TMPDIR.
 #pragma once
 
 #include <cerrno>
@@ -39,18 +39,19 @@ inline void check_nvme_path(std::filesystem::path const& path) {
                 "--nvme-path " + files::path_text(path) + " is not a folder; create it, or name another one");
 }
 
-/// Returns the parent of temporary folders: TMPDIR or /tmp.
+/// Returns the folder in which temporary folders are created: TMPDIR, or /tmp if TMPDIR is not set.
 inline std::filesystem::path temporary_path() {
   char const* const given = std::getenv("TMPDIR");
   return given != nullptr && *given != '\0' ? given : "/tmp";
 }
 
-/// Holds the folder for state files while a program runs. Removes a temporary folder in the destructor. A
-/// lock marks the folder as in use, so that a later program can remove the folder of a killed one.
+/// The folder for state files while a program runs. The destructor removes a temporary folder. A temporary
+/// folder is locked while it is in use. If its program was killed, the lock is gone, so a later program
+/// removes the folder.
 class NvmeFolder {
  public:
-  /// Uses the folder `given`. If it is empty and `needed` is true, makes a temporary folder. Throws Error,
-  /// which names --nvme-path or TMPDIR, if no files can be created there.
+  /// Uses the folder `given`. If it is empty and `needed` is true, makes a temporary folder. Throws Error if
+  /// no files can be created there; the message names --nvme-path or TMPDIR.
   NvmeFolder(std::filesystem::path const& given, bool needed) : path_(given) {
     if (given.empty() && !needed) return;
     check_nvme_path(given);
@@ -59,7 +60,7 @@ class NvmeFolder {
         make_fresh();
       else
         check_writable_folder(given);
-      // Removes files of killed runs, so that they do not reduce the free space.
+      // Removes the files of killed runs, because they would reduce the free space.
       if (!given.empty() && needed) NvmeFile::sweep(given.native());
     } catch (Error const& error) {
       throw Error(error.kind(), std::string(given.empty() ? "TMPDIR " : "--nvme-path ") + error.what());
@@ -72,14 +73,14 @@ class NvmeFolder {
     if (lock_) std::filesystem::remove_all(path_, ignored);
   }
 
-  /// Returns the path; empty if no state is kept in files.
+  /// Returns the path of the folder; empty if the program keeps no state in files.
   std::filesystem::path const& path() const noexcept { return path_; }
 
  private:
   static constexpr std::string_view prefix = "tessera-nvme-";
 
-  /// Opens and locks a folder that belongs to this user. Returns an empty descriptor if the folder is already
-  /// locked or no longer exists.
+  /// Opens and locks a folder that belongs to this user. Returns an empty descriptor if the folder is locked
+  /// already or no longer exists. `without_locks_too` accepts a folder on a file system that has no locks.
   static files::Descriptor locked(std::filesystem::path const& folder, bool without_locks_too) {
     files::Descriptor file(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
@@ -101,7 +102,8 @@ class NvmeFolder {
       if (auto const left = locked(entry->path(), false)) std::filesystem::remove_all(entry->path(), ignored);
     }
     for (int attempt = 0; attempt < 10 && !lock_;
-         ++attempt) {  // another program may remove it before the lock
+         // another program may remove the folder before it is locked, so there are several attempts
+         ++attempt) {
       std::string name = (above / (std::string(prefix) + "XXXXXX")).native();
       if (::mkdtemp(name.data()) == nullptr) files::file_error(above, "create a folder in it", errno);
       path_ = name;

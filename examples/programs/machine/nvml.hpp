@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides NVML, the library of NVIDIA's driver that reads power, clocks and temperatures. Opens it at run
-// time with declarations in this file, so neither the build nor the machine needs CUDA or a GPU. A value that
-// a GPU, driver or permission does not provide is absent, never 0.
+// Provides NVML, the library of NVIDIA's driver that reads power, clocks and temperatures. This file declares
+// its functions itself and loads the library at run time, so neither the build nor the machine needs CUDA or
+// a GPU. A value is absent, never 0, if the GPU, the driver or a permission does not provide it.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ namespace programs {
 using namespace tessera;
 namespace nvml {
 
-/// A process with a context on a GPU. The driver's process id may differ from the one in a container.
+/// A process with a context on a GPU. `pid` is the driver's process id, which differs from the process id
+/// inside a container.
 struct Process {
   std::int64_t pid = 0;
   std::optional<std::int64_t> memory_bytes;
@@ -30,7 +31,7 @@ struct Process {
 
 /// The properties of a GPU, its settings and its processes.
 struct Facts {
-  int index = 0;  ///< NVML's index, by address, regardless of CUDA_VISIBLE_DEVICES
+  int index = 0;  ///< NVML's index, in the order of PCI addresses; CUDA_VISIBLE_DEVICES does not change it
   std::optional<std::string> name, uuid, pci_bus_id;
   std::optional<std::int64_t> memory_bytes;
   std::optional<double> power_limit_w, default_power_limit_w;
@@ -39,19 +40,21 @@ struct Facts {
   std::optional<std::vector<Process>> processes;
 };
 
-/// The current activity of a GPU.
+/// The activity of a GPU at one moment.
 struct Sample {
-  std::optional<std::int64_t> utilization_pct;         ///< over the driver's last period of 1/6 s to 1 s
-  std::optional<std::int64_t> memory_utilization_pct;  ///< share of time with memory reads or writes
+  /// share of busy time over the driver's last period, which is 1/6 s to 1 s
+  std::optional<std::int64_t> utilization_pct;
+  std::optional<std::int64_t> memory_utilization_pct;  ///< share of time in which memory was read or written
   std::optional<std::int64_t> memory_used_bytes, temperature_c, sm_clock_mhz, memory_clock_mhz;
-  std::optional<double> power_w;  ///< like nvidia-smi's power.draw: since Ampere mostly a mean over a second
+  /// like power.draw of nvidia-smi: since Ampere it is mostly a mean over a second
+  std::optional<double> power_w;
   std::optional<double> power_instant_w, power_average_w;
   std::optional<double> energy_j;  ///< since the driver was loaded
   std::optional<std::uint64_t> throttle_reasons;
 };
 
-/// A reason for throttled clocks, as a bit of Sample::throttle_reasons. `slows` is false for idling and for
-/// limits that a user requested.
+/// A reason for throttled clocks, as a bit of Sample::throttle_reasons. `slows` says whether it slows the GPU
+/// against the user's wish. It is false for idling and for limits that a user requested.
 struct ThrottleReason {
   std::uint64_t bit;
   std::string_view name;
@@ -71,8 +74,8 @@ inline constexpr ThrottleReason throttle_reasons[] = {
     {0x400, "reliability", true},
 };
 
-/// Returns whether two addresses "domain:bus:device.function" name the same GPU. CUDA writes the domain with
-/// four digits, NVML with eight.
+/// Returns whether two PCI addresses "domain:bus:device.function" name the same GPU. A text comparison would
+/// not do: CUDA writes the domain with four digits, NVML with eight.
 inline bool same_address(std::string const& one, std::string const& other) {
   unsigned a[3] = {}, b[3] = {};
   auto const read = [](std::string const& text, unsigned(&parts)[3]) {
@@ -113,7 +116,7 @@ union Value {
   unsigned short small;
 };
 struct FieldValue {
-  unsigned field, scope;  // for power, scope 0 is the GPU
+  unsigned field, scope;  // in queries of power, scope 0 is the whole GPU
   long long timestamp, latency;
   int type, status;
   Value value;
@@ -121,8 +124,8 @@ struct FieldValue {
 static_assert(sizeof(PciInfo) == 68 && sizeof(ProcessInfo) == 24 && sizeof(FieldValue) == 40 &&
               sizeof(Memory) == 24);
 
-/// The functions of NVML that are used. Structures are passed as void*, so that a library compiled elsewhere
-/// needs none of the types in this file.
+/// The functions of NVML that this file uses; null if the library lacks one. Structures are passed as void*,
+/// so that another library with these functions needs none of the types in this file.
 struct Functions {
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -152,11 +155,12 @@ struct Functions {
 
 }  // namespace detail
 
-/// The NVML library, open while this object lives. It creates no CUDA context and does not block other users
+/// The NVML library, open while the object exists. It creates no CUDA context and does not block other users
 /// of the GPUs.
 class Library {
  public:
-  /// Opens the driver's library, or the file that the variable TESSERA_NVML names.
+  /// Opens the driver's library. If the environment variable TESSERA_NVML is set, opens the file that it
+  /// names.
   Library() : Library(chosen()) {}
   explicit Library(std::string const& file) { open(file); }
   Library(Library const&) = delete;
@@ -166,7 +170,7 @@ class Library {
   }
 
   explicit operator bool() const { return reason_.empty(); }
-  /// Returns why NVML is not available.
+  /// Returns why NVML is not available; empty if it is.
   std::string const& reason() const { return reason_; }
   /// Returns the number of GPUs.
   int size() const { return static_cast<int>(devices_.size()); }
@@ -217,7 +221,7 @@ class Library {
       detail::FieldValue power[2] = {};
       power[0].field = detail::field_power_instant;
       power[1].field = detail::field_power_average;
-      power[0].status = power[1].status = -1;  // failed until the library sets them
+      power[0].status = power[1].status = -1;  // counts as failed until the library sets it
       if (call_.fields(device, 2, power) == detail::success) {
         now.power_instant_w = watts(power[0]);
         now.power_average_w = watts(power[1]);
@@ -235,7 +239,8 @@ class Library {
   }
 
   void open(std::string const& file) {
-    void* const handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);  // never closed: unloading is unsafe
+    // never closed, because unloading is possibly unsafe
+    void* const handle = ::dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (handle == nullptr) {
       char const* const error_text = ::dlerror();
       reason_ = "cannot load NVML, the library of NVIDIA's driver: " +
@@ -246,7 +251,8 @@ class Library {
       for (char const* name : names)
         if (function == nullptr) function = reinterpret_cast<Function*>(::dlsym(handle, name));
     };
-    // A suffix is a version of the arguments. Names without a suffix also exist, with older arguments.
+    // A suffix such as _v2 is the version of the function's arguments. Functions without a suffix can exist
+    // too, with older arguments.
     load(call_.init, {"nvmlInit_v2"});
     load(call_.shutdown, {"nvmlShutdown"});
     load(call_.error_string, {"nvmlErrorString"});
@@ -300,7 +306,8 @@ class Library {
            (text ? std::string(", ") + text : "");
   }
 
-  /// Calls an NVML function and returns the value that it writes to its last argument; nullopt if it fails.
+  /// Calls an NVML function and returns the value that the function writes to its last argument; nullopt if
+  /// the call fails.
   template <class Result, class Function, class... Between>
   static std::optional<Result> read(Function* function, void* device, Between... between) {
     Result result{};
@@ -315,15 +322,15 @@ class Library {
       return std::nullopt;
     return found;
   }
-  /// Returns whether a mode such as ECC is on now. NVML also reports its state after the next restart, which
-  /// is ignored.
+  /// Returns whether a mode such as ECC is on now. NVML also reports whether the mode will be on after the
+  /// next restart, which this function ignores.
   static std::optional<bool> current(int (*function)(void*, unsigned*, unsigned*), void* device) {
     unsigned now = 0, later = 0;
     if (function == nullptr || device == nullptr || function(device, &now, &later) != detail::success)
       return std::nullopt;
     return now != 0;
   }
-  /// Converts milliwatts to watts and millijoules to joules.
+  /// Returns a thousandth of the number: milliwatts become watts, millijoules become joules.
   template <class Number>
   static std::optional<double> thousandths(std::optional<Number> const& number) {
     return number ? std::optional(1e-3 * static_cast<double>(*number)) : std::nullopt;
@@ -346,7 +353,7 @@ class Library {
   std::optional<std::vector<Process>> processes(void* device) const {
     if (call_.processes == nullptr || device == nullptr) return std::nullopt;
     std::vector<detail::ProcessInfo> all(16);
-    for (int attempt = 0; attempt < 4; ++attempt) {  // the number may grow between two calls
+    for (int attempt = 0; attempt < 4; ++attempt) {  // the number of processes may grow between two calls
       auto count = static_cast<unsigned>(all.size());
       int const status = call_.processes(device, &count, all.data());
       if (status == detail::insufficient_size) {

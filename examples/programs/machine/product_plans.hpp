@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the folder that stores measured plans (algorithm choices) of matrix products, and reports problems
-// with it.
+// Opens the folder of --product-plans and reports problems with it. The folder stores measured plans of
+// matrix products. A plan is the choice of the algorithm for one size of product.
 #pragma once
 
 #include <filesystem>
@@ -26,14 +26,14 @@ inline void add_product_plans_flag(CommandLine& line, std::filesystem::path& fol
             "bits in this folder");
 }
 
-/// Throws Error(unsupported) if a folder is given but the device's products have no plans to measure.
+/// Throws Error(unsupported) if a folder is given and matrix products on this device have no plans.
 inline void check_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return;
   if (auto const reason = unmeasurable_reason(device))
     throw Error(ErrorKind::unsupported, "--product-plans " + files::path_text(folder) + ": " + *reason);
 }
 
-/// Opens the folder of plans. Returns null without a folder. The result must outlive every trainer.
+/// Opens the folder and returns its plans; null if `folder` is empty. The plans must outlive every trainer.
 inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path const& folder, Device device) {
   if (folder.empty()) return nullptr;
   try {
@@ -44,12 +44,12 @@ inline std::shared_ptr<ProductPlans> open_product_plans(std::filesystem::path co
 }
 
 /// Returns how the algorithms of matrix products were chosen on this device: "measured" or "library"; "" if
-/// the device has no choice.
+/// the device has only one algorithm.
 inline std::string product_plans_text(Device device, bool measured) {
   return device != Device::cuda ? "" : measured ? "measured" : "library";
 }
 
-/// Prints to stderr which plans could not be measured or kept.
+/// If some plans could not be measured or stored, prints a warning to standard error.
 inline void warn_of_plans(ProductPlans const* plans) {
   std::string const failure = plans ? plans->failure() : std::string();
   if (failure.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds the values of sampled columns as they are written, and summarizes them in memory that does not grow
-// with time.
+// Rounds the values of the columns that monitor writes, and computes their statistics. The memory for the
+// statistics does not grow with time.
 #pragma once
 
 #include <cmath>
@@ -19,21 +19,22 @@ namespace monitor {
 
 using cli::Json;
 
-/// The statistics of a numeric column.
+/// The statistics of all values of a numeric column.
 struct Summary {
   std::int64_t samples = 0;
   double mean = 0.0, std = 0.0, min = 0.0, max = 0.0, median = 0.0;
 };
 
-/// A histogram of a column's values, rounded to a fixed number of decimals as in the file. The summary,
-/// including the median, then matches the file exactly. Memory grows with the number of distinct values only.
+/// The values of a column as a histogram: it counts how often each value occurs. Values are rounded to a
+/// fixed number of decimals, as in the output file, so the statistics match the file exactly. Memory grows
+/// only with the number of distinct values.
 class Counts {
  public:
   explicit Counts(int decimals) : decimals_(decimals), scale_(std::pow(10.0, decimals)) {}
 
   int decimals() const { return decimals_; }
 
-  /// Adds a value and returns it rounded, as it is written to the file.
+  /// Counts a value. Returns the value rounded, as the file must contain it.
   Json add(double value) {
     std::int64_t const unit = std::llround(value * scale_);
     ++counts_[unit];
@@ -73,14 +74,15 @@ class Counts {
   std::map<std::int64_t, std::int64_t> counts_;
 };
 
-/// Returns when to take each sample: at multiples of the interval since the start, so that slow samples cause
-/// no drift. Times are nanoseconds since the start.
+/// The deadlines of the samples, in nanoseconds since the start. They are multiples of the interval, so that
+/// slow samples cause no drift.
 class Deadlines {
  public:
   explicit Deadlines(std::int64_t interval) : interval_(interval) {}
 
   std::int64_t next() const { return next_ * interval_; }
-  /// Call it when a sample begins. Skips deadlines that have passed by a whole interval.
+  /// Must be called when a sample begins, at the time `now`. Moves to the next deadline, and skips deadlines
+  /// that have already passed by a whole interval.
   void taken(std::int64_t now) {
     ++samples_;
     std::int64_t const behind = (now - next()) / interval_;
@@ -93,8 +95,8 @@ class Deadlines {
   }
 
   std::int64_t samples() const { return samples_; }
-  /// late returns the number of samples that came more than one interval late, missed the number of deadlines
-  /// that were skipped because of them.
+  /// `late` returns the number of samples that began more than one interval after their deadline. `missed`
+  /// returns the number of deadlines that were skipped because of late samples.
   std::int64_t late() const { return late_; }
   std::int64_t missed() const { return missed_; }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides output files that grow during a run and are valid (such as JSON) after each write.
+// Provides output files that grow during a run. After each write the file has a valid format, such as
+// complete JSON.
 #pragma once
 
 #include <cerrno>
@@ -19,8 +20,8 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// A file, or a stream (a pipe, or "-" for standard output). Write errors are stored instead of thrown, so
-/// that the monitored command can continue.
+/// An output file, or a stream (a pipe, or "-" for standard output). A write error is stored and not thrown,
+/// so that the monitored command can continue.
 class GrowingFile {
  public:
   explicit GrowingFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -39,8 +40,8 @@ class GrowingFile {
 
   void add(std::string const& text) { pending_ += text; }
 
-  /// Writes the text of `add`, followed by `end`, which makes the file valid. The next call overwrites `end`.
-  /// A stream cannot be overwritten, so it gets `end` only with `last`.
+  /// Writes the text that `add` has collected, then `end`, which completes the file's format. The next call
+  /// overwrites `end`. A stream cannot be overwritten, so it gets `end` only if `last` is true.
   void write(std::string const& end, bool last) {
     attempt([&] {
       std::string text = pending_;
@@ -52,7 +53,7 @@ class GrowingFile {
     pending_.clear();
   }
 
-  /// Returns the first error, if any.
+  /// Returns the first write error; nullopt if there was none.
   std::optional<Error> const& error() const { return error_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// monitor: samples GPUs, cores and a process tree while a command runs, and summarizes each figure.
+// monitor: runs a command and meanwhile samples the GPUs, the CPU cores and the command's processes. At the
+// end it prints statistics of each sampled figure.
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -73,7 +74,7 @@ std::int64_t nanoseconds(clockid_t clock) {
   return std::int64_t{time.tv_sec} * second_ns + time.tv_nsec;
 }
 
-/// Formats a time as "2026-01-31T12:00:00.123Z".
+/// Returns a time as text: "2026-01-31T12:00:00.123Z".
 std::string utc_text(std::int64_t unix_ns) {
   auto const whole = static_cast<std::time_t>(unix_ns / second_ns);
   std::tm parts{};
@@ -84,7 +85,7 @@ std::string utc_text(std::int64_t unix_ns) {
   return text;
 }
 
-/// Formats a row as CSV. No text in it contains a comma.
+/// Returns a row as a line of CSV. Nothing is quoted, since no cell contains a comma.
 std::string csv_line(Json const& row) {
   std::string line;
   for (std::size_t at = 0; at < row.size(); ++at) {
@@ -98,20 +99,20 @@ std::string csv_line(Json const& row) {
 
 std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
-/// Blocks signals in this thread and in threads started later, so that `take` can return them one by one.
+/// Blocks signals in this thread and in threads that start later. `take` then returns the signals one by one.
 class Signals {
  public:
   Signals() {
     sigset_t set;
     ::sigemptyset(&set);
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, number);
-    // Under nohup, SIGHUP stays ignored.
+    // A program under nohup must continue to ignore SIGHUP.
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    // A shell without job control starts background jobs with SIGINT ignored. A process that ignores SIGCHLD
-    // is not told that a child ended.
+    // SIGINT is possibly ignored, because a shell without job control starts background jobs so. SIGCHLD is
+    // possibly ignored too; the end of a child is then not reported. So all get their default action.
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
     file_ = files::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -130,14 +131,16 @@ class Signals {
   files::Descriptor file_;
 };
 
-/// Starts the command with the streams, environment and signal handling of this process. Throws Error(usage).
+/// Starts the command with the streams, environment and signal handling of this process. Returns its process
+/// id. Throws Error(usage) if it cannot be started.
 pid_t start(std::vector<char*> command, Signals const& signals) {
   command.push_back(nullptr);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t standard;
   ::sigemptyset(&standard);
-  for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);  // ignored only in this process
+  // monitor ignores these signals, but the command must not
+  for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setsigmask(&attributes, &signals.before());
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
@@ -150,7 +153,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   return child;
 }
 
-/// Samples one command or process until it ends.
+/// Samples one command, or one running process, until it ends.
 class Run {
  public:
   Run(Settings const& settings, Signals const& signals, nvml::Library const& gpus, pid_t child)
@@ -172,7 +175,7 @@ class Run {
     }
     if (settings.pid > 0)
       process_ = files::Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, settings.pid, 0)));
-    // The live line is shown only if the command does not write to the same terminal.
+    // The live line is not shown if the command writes to the same terminal.
     live_ = terminal_.interactive && !settings.quiet && (child == 0 || ::isatty(STDOUT_FILENO) == 0);
   }
 
@@ -186,7 +189,8 @@ class Run {
     while (!ended_ && interrupted_ == 0) {
       std::int64_t const now = since_start();
       if (now >= end) break;
-      if (now >= deadlines_.next()) sample(now);  // a signal may have ended the wait early
+      // the deadline has not passed if a signal ended the wait early
+      if (now >= deadlines_.next()) sample(now);
       wait(std::min(deadlines_.next(), end));
     }
     end_ns_ = since_start();
@@ -202,7 +206,8 @@ class Run {
     Json row = sampler_.take(now, 1e-9 * static_cast<double>(unix_ns_));
     if (!settings_.marks.empty()) {
       if (rows_) keep([&] { rows_->add(Json({now, since_start(), row}).dump()); });
-      for (int column = 0; column < 2; ++column) row.push_back(nullptr);  // until the marks are known
+      // null until the marks are read; then step and phase
+      for (int column = 0; column < 2; ++column) row.push_back(nullptr);
     }
     if (csv_) csv_->add(csv_line(row));
     if (json_) json_->add((deadlines_.samples() == 1 ? "\n  " : ",\n  ") + row.dump());
@@ -219,10 +224,12 @@ class Run {
     }
   }
 
-  /// Waits until the time `until`, or for a signal or the end of the watched process.
+  /// Waits until the time `until`, in nanoseconds since the start. Returns earlier after a signal or if the
+  /// watched process ends.
   void wait(std::int64_t until) {
     std::int64_t left = until - since_start();
-    if (process_.get() < 0 && settings_.pid > 0) {  // this kernel does not report the end of a process
+    // this kernel cannot report the end of the process, so it is checked
+    if (process_.get() < 0 && settings_.pid > 0) {
       if (!ProcessTree(settings_.pid).alive()) ended_ = true;
       left = std::min(left, second_ns);
     }
@@ -245,7 +252,7 @@ class Run {
     } else if (child_ == 0) {
       interrupted_ = number;
     } else if (!ended_ && signal.ssi_code != SI_KERNEL) {
-      ::kill(child_, number);  // the terminal has already sent its own signals to the command
+      ::kill(child_, number);  // signals of the terminal itself have reached the command already
     }
   }
 
@@ -282,12 +289,13 @@ class Run {
     cli::add_gpus(head["environment"], cli::state_of(gpus_), {});
     head["columns"] = names_;
     json_head_ = head.dump(1, ' ', false, Json::error_handler_t::replace);
-    json_head_.resize(json_head_.size() - 2);  // the closing text is written later
+    json_head_.resize(json_head_.size() - 2);  // without the closing characters, which follow later
     json_head_ += ",\n \"samples\": [";
     json_->add(json_head_);
   }
 
-  /// Runs an action that only --marks needs. Stores an error, which is reported at the end of the run.
+  /// Runs an action that only --marks needs. Stores its error, so that the run goes on; the end of the run
+  /// reports it.
   template <class Action>
   void keep(Action&& action) {
     try {
@@ -298,8 +306,9 @@ class Run {
     }
   }
 
-  /// Assigns samples to the phases of training steps. Rewrites the output files with the step and phase of
-  /// each row, and adds the figures of the phases to `summary`.
+  /// Finds the training step and the phase of each sample, according to the marks of the training program.
+  /// Rewrites the output files with two more columns, step and phase. Adds the statistics of each phase to
+  /// `summary`.
   void attribute(Json& summary) {
     cli::Marks const marks = cli::read_marks(settings_.marks, static_cast<int>(settings_.marks_rank));
     check_overlap(settings_.marks.string(), marks, start_ns_, start_ns_ + end_ns_);
@@ -330,7 +339,7 @@ class Run {
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
     if (json_) json_->write(json_end(summary), last);
-    // If there is no command to wait for, ends the run when no output file can be written any more.
+    // If monitor did not start a command, and can no longer write any output file, the run ends.
     auto const lost = [](auto const& file) { return !file || file->error(); };
     if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
   }
@@ -379,7 +388,7 @@ class Run {
   cli::Names names_;
   std::optional<GrowingFile> csv_, json_;
   std::string csv_head_, json_head_, phases_text_;
-  std::optional<Spool> rows_;  ///< only with marks
+  std::optional<Spool> rows_;  ///< the rows so far; only with --marks
   std::optional<Error> marks_error_;
   files::Descriptor process_;
   bool live_ = false, ended_ = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns samples to the phases of training steps (forward, backward, update) and summarizes each phase.
+// Finds the phase of a training step (forward, backward, update) in which each sample was taken. Computes
+// statistics for each phase.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,15 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// The span of time that a value of a column describes. With `since_last`, it begins at the previous value of
-/// the column; else it begins `window` nanoseconds before its sample began. It ends with the sample.
+/// The span of time that a value of a column describes. It ends with the sample of the value. If `since_last`
+/// is true, it begins at the column's previous value; otherwise it begins `window` nanoseconds before the
+/// sample began.
 struct ColumnTime {
   std::int64_t window = 0;  ///< nanoseconds
   bool since_last = false;
 };
 
-/// Stores rows in a temporary file without a name, so that memory does not grow with time.
+/// Stores rows in a temporary file without a name, so that the memory does not grow with time.
 class Spool {
  public:
   Spool();
@@ -38,11 +40,13 @@ class Spool {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
 };
 
-/// Summarizes rows by phase. Rows must be added in order. A value counts for a phase only if the whole span
-/// that it describes lies within one run of the phase. A phase without such values has no figures.
+/// Computes statistics of rows for each phase. Rows must be added in order. A phase runs many times; a value
+/// counts for the phase only if one run of the phase contains the whole span that the value describes. A
+/// phase without such values has no statistics.
 class PhaseFigures {
  public:
-  /// `decimals` holds the decimals of each column, or nullopt for text columns, which get no figures.
+  /// `decimals` holds the number of decimals of each column. It is nullopt for text columns, which have no
+  /// statistics.
   PhaseFigures(cli::Marks marks, cli::Names names, std::vector<std::optional<int>> decimals,
                std::vector<ColumnTime> times);
 
@@ -50,11 +54,11 @@ class PhaseFigures {
     std::optional<std::int64_t> step;
     std::optional<std::string_view> phase;
   };
-  /// Adds the sample that was taken from `begin` to `end`, in nanoseconds of the marks' clock. Returns the
-  /// step and the phase that contain this whole span, if any.
+  /// Adds a sample that was taken from `begin` to `end`, in nanoseconds of the marks' clock. Returns the step
+  /// and the phase that contain this whole span; a member is nullopt if there is none.
   Place add(std::int64_t begin, std::int64_t end, Json const& row);
 
-  /// Returns {"rank", "ranks", "first_step", "last_step", "windows_ms", "phases"}.
+  /// Returns the statistics as {"rank", "ranks", "first_step", "last_step", "windows_ms", "phases"}.
   Json json() const;
   std::string table(int width) const;
 
@@ -62,7 +66,7 @@ class PhaseFigures {
   struct Group {
     std::string name;
     std::vector<cli::Mark> stretches;
-    std::size_t at = 0;  ///< the first stretch that had not ended when the last sample began
+    std::size_t at = 0;  ///< the first run of the phase that had not ended when the last sample began
     std::int64_t samples = 0;
     std::vector<std::optional<Counts>> counts;
 
@@ -74,13 +78,14 @@ class PhaseFigures {
   cli::Marks marks_;
   cli::Names names_;
   std::vector<ColumnTime> times_;
-  std::vector<std::optional<std::int64_t>> last_;  ///< time of each column's last value
-  std::vector<Group> groups_;                      ///< the phases, then all steps together
+  std::vector<std::optional<std::int64_t>> last_;  ///< the time of each column's last value
+  /// one for each phase; the last one is for all steps together
+  std::vector<Group> groups_;
   std::size_t step_ = 0;
 };
 
-/// Throws Error(data) if no step of the marks ran between `begin` and `end`, because the marks then belong to
-/// another run.
+/// Throws Error(data) if no step of the marks ran between `begin` and `end` (nanoseconds). The marks then
+/// belong to another run. `path` is the file of the marks.
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor

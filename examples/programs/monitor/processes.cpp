@@ -20,7 +20,7 @@ namespace monitor {
 
 namespace {
 
-/// Returns the first 4096 bytes of a file; "" if it cannot be read.
+/// Returns the first 4096 bytes of a file, or the whole file if it is shorter; "" if it cannot be read.
 std::string head_of(std::string const& path) {
   files::Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::array<char, 4096> bytes;
@@ -28,7 +28,8 @@ std::string head_of(std::string const& path) {
   return size > 0 ? std::string(bytes.data(), static_cast<std::size_t>(size)) : std::string();
 }
 
-/// Splits a line into numbers and single letters. Returns a letter as its character code.
+/// Returns the numbers and letters of a line whose words are separated by spaces. A letter becomes its
+/// character code.
 std::vector<std::int64_t> fields_of(std::string_view line) {
   std::vector<std::int64_t> fields;
   line = line.substr(0, line.find('\n'));
@@ -38,7 +39,7 @@ std::vector<std::int64_t> fields_of(std::string_view line) {
     if (word.empty()) continue;
     std::int64_t number = static_cast<unsigned char>(word.front());
     auto const [end, code] = std::from_chars(word.data(), word.data() + word.size(), number);
-    (void)end, (void)code;  // a letter, or an unused number beyond 64 bits
+    (void)end, (void)code;  // the conversion fails for a letter, and for unused numbers beyond 64 bits
     fields.push_back(number);
   }
   return fields;
@@ -49,8 +50,8 @@ std::vector<std::int64_t> fields_of(std::string_view line) {
 std::optional<ProcessLine> parse_process(std::string_view text) {
   std::size_t const name_end = text.rfind(") ");
   if (name_end == text.npos) return std::nullopt;
-  // `fields` starts with field 3 of proc_pid_stat(5), the state. Field 4 is the parent, 14 to 17 are CPU
-  // times, 22 is the start time and 24 the resident pages.
+  // `fields` starts with field 3 of /proc/PID/stat (see proc_pid_stat(5)), the state. Field 4 is the parent,
+  // fields 14 to 17 are CPU times, field 22 is the start time and field 24 is the number of resident pages.
   std::vector<std::int64_t> const fields = fields_of(text.substr(name_end + 2));
   auto const field = [&](std::size_t number) { return fields[number - 3]; };
   if (fields.size() < 22) return std::nullopt;
@@ -60,8 +61,8 @@ std::optional<ProcessLine> parse_process(std::string_view text) {
 
 std::optional<SystemTicks> parse_system(std::string_view text) {
   if (!text.starts_with("cpu ")) return std::nullopt;
-  // The fields are user, nice, system, idle, iowait, irq, softirq and steal. Guest time is contained in user
-  // and nice.
+  // The fields are user, nice, system, idle, iowait, irq, softirq and steal. The fields after them are not
+  // added, because their times are contained in user and nice.
   std::vector<std::int64_t> const fields = fields_of(text.substr(4));
   if (fields.size() < 4) return std::nullopt;
   SystemTicks ticks;
@@ -89,8 +90,8 @@ std::optional<ProcessTree::Use> ProcessTree::read() {
   if (!alive()) return std::nullopt;
   std::unique_ptr<DIR, int (*)(DIR*)> const folder(::opendir(proc_.c_str()), &::closedir);
   if (!folder) return std::nullopt;
-  // For ids seen before, it is known whether they belong to the tree. Only new ones are checked by their
-  // parent.
+  // A process id that was seen before is known to belong to the tree or not. Only new processes are looked up
+  // by their parent.
   std::map<std::int64_t, bool> now;
   std::map<std::int64_t, ProcessLine> fresh;
   while (dirent const* const entry = ::readdir(folder.get())) {
@@ -131,12 +132,13 @@ CpuUse::Reading CpuUse::read() {
   Reading reading;
   auto const system = parse_system(head_of(proc_ + "/stat"));
   auto const tree = tree_.read();
-  // CPU use is the busy ticks divided by all ticks of all cores since the previous reading.
+  // CPU use is the number of busy clock ticks divided by the number of all clock ticks of all cores since the
+  // previous reading.
   double const passed = system && system_ ? static_cast<double>(system->all - system_->all) : 0.0;
   if (passed > 0.0) {
     reading.util_pct =
         100.0 * static_cast<double>(std::max<std::int64_t>(0, system->busy - system_->busy)) / passed;
-    if (tree && ticks_)  // a child that nobody waited for takes its ticks with it
+    if (tree && ticks_)  // if no process waited for a child that ended, the sum falls by its ticks
       reading.process_util_pct =
           100.0 * static_cast<double>(std::max<std::int64_t>(0, tree->ticks - *ticks_)) / passed;
   }

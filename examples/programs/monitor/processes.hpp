@@ -11,36 +11,39 @@
 namespace programs {
 namespace monitor {
 
-/// A line of /proc/PID/stat.
+/// The fields of a line of /proc/PID/stat that are used.
 struct ProcessLine {
   std::int64_t parent = 0;
   char state = '?';
-  std::int64_t ticks = 0;    ///< CPU ticks, including children that ended and were waited for
-  std::int64_t started = 0;  ///< start time, which distinguishes processes with the same id
-  std::int64_t pages = 0;    ///< resident
+  /// CPU time in clock ticks, including children that ended and for which the process waited
+  std::int64_t ticks = 0;
+  std::int64_t started = 0;  ///< start time in clock ticks; a later process with the same id has another one
+  std::int64_t pages = 0;    ///< number of resident pages
 };
-/// Parses such a line. The process name in brackets may contain any characters, also brackets.
+/// Returns the fields of a line of /proc/PID/stat; nullopt if it is invalid. The process name in parentheses
+/// may contain any characters, including parentheses.
 std::optional<ProcessLine> parse_process(std::string_view text);
 
-/// Ticks of all cores since the system started, from the first line of /proc/stat.
+/// The clock ticks of all cores since the system started, from the first line of /proc/stat.
 struct SystemTicks {
   std::int64_t busy = 0, all = 0;
 };
 std::optional<SystemTicks> parse_system(std::string_view text);
 
-/// A process and its descendants. A descendant is found if its parent still ran when both were listed.
+/// A process (the root) and its descendants. The tree is found by the parent of each process. A descendant is
+/// missed if its parent has ended before the first reading that could see them.
 class ProcessTree {
  public:
-  /// `root` is the process id; 0 watches no process. `proc` is the mount point of procfs.
+  /// `root` is the process id of the root; 0 watches no process. `proc` is the folder of procfs.
   explicit ProcessTree(std::int64_t root, std::string proc = "/proc");
 
-  /// Returns whether the root process is still running. Detects that its id was reused.
+  /// Returns whether the root process still runs. A new process that has got its id does not count.
   bool alive() const;
 
   struct Use {
     std::int64_t ticks = 0, pages = 0, processes = 0;
   };
-  /// Returns the sums of CPU time and memory over the tree; nullopt if the root has ended.
+  /// Returns the sums of CPU ticks, pages and processes over the tree; nullopt if the root has ended.
   std::optional<Use> read();
 
  private:
@@ -49,17 +52,18 @@ class ProcessTree {
   std::int64_t root_;
   std::string proc_;
   std::int64_t started_ = 0;
-  std::map<std::int64_t, bool> known_;  ///< ids seen so far, and whether they belong to the tree
+  std::map<std::int64_t, bool> known_;  ///< whether a process id seen so far belongs to the tree
 };
 
-/// Measures the CPU use of all cores and of a process tree since the previous reading, and the tree's memory.
-/// The kernel counts in ticks of usually 10 ms, so readings should be several ticks apart.
+/// Measures the CPU use of all cores and of a process tree since the previous reading, and the memory of the
+/// tree. The kernel counts in clock ticks of usually 10 ms, so readings should be several ticks apart.
 class CpuUse {
  public:
   explicit CpuUse(std::int64_t root, std::string proc = "/proc");
 
   struct Reading {
-    std::optional<double> util_pct, process_util_pct;  ///< absent in the first reading
+    /// in percent of all cores; absent in the first reading
+    std::optional<double> util_pct, process_util_pct;
     std::optional<std::int64_t> process_bytes, processes;
   };
   Reading read();

@@ -17,19 +17,21 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
   return bytes ? std::optional(cli::mebibytes(*bytes)) : std::nullopt;
 }
 
-/// Spans of time, in nanoseconds, that a value of NVML may describe: the time for which the driver keeps a
-/// value plus the time over which it averages. nvml.h gives 1/6 s to 1 s for utilisation and 1 s for power.
-/// On an H200, instantaneous power, energy and temperature were updated every 59 to 141 ms. After a step of
-/// the load, instantaneous power reached half of its change within 39 to 133 ms. According to "Part-time
-/// Power Measurements" (Yang, Adamek and Armour, SC 2024) it is a mean over 25 ms.
+/// The length, in nanoseconds, of the time that a value of NVML possibly describes: the time for which the
+/// driver keeps a value, plus the time over which it averages. nvml.h gives 1/6 s to 1 s for utilisation and
+/// 1 s for power. On an H200, instantaneous power, energy and temperature were updated every 59 to 141 ms.
+/// After a sudden change of the load, instantaneous power reached half of its change within 39 to 133 ms.
+/// According to "Part-time Power Measurements" (Yang, Adamek and Armour, SC 2024), instantaneous power is a
+/// mean over 25 ms.
 constexpr std::int64_t renewal = 150'000'000, instant_window = renewal + 50'000'000,
                        power_window = renewal + 1'000'000'000, utilization_window = 1'000'000'000;
 
-/// Rounds a value to multiples of 1 / scale.
+/// Returns the multiple of 1 / scale that is nearest to a value.
 double rounded(double value, double scale) { return std::round(value * scale) / scale; }
 
-/// Returns, for each throttle reason, the percentage of samples in which it was active. With `slowing`,
-/// returns only reasons that slow the GPU. Returns null without samples.
+/// Returns the percentage of samples in which each throttle reason was active; null without samples.
+/// `samples` maps a bit mask of reasons to its number of samples. If `slowing` is true, only reasons that
+/// slow the GPU are returned.
 Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool slowing) {
   if (samples.empty()) return nullptr;
   double all = 0.0;
@@ -48,7 +50,7 @@ Json throttle_shares(std::map<std::uint64_t, std::int64_t> const& samples, bool 
 
 Sampler::Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval)
     : library_(gpus), cpu_(std::move(cpu)), interval_(interval), cpu_interval_(cpu_interval) {
-  text("time_s");  // no summary, since it only grows
+  text("time_s");  // has no statistics, since it only grows
   text("unix_s");
   number("cpu_util_pct", 1, {0, true});
   number("process_cpu_util_pct", 1, {0, true});
@@ -101,8 +103,8 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(seconds, 1e6));
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
-  // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is late, the
-  // next one is skipped if it would follow too closely.
+  // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is late and
+  // the next one would follow it too closely, the next one is skipped.
   if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
     while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes samples of the machine's cores, a process tree and every GPU, each sample as a row of values.
+// Takes samples of the machine's cores, a process tree and every GPU. A sample is a row of values.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,43 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// Takes samples as rows and keeps the statistics for their summary.
+/// Takes samples as rows of values, and keeps the statistics of each column.
 class Sampler {
  public:
-  /// `interval` is the time between samples, and `cpu_interval` the time between readings of the kernel's CPU
-  /// ticks, both in nanoseconds.
+  /// `interval` is the time between two samples, in nanoseconds. `cpu_interval` is the time between two
+  /// readings of the kernel's CPU ticks, in nanoseconds.
   Sampler(nvml::Library const& gpus, CpuUse cpu, std::int64_t interval, std::int64_t cpu_interval);
 
   cli::Names const& columns() const { return names_; }
 
-  /// decimals returns the number of decimals of each column, or nullopt for text and for values that only
-  /// grow. times returns the span of time that each column's values describe.
+  /// `decimals` returns the number of decimals of each column; nullopt for text and for values that only
+  /// grow, which have no statistics. `times` returns the span of time that a value of each column describes.
   std::vector<std::optional<int>> decimals() const;
   std::vector<ColumnTime> const& times() const { return times_; }
 
-  /// Takes a sample and returns a value for each column, null if there is none. `now` is in nanoseconds since
-  /// the start. `wall` is the system clock at the start, in seconds.
+  /// Takes a sample and returns the value of each column; null if a value is unknown. `now` is the time since
+  /// the start in nanoseconds. `wall` is the system time of the start in seconds.
   Json take(std::int64_t now, double wall);
 
-  /// Returns the last row in short form, for a line on the terminal.
+  /// Returns the last sample as a short text, for the live line on the terminal.
   std::string live() const;
 
-  /// Returns statistics for each numeric column, null for a column without values.
+  /// Returns the statistics of each numeric column; null for a column without values.
   Json column_summary() const;
-  /// Returns, for each GPU, the energy in joules between the first and last sample, and the share of samples
-  /// with each throttle reason.
+  /// Returns two figures for each GPU: the energy in joules between the first and the last sample, and the
+  /// percentage of samples with each throttle reason.
   Json gpu_summary() const;
-  /// Returns the summary of the columns that had a value, as a table.
+  /// Returns a table with the statistics of the columns that had a value.
   std::string table(int width) const;
 
  private:
   struct Gpu {
     std::optional<double> first_energy_j, last_energy_j;
-    std::map<std::uint64_t, std::int64_t> throttled;  ///< samples by throttle reasons
+    /// number of samples for each bit mask of throttle reasons
+    std::map<std::uint64_t, std::int64_t> throttled;
   };
 
-  /// Adds a numeric column with the given decimals.
+  /// Adds a numeric column with `decimals` decimals. `time` is the span that its values describe.
   void number(std::string name, int decimals, ColumnTime time = {});
   void text(std::string name);
   void put(Json& row, std::optional<double> const& value);
@@ -61,7 +62,8 @@ class Sampler {
   CpuUse cpu_;
   std::int64_t interval_, cpu_interval_, cpu_due_ = 0;
   cli::Names names_;
-  std::vector<std::optional<Counts>> counts_;  ///< by column; none for text and for values that only grow
+  /// one for each column; nullopt for text and for values that only grow
+  std::vector<std::optional<Counts>> counts_;
   std::vector<ColumnTime> times_;
   std::vector<Gpu> gpus_;
   std::vector<nvml::Sample> last_;

@@ -17,14 +17,15 @@ namespace planning {
 
 namespace {
 
-/// Returns the bytes of a rank in device memory. On the CPU the device has no memory of its own, so host
-/// memory is included.
+/// Returns the bytes that a rank needs in device memory. On the CPU the device uses host memory, so the bytes
+/// of state that is offloaded to host memory are included.
 std::int64_t memory_of(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return row.on(Tier::device) + (shared ? row.on(Tier::host) : 0);
 }
 
-/// Returns a score that says how well a row meets a preference; 0 if the row has no prediction.
+/// Returns a score that says how well a row meets the preference; higher is better. A row without the
+/// prediction that the preference needs has the score 0.
 double worth(Planned const& row, Preference preferred) {
   double const bytes = std::max(1.0, static_cast<double>(memory_of(row)));
   double const rate = row.predicted.tokens_per_second().value_or(0.0);
@@ -41,8 +42,8 @@ double worth(Planned const& row, Preference preferred) {
   return 0.0;
 }
 
-/// Formats a predicted rate: "12,345 tok/s predicted (40% of the step guessed)". Mentions the guessed part
-/// only if it is more than a tenth.
+/// Returns a predicted rate as text: "12,345 tok/s predicted (40% of the step guessed)". The guessed part is
+/// the share of the step for which there are no measured times. It is left out if it is at most a tenth.
 std::string rate_text(cli::Prediction const& predicted) {
   auto const rate = predicted.tokens_per_second();
   if (!rate) return "its speed is not known";
@@ -52,21 +53,21 @@ std::string rate_text(cli::Prediction const& predicted) {
               : "");
 }
 
-/// Formats the memory that one rank needs.
+/// Returns the memory that one rank needs as text.
 std::string taken_text(Planned const& row) {
   bool const shared = !info_of(row.point.recipe.device).own_memory;
   return bytes_text(memory_of(row)) + (shared ? " of memory a rank" : " a rank");
 }
 
-/// Formats a row with its rate and memory: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
+/// Returns the name, rate and memory of a row as text: "zs2_... (12,345 tok/s predicted, 17.2 MiB a rank)".
 std::string figures_text(Planned const& row) {
   bool const predicted = row.predicted.step_s.has_value() || !row.predicted.reason.empty();
   return row.point.experiment + " (" + (predicted ? rate_text(row.predicted) + ", " : std::string()) +
          taken_text(row) + ")";
 }
 
-/// Appends a line that compares the recommended row with `named`, the row that a published rule of thumb
-/// would choose.
+/// Appends a line to `out` that compares the recommended row `picked` with the row `named`. A published rule
+/// of thumb, whose text is `rule`, would choose `named`.
 void add_pattern(std::string& out, std::string const& rule, Planned const* named, Planned const& picked) {
   if (!named) return;
   if (named == &picked)
@@ -93,7 +94,7 @@ Planned const* pick(std::vector<Planned> const& rows, std::string const& of, Pre
       fitting.push_back(&row);
       most = std::max(most, worth(row, preferred));
     }
-  bool const exact = preferred == Preference::memory;  // bytes are exact, predicted times are not
+  bool const exact = preferred == Preference::memory;  // planned bytes are exact, predicted times are not
   auto const simpler = [&](Planned const& one, Planned const& other) {
     std::int64_t const a = one.footprint.total, b = other.footprint.total;
     if (exact && a != b) return a < b;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the memory limits of plans: their flags, this machine's memory as the default, and a sentence that
+// The memory limits of a plan. Flags give them; without a flag the limit is this machine's memory. A sentence
 // states the limits.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace programs {
 using namespace tessera;
 namespace planning {
 
-/// The values of the flags; 0 or empty if a flag was not given.
+/// The values of the limit flags; 0 or empty if a flag was not given.
 struct LimitFlags {
   std::int64_t memory = 0, host_memory = 0, nvme_memory = 0;
   std::filesystem::path nvme_path;
@@ -25,14 +25,14 @@ struct LimitFlags {
 /// Adds --memory, --host-memory, --nvme-memory and --nvme-path to the command line.
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags);
 
-/// The memory limits for all rows, and a sentence that states them and their source.
+/// The memory limits for all rows, and a sentence that gives them with their source.
 struct Limits {
   MemoryLimit bytes;
   std::string text;
 };
 
-/// Returns the memory limits of ranks on a device. Without a flag, the limit is this machine's memory. Throws
-/// Error(usage) if --memory is missing and there is no GPU to query.
+/// Returns the memory limits of ranks on a device. If a flag was not given, its limit is this machine's
+/// memory. Throws Error(usage) if --memory was not given and there is no GPU whose memory could be read.
 Limits limits_of(Device device, LimitFlags const& flags);
 
 }  // namespace planning

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the `plan` program, which computes the memory of every recipe before anything is allocated,
-// reports what fits and recommends a row.
+// The `plan` program. It computes the memory of every recipe without allocating it, prints which recipes fit,
+// and recommends one.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -60,7 +60,8 @@ The exit code is 0 if some recipe fits, 5 if none does, 1 if a row could not be 
 was refused.
 )";
 
-/// Values of flags that `plan` accepts because `compare` has them, but that affect neither memory nor time.
+/// Values of flags of `compare` that affect neither memory nor time. `plan` accepts them so that both
+/// programs accept the same command line.
 struct Unused {
   std::int64_t number = 0;
   double real = 0.0;
@@ -70,26 +71,26 @@ struct Unused {
 
 struct Settings {
   cli::MatrixFlags matrix;
-  std::string defaults = "own";  ///< "own", or the published comparison whose defaults apply
+  std::string defaults = "own";  ///< "own", or the name of the published comparison whose defaults are used
   Unused unused;
-  std::int64_t epochs = 0, samples = 0;  ///< 0: not given
+  std::int64_t epochs = 0, samples = 0;  ///< 0 if the flag was not given
   TrainerOptions trainer;
   std::int64_t vocabulary = 0;
-  std::string freeze, lora;  ///< as given; the trainer options hold the parsed values
+  std::string freeze, lora;  ///< the text of the flags; `trainer` holds the parsed values
   LimitFlags limits;
   std::filesystem::path json;
-  double search_time = 0.5;  ///< seconds
+  double search_time = 0.5;  ///< seconds for each search
   std::filesystem::path machine;
-  cli::KnownTimes times;  ///< empty: nothing is predicted
-  std::string prefer;     ///< as given; empty: the simplest row that fits
+  cli::KnownTimes times;  ///< measured times of a machine; empty: nothing is predicted
+  std::string prefer;     ///< the text of the flag; empty: recommend the simplest row that fits
   bool no_search = false, schedule = false;
-  bool checkpoint_async = false;  ///< also in the trainer's options
+  bool checkpoint_async = false;  ///< also set in `trainer`
   cli::ConfigFile file;
 };
 
 cli::Names const preferences = {"speed", "memory", "efficiency"};
 
-/// Parses --prefer. Throws if the preference needs predictions and there are none.
+/// Returns the preference that --prefer names. Throws if it needs predictions and there are none.
 Preference preference_of(Settings const& settings) {
   if (settings.prefer.empty()) return Preference::simple;
   if (settings.prefer == "memory") return Preference::memory;
@@ -181,7 +182,7 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   json["bytes"] = std::move(places);
   auto const found = [&](std::string const& name, Largest const& largest) {
     json[name] = largest.value > 0 ? Json(largest.value) : Json(nullptr);
-    json[name + "_exact"] = largest.exact;  // otherwise more may fit
+    json[name + "_exact"] = largest.exact;  // if false, a larger value possibly fits
   };
   found("largest_batch", row.largest_batch);
   found("longest_sequence", row.longest_sequence);
@@ -195,21 +196,22 @@ Json to_json(Planned const& row, MemoryLimit const& limit, Planned const* picked
   return json;
 }
 
-/// Formats a size: "1.50 GiB", "12.3 MiB", "7.8 KiB", "640 B".
+/// Returns a size as text: "1.50 GiB", "12.3 MiB", "7.8 KiB", "640 B".
 std::string size_text(std::int64_t bytes) {
   if (bytes >= 1024 * 1024 || bytes < 1024) return bytes_text(bytes);
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-/// Formats the result of a search: "37", "none", or "37+" if the search ended before it found the maximum.
+/// Returns the result of a search as text: "37"; "none"; or "37+" if the search ran out of time, so that more
+/// possibly fits.
 std::string count_text(Largest const& found) {
   if (found.value == 0) return found.exact ? "none" : "?";
   return std::to_string(found.value) + (found.exact ? "" : "+");
 }
 
-/// Formats one row, after the heading of its group if it is the group's first row. Rows are printed as soon
-/// as they are planned, so column widths cannot depend on later rows. Appends the names of columns that do
-/// not fit the terminal to `left_out`.
+/// Returns one row of the table as text. If `first` is true, the row is the first of its group, and the
+/// heading of the group precedes it. A row is printed as soon as it is planned, so the widths of columns do
+/// not depend on later rows. Appends to `left_out` the names of columns that do not fit the terminal.
 std::string row_text(Planned const& row, bool first, Settings const& settings, cli::Terminal const& terminal,
                      cli::Names& left_out) {
   constexpr std::size_t size = 11;  // "1023.5 MiB "
@@ -267,18 +269,19 @@ std::string row_text(Planned const& row, bool first, Settings const& settings, c
   return table.text(terminal, first);
 }
 
-/// Returns a line such as "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are frozen".
+/// Returns a line about frozen parameters: "trains 42,528,768 of 124,439,808 parameters, 81,911,040 are
+/// frozen".
 std::string frozen_text(Planned const& row) {
   return row.point.model.name + " trains " + cli::grouped(row.trainable) + " of " + cli::grouped(row.params) +
          " parameters, " + cli::grouped(row.params - row.trainable) + " are frozen\n";
 }
 
-/// Suggests flags to try if a row does not fit at any batch and sequence.
+/// Returns flags that a user may try if a row does not fit at any batch and sequence; "" if there are none.
 std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   Point const& point = row.point;
   cli::Names remedies;
-  // Recomputation does not change the bytes on NVMe. More ranks do not help either, since they share one
-  // disk.
+  // Recomputation does not change the bytes on NVMe. More ranks do not help against a full disk, since all
+  // ranks share one disk.
   bool const disk = row.footprint.nvme > limit.nvme;
   bool shards_less = !disk;
   PlacementTable const& state = point.recipe.placement;
@@ -286,7 +289,7 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
     shards_less |= place.tier == Tier::nvme && place.over == Sharding::replicated;
   if (!disk && point.recipe.recompute != RecomputeKind::block) remedies.push_back("--recompute block");
   bool const more_ranks =
-      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more ranks take more host memory
+      !disk && row.footprint.host <= limit.host && point.world() < 64;  // more ranks need more host memory
   if (point.recipe.stage < 3 && point.world() > 1 && shards_less)
     remedies.push_back("--stages 3");
   else if (more_ranks)
@@ -295,8 +298,8 @@ std::string untried_text(Planned const& row, MemoryLimit const& limit) {
   return remedies.empty() ? "" : "; try " + cli::joined(remedies, " or ");
 }
 
-/// Returns lines that name the rows without a prediction, and a warning if more than a tenth of a prediction
-/// is guessed.
+/// Returns lines that name the rows without a prediction and the reasons. Adds a warning if more than a tenth
+/// of a predicted step is guessed, because measured times are missing.
 std::string predictions_text(std::vector<Planned> const& rows) {
   std::string out;
   bool guessed = false;
@@ -311,7 +314,7 @@ std::string predictions_text(std::vector<Planned> const& rows) {
                         : "");
 }
 
-/// Returns a line with the predicted duration for --samples and --epochs; "" without these flags.
+/// Returns a line with the predicted duration of an epoch and of --epochs; "" without --samples and --epochs.
 std::string epochs_text(Planned const& row, Settings const& settings) {
   if (settings.samples == 0)
     return settings.epochs > 0
@@ -327,7 +330,7 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   };
   std::string out =
       "  an epoch of " + cli::grouped(settings.samples) + " samples: " + length(steps(settings.samples));
-  if (epochs > 1)  // the rest of an epoch starts the next step
+  if (epochs > 1)  // the last samples of an epoch begin the next step
     out += "; " + cli::grouped(epochs) + " epochs: " + length(steps(settings.samples * epochs));
   if (!row.predicted.step_s)
     out += settings.times ? "; their time is not known: " + row.predicted.reason
@@ -335,8 +338,9 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   return out + "\n";
 }
 
-/// On one rank all stages run the same program. Returns the row of stage 0 that is shown in place of this
-/// row. Returns null if this row is shown itself: it is of stage 0, has several ranks, or --stages was given.
+/// Returns the row of stage 0 that is printed instead of this row. On one rank all stages run the same
+/// program, so only stage 0 is printed. Returns null if this row itself is printed: its stage is 0, it has
+/// several ranks, or --stages was given.
 Point const* same_without_ranks(Point const& point, std::vector<Point> const& points,
                                 Settings const& settings) {
   if (settings.matrix.stages_given || point.world() > 1 || point.recipe.stage == 0) return nullptr;
@@ -370,7 +374,7 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
              epochs_text(*best, settings);
       continue;
     }
-    auto const excess = [&](Planned const& other) {  // bytes over the limits
+    auto const excess = [&](Planned const& other) {  // how many bytes the row needs beyond the limits
       return std::max<std::int64_t>(0, other.footprint.device - limit.device) +
              std::max<std::int64_t>(0, other.footprint.host - limit.host) +
              std::max<std::int64_t>(0, other.footprint.nvme - limit.nvme);
@@ -390,8 +394,8 @@ std::string picks_text(std::vector<Planned> const& rows, MemoryLimit const& limi
   return out;
 }
 
-/// Warns of each row that needs more memory than the row of the previous stage. That is possible, because
-/// exchanges between ranks need buffers.
+/// Returns a warning for each row that needs more memory than the row of the previous stage. A higher stage
+/// can need more memory, because the exchange between ranks needs buffers.
 std::string warnings_text(std::vector<Planned> const& rows) {
   std::string out;
   for (Planned const& row : rows)
@@ -460,8 +464,8 @@ int run(int argc, char const* const* argv) {
       row.predicted = cli::predict(point, settings.trainer, *settings.times);
     return row;
   };
-  std::string group;  // group of the last printed row
-  cli::Names same;    // shardings that are not printed as rows
+  std::string group;  // the group of the row that was printed last
+  cli::Names same;    // shardings whose rows are not printed, because stage 0 is the same
   cli::Names left_out;
   for (Point const& point : points) {
     if (settings.json.empty() && !std::cout && cli::reader_is_gone()) return 128 + SIGPIPE;

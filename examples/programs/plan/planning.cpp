@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans rows, and searches for the largest batch and the longest sequence.
+// Plans rows. Searches for the largest batch and the longest sequence that fit.
 #include "plan/planning.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// The longest sequence that the command line accepts.
+/// The longest sequence that --sequence accepts.
 constexpr std::int64_t max_sequence = 1 << 20;
 
 StepPlan plan_of(Point const& point, TrainerOptions const& options) {
@@ -72,12 +72,13 @@ void add_plan(Planned& row, Point const& point, TrainerOptions const& options, M
   auto const share_with = [&](UnitLister const& list, StepShape const& other) {
     try {
       return footprint(list, point.recipe, other).share_of(limit);
-    } catch (Error const&) {  // too large to plan
+    } catch (Error const&) {  // the plan would be too large to compute
       return std::numeric_limits<double>::infinity();
     }
   };
   auto const share_of = [&](StepShape const& other) { return share_with(units, other); };
-  // A model without given positions has as many as the sequence is long, so it changes with the sequence.
+  // A model without a given number of positions has as many positions as the sequence has tokens. Its size
+  // changes with the sequence, so the search builds the model for each sequence.
   auto const share_as_run = [&](StepShape const& other) {
     if (point.own_positions) return share_of(other);
     cli::ModelChoice model = point.model;

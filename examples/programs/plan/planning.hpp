@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans one row (a recipe with a model, batch and sequence): its bytes by memory tier and category, whether
-// it fits, and the largest batch and sequence that would fit.
+// Plans one row. A row is a recipe with a model, a batch and a sequence. The plan says how many bytes it
+// needs in each memory tier and category, whether it fits, and the largest batch and sequence that would fit.
 #pragma once
 
 #include <array>
@@ -22,24 +22,26 @@ namespace planning {
 
 using cli::Point;
 
-/// A planned row.
+/// A row with the result of planning it.
 struct Planned {
   Point point;
   std::string status;  ///< fits, oom, refused or failed
   std::string reason;
   std::int64_t params = 0, trainable = 0;
-  MemoryReport memory;       ///< of rank 0, which holds the most
-  Footprint footprint;       ///< sum over all ranks
-  Largest largest_batch;     ///< largest that fits with the same recipe and sequence
-  Largest longest_sequence;  ///< longest that fits with the same recipe and batch
+  MemoryReport memory;       ///< the memory of rank 0, which needs the most
+  Footprint footprint;       ///< the bytes of all ranks together
+  Largest largest_batch;     ///< the largest batch that fits with the same recipe and sequence
+  Largest longest_sequence;  ///< the longest sequence that fits with the same recipe and batch
   std::string schedule_hash;
-  std::string same_program_as;  ///< experiment with the same program, whose row is used; empty: none
+  /// another experiment with the same program, whose results are used; empty: none
+  std::string same_program_as;
   cli::Prediction predicted;
 
   bool fits() const { return status == "fits"; }
-  /// Returns whether the row has memory figures. A row that was refused or failed has none.
+  /// Returns whether the row has memory figures. A row that was refused or that failed has none.
   bool is_planned() const { return fits() || status == "oom"; }
-  /// Returns the bytes of rank 0 on a tier; for `host`, the sum over all tiers in host memory.
+  /// Returns the bytes of rank 0 in a memory tier. For the tier `host`, returns the sum over all tiers in
+  /// host memory.
   std::int64_t on(Tier tier) const {
     std::int64_t bytes = 0;
     for (std::size_t at = 0; at < tier_count; ++at)
@@ -50,24 +52,25 @@ struct Planned {
   }
 };
 
-/// Plans one row. Also searches for the largest batch and the longest sequence, for up to `search_time`
-/// seconds each; 0 skips both. Allocates no memory for the model. A row that cannot be planned gets the
-/// status failed and a reason.
+/// Plans one row. Also searches for the largest batch and the longest sequence. Each search runs for up to
+/// `search_time` seconds; 0 skips the searches. Allocates no memory for the model. If the row cannot be
+/// planned, its status is "failed", with a reason.
 Planned plan_point(Point const& point, TrainerOptions const& options, MemoryLimit const& limit,
                    double search_time);
 
-/// Returns the training step of a planned row, entry by entry, as rank 0 runs it.
+/// Returns the training step of a planned row as text, one line for each entry that rank 0 runs.
 std::string schedule_text(Point const& point, TrainerOptions const& options);
 
-/// Returns a sort key for what a row gives up to save memory: first whether it offloads, then how much it
-/// recomputes, then how far it shards. A smaller key gives up less.
+/// Returns a key that sorts rows by how much they give up to save memory. The key compares first whether the
+/// row offloads, then how much it recomputes, then how far it shards. A smaller key gives up less.
 inline auto given_up(Planned const& row) {
   RecipeTable const& recipe = row.point.recipe;
-  int const stage = recipe.stage < 0 ? 4 : recipe.stage;  // dp: only the root updates, which is slowest
+  // dp counts as the highest stage: only rank 0 updates, which is slowest
+  int const stage = recipe.stage < 0 ? 4 : recipe.stage;
   return std::tuple{recipe.names.offload != "none", static_cast<int>(recipe.recompute), stage};
 }
 
-/// Returns the model, precision and shape of a row as text. Rows with equal text form a family, and `pick`
+/// Returns the model, precision and shape of a row as text. Rows with equal texts are a family; `pick`
 /// chooses one row of a family.
 std::string family(Point const& point);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the peak FLOP/s of a run's devices, the denominator of model FLOP utilization (MFU).
+// Provides the peak FLOP/s of the devices of a run. It is the denominator of the model FLOP utilization
+// (MFU).
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,17 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the measured FLOP/s of matrix products on the device, in a recipe's precision; nullopt if unknown.
+/// The type of a function that returns the measured FLOP/s of matrix products on the device in the precision
+/// of a recipe, or nullopt if this rate is unknown.
 using ProductRate = std::function<std::optional<double>(RecipeTable const&)>;
 
 struct Ceiling {
-  double flops;  ///< per second, of one device
+  double flops;  ///< FLOP/s of one device
   char const* from;
 };
 
-/// Returns the documented peak rate, or the measured rate if none is documented. Returns nullopt on the CPU
-/// and if the ranks' devices differ.
+/// Returns the peak rate of the data sheet or, if there is none, the measured rate. Returns nullopt on the
+/// CPU, and if the devices of the ranks are different models.
 inline std::optional<Ceiling> ceiling_of(RecipeTable const& recipe, int ranks, DeviceFacts const& device,
                                          ProductRate const& measured = &product_rate) {
   auto const used = static_cast<std::size_t>(ranks);

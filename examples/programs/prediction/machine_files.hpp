@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the measured entry times of machines that are built into the programs: the texts of the files in
+// Provides the files of measured times that are built into the programs. Each one has the text of a file in
 // examples/machines.
 #pragma once
 
@@ -9,11 +9,11 @@ namespace programs {
 namespace cli {
 
 struct MachineFile {
-  char const* name;  ///< as given to `--machine`
-  char const* text;  ///< in the format of `info --measure`
+  char const* name;  ///< the name that `--machine` accepts
+  char const* text;  ///< contents in the format of `info --measure`
 };
 
-/// Returns the built-in files, sorted by name. CMake generates the definition.
+/// Returns the built-in files, sorted by name. CMake generates the definition of this function.
 std::span<MachineFile const> machine_files();
 
 }  // namespace cli

@@ -30,13 +30,14 @@ using Json = nlohmann::ordered_json;
 constexpr char times_format[] = "tessera machine times";
 constexpr int times_version = 1;
 
-/// The components of a cost. The estimated time of an entry is a weighted sum of them.
+/// The components of a cost: FLOPs, FLOPs of attention, bytes and number of operations. The estimated time of
+/// an entry is a weighted sum of them.
 using Parts = std::array<double, 4>;
 
 Parts parts_of(Cost const& cost) { return {cost.flops, cost.attention_flops, cost.bytes, cost.operations}; }
 
-/// Returns the squared distance of two costs, measured on logarithms: 1 if one component differs by a factor
-/// of e.
+/// Returns the squared distance of two costs in the logarithms of their components. It is 1 if one component
+/// differs by a factor of e.
 double distance(Parts const& one, Parts const& other) {
   double sum = 0;
   for (std::size_t part = 0; part < one.size(); ++part) {
@@ -47,8 +48,8 @@ double distance(Parts const& one, Parts const& other) {
   return sum;
 }
 
-/// Fits the seconds per unit of each component to the timings. Minimizes the weighted squares of relative
-/// errors by coordinate descent. The results are not negative.
+/// Returns the seconds per unit of each component of a cost, fitted to the timings. Minimizes the weighted
+/// squares of the relative errors by coordinate descent. No result is negative.
 Parts rates_of(std::vector<TimedCost const*> const& timings, std::vector<double> const& weights) {
   std::vector<Parts> rows;
   for (std::size_t at = 0; at < timings.size(); ++at) {
@@ -81,17 +82,19 @@ double at_rates(Parts const& rates, Cost const& cost) {
   return sum;
 }
 
-/// Returns the lane in which the simulation runs an entry. The lanes `compute` and `gradients` share the
-/// device, so they count as one. On the CPU all lanes count as one.
+/// Returns the index of the lane in which the simulation runs an entry. The lanes `compute` and `gradients`
+/// share the device, so the simulation treats them as one lane. On the CPU it treats all lanes as one.
 std::size_t track_of(StepPlan const& plan, Entry const& entry) {
   bool const with_all = info_of(plan.recipe.device).on_cores || entry.lane == Lane::gradients;
   return with_all ? 0 : static_cast<std::size_t>(entry.lane);
 }
 
-/// Estimates the seconds of a cost from timings of the same kind. Fits them and multiplies the result by the
-/// error of the fit at the nearest timings.
+/// Returns the estimated seconds of a cost. Fits the seconds per component to the timings, which are of the
+/// same kind, and applies the fit to the cost. Then corrects the result by the ratio of measured and fitted
+/// time at the nearest timings.
 double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
-  constexpr double near_fit = 0.1, near_correction = 0.003;  // squared distances treated as zero
+  // Added to squared distances, so that the weights of near timings stay finite.
+  constexpr double near_fit = 0.1, near_correction = 0.003;
   Parts const parts = parts_of(cost);
   std::vector<double> weights;
   for (TimedCost const* timed : timings)
@@ -116,7 +119,8 @@ Json json_of(TimedCost const& timed) {
           {"seconds", timed.seconds}};
 }
 
-/// Returns the value of a key. Throws Error(data) if it is missing or has the wrong type.
+/// Returns the value of the key `key`. Throws Error(data) if the key is missing or the value has another
+/// type. `is` is the test of the type, `type` its name in the message.
 Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const noexcept, char const* type) {
   if (!json.is_object()) throw Error(ErrorKind::data, "it is not an object");
   auto const found = json.find(key);
@@ -125,7 +129,7 @@ Json const& value_in(Json const& json, char const* key, bool (Json::*is)() const
   return *found;
 }
 
-/// Reads a number within bounds.
+/// Returns the number at the key `key`. Throws Error(data) if it is not between `min` and `max`.
 double number_in(Json const& json, char const* key, double min, double max) {
   double const number = value_in(json, key, &Json::is_number, "a number").get<double>();
   if (!(number >= min && number <= max))
@@ -155,7 +159,7 @@ TimedCost timed_from(Json const& json) {
   throw Error(ErrorKind::data, name + ": " + what + "; make the file with info --measure FILE");
 }
 
-/// Parses the times of a file. `name` is the file's name in messages.
+/// Returns the times in the text of a file. `name` is the name of the file in messages.
 template <class Input>
 MachineTimes times_from(Input&& input, std::string const& name) {
   auto const refuse = [&](std::string const& what) { refuse_times(name, what); };
@@ -224,7 +228,7 @@ void MachineTimes::write(std::filesystem::path const& path, Json const& environm
     return json.dump(indent, ' ', false, Json::error_handler_t::replace);
   };
   std::string text = text_of(document, 1);
-  text.resize(text.rfind('\n'));  // continues with one timing per line
+  text.resize(text.rfind('\n'));  // removes the closing brace; one timing per line follows
   text += ",\n \"timings\": [";
   char const* between = "\n";
   for (TimedCost const& timed : timings_) {
@@ -252,8 +256,8 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   auto const above = by_ranks.lower_bound(ranks);
   if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {
     // The number of ranks is outside the measured range. On the CPU, ranks share the cores, so times grow
-    // with the number. On other devices, computation does not depend on other ranks, and the times of moves
-    // are marked as guessed.
+    // with the number of ranks. On other devices, the time of a computation does not depend on the number of
+    // ranks. The time of a move does, so the estimate of a move is marked as guessed.
     auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
     bool const shares = info_of(device_named(device_)).on_cores;
     return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores measured times of schedule entries (parts of training steps) on a machine, and estimates the times
-// of other entries there.
+// Stores the measured times of schedule entries (parts of training steps) of a machine, and estimates the
+// times of other entries on this machine.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The measured time of an entry with this cost, while `ranks` ranks trained.
+/// The measured time of an entry with the cost `cost`, in a run of `ranks` ranks.
 struct TimedCost {
   std::string precision;
   int ranks = 1;
@@ -27,62 +27,67 @@ struct TimedCost {
   double seconds = 0;
 };
 
-/// An estimated time, fitted to the measured times of similar entries.
+/// An estimated time of an entry, fitted to the measured times of similar entries.
 struct Estimate {
   double seconds = 0;
-  bool guessed = false;  ///< no entry of its kind was measured
+  bool guessed = false;  ///< whether no entry of its kind was measured
 };
 
-/// The predicted time of one rank's step, in seconds.
+/// The predicted time of one rank's training step, in seconds.
 struct PredictedStep {
   double seconds = 0;
-  double guessed = 0;  ///< the part in entries of kinds that were not measured
+  double guessed = 0;  ///< seconds in entries of kinds that were not measured
 };
 
-/// Simulates one training step in which entry i takes took[i] seconds. Returns the seconds of the step. An
-/// entry starts when the entries that it waits for and the previous one of its lane have ended. On the CPU
-/// all entries share one lane.
+/// Simulates one training step in which entry i of the schedule needs took[i] seconds. Returns the duration
+/// of the step in seconds. An entry starts when the previous entry of its lane and the entries for which it
+/// waits have ended. On the CPU, all entries share one lane.
 double on_paper(StepPlan const& plan, std::vector<double> const& took);
-/// Reduces the entry times `took` so that the simulated step takes `seconds`. Multiplies the times of the
-/// busiest lane by one factor from 0.5 to 1. Returns `took` unchanged if no such factor fits.
+/// Returns reduced entry times, so that the simulated step needs `seconds` seconds. Multiplies the times of
+/// the busiest lane by one factor between 0.5 and 1. If no factor in this range fits, returns `took`
+/// unchanged.
 std::vector<double> fitted_to(double seconds, StepPlan const& plan, std::vector<double> took);
 
-/// The measured entry times of one device.
+/// The measured times of entries on one device.
 class MachineTimes {
  public:
   MachineTimes() = default;
-  /// `machine` describes the machine for people. `source` says how the times were obtained; empty means that
-  /// they were measured on that machine.
+  /// `machine` is a text that describes the machine. `source` is a text about the origin of the times. If it
+  /// is empty, the times were measured on this machine.
   MachineTimes(std::string device, std::string machine, std::string source = {})
       : device_(std::move(device)),
         machine_(std::move(machine)),
         source_(source.empty() ? "measured on " + machine_ : std::move(source)) {}
 
-  /// Reads a file that `info --measure` wrote. Throws Error(data) that says what is wrong with the file.
+  /// Returns the times in a file that `info --measure` wrote. Throws Error(data) with the fault if the file
+  /// is not valid.
   static MachineTimes read(std::filesystem::path const& path);
-  /// Returns the times that are built into the program under this name; nullopt if there are none.
+  /// Returns the times that are built into the program under the name `name`, or nullopt if there are none.
   static std::optional<MachineTimes> known(std::string_view name);
-  /// Returns the names of the built-in times, sorted.
+  /// Returns the names of the built-in times in sorted order.
   static std::vector<std::string> known_names();
-  /// Writes the file atomically.
+  /// Writes the times to a file, which appears completely or not at all. `environment` is stored in the file
+  /// too.
   void write(std::filesystem::path const& path, nlohmann::ordered_json const& environment) const;
 
   std::string const& device() const { return device_; }
   std::string const& machine() const { return machine_; }
-  /// Returns, for example, "measured on NVIDIA H200", or how the times were derived from those of another
-  /// machine.
+  /// Returns a text about the origin of the times. It is, for example, "measured on NVIDIA H200", or it says
+  /// how the times were derived from the times of another machine.
   std::string const& source() const { return source_; }
   std::vector<TimedCost> const& timings() const { return timings_; }
   void add(TimedCost timed) { timings_.push_back(std::move(timed)); }
 
-  /// Estimates the seconds of an entry when this many ranks train. The estimate is a weighted sum of its
-  /// operations, bytes and FLOPs. The weights are fitted to the measured entries of the same kind, and the
-  /// nearest sizes count most. Interpolates between the measured rank counts. Beyond them, CPU times grow as
-  /// if ranks shared the cores. Returns nullopt if no entry of a suitable kind was measured.
+  /// Returns the estimated seconds of an entry in a run of `ranks` ranks. The estimate is a weighted sum of
+  /// the entry's operations, bytes and FLOPs. The weights are fitted to the measured entries of the same
+  /// kind; the ones of nearest size count most. Between two measured numbers of ranks, the estimate is
+  /// interpolated. Outside the measured range, times on the CPU grow with the number of ranks, because ranks
+  /// share the cores. Returns nullopt if no entry of a suitable kind was measured.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;
 
-  /// Predicts the time of a training step from a plan and its costs, without the transfer of the batch to the
-  /// device. If the time of some entry is unknown, returns nullopt and writes the entry's kind to `unknown`.
+  /// Returns the predicted time of a training step of the plan. `costs` are the costs of its entries. The
+  /// transfer of the batch to the device is not included. If the time of an entry is unknown, returns nullopt
+  /// and stores the kind of the entry in `unknown`.
   std::optional<PredictedStep> step(StepPlan const& plan, std::vector<Cost> const& costs,
                                     std::string* unknown = nullptr) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicts the step time of a recipe on a machine whose entry times were measured.
+// Predicts the time of a recipe's training step on a machine for which the times of entries were measured.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The machine times that `--machine` selects. If null, nothing is predicted.
+/// The machine times that the flag `--machine` selects. If the pointer is null, nothing is predicted.
 using KnownTimes = std::shared_ptr<MachineTimes const>;
 
 inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
@@ -35,9 +35,9 @@ inline void add_machine_flag(CommandLine& line, std::filesystem::path& file) {
           joined(MachineTimes::known_names()));
 }
 
-/// Reads the times that `--machine` names: a built-in name or a file. Returns null if `file` is empty. Throws
-/// Error(usage) if the text is both a built-in name and a file, or neither. Throws Error(config) if the times
-/// are of another device than `device`.
+/// Returns the times that `--machine` names, which is a built-in name or a file. Returns null if `file` is
+/// empty. Throws Error(usage) if `file` is both a built-in name and a file, or neither. Throws Error(config)
+/// if the times are of another device than `device`.
 inline KnownTimes known_times(std::filesystem::path const& file, std::string const& device) {
   if (file.empty()) return nullptr;
   std::string const text = files::path_text(file);
@@ -60,35 +60,35 @@ inline KnownTimes known_times(std::filesystem::path const& file, std::string con
   return std::make_shared<MachineTimes const>(*std::move(known));
 }
 
-/// Returns the source of the times with the machine's name, for example "measured on AMD EPYC, 2 cores".
+/// Returns a text with the machine and the origin of its times, for example "measured on AMD EPYC, 2 cores".
 inline std::string source_text(MachineTimes const& times) {
   std::string const& source = times.source();
   return source.find(times.machine()) == source.npos ? times.machine() + ", " + source : source;
 }
-/// Returns, for example, "times: machine.json, measured on AMD EPYC, 2 cores".
+/// Returns the line "times: FILE, ORIGIN", for example "times: machine.json, measured on AMD EPYC, 2 cores".
 inline std::string times_text(MachineTimes const& times, std::filesystem::path const& file) {
   return "times: " + files::path_text(file) + ", " + files::printable(source_text(times)) + "\n";
 }
-/// Returns the source of the times for result files; null if nothing is predicted.
+/// Returns the text of `source_text` for result files, or null if nothing is predicted.
 inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
   return times ? nlohmann::ordered_json(source_text(*times)) : nlohmann::ordered_json(nullptr);
 }
 
 struct Prediction {
-  std::optional<double> step_s;  ///< none: some entry's time is unknown
-  double guessed = 0.0;          ///< the fraction in entries of kinds that were not measured
-  std::string reason;            ///< why there is no prediction
-  std::int64_t tokens = 0;       ///< per step, over all ranks
+  std::optional<double> step_s;  ///< seconds of a step; empty: the time of some entry is unknown
+  double guessed = 0.0;          ///< fraction of the step in entries of kinds that were not measured
+  std::string reason;            ///< the reason if there is no prediction
+  std::int64_t tokens = 0;       ///< tokens of a step over all ranks
 
-  /// Returns whether more than a tenth of the step is guessed (its kinds of entries were not measured).
+  /// Whether more than a tenth of the step is in entries of kinds that were not measured.
   bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;
   }
 };
 
-/// Predicts the step of one row. Records the operations of the step without running them. If the row cannot
-/// be planned, the prediction holds only the reason.
+/// Returns the predicted time of a training step of one row, the point `point` of the comparison. Records the
+/// operations of the step without running them. If the row cannot be planned, the result has only the reason.
 inline Prediction predict(Point const& point, TrainerOptions const& options, MachineTimes const& times) {
   Prediction prediction;
   prediction.tokens = point.split.global() * point.sequence;

@@ -12,7 +12,8 @@ using namespace tessera;
 namespace cli {
 namespace {
 
-/// Appends the names to a list, except names that are already in it. Both are separated by spaces.
+/// Adds the names in `names` to the names in `list`, without duplicates. Both strings are names separated by
+/// spaces.
 void add_names(std::string& list, std::string const& names) {
   std::istringstream words(names);
   for (std::string name; words >> name;)
@@ -20,7 +21,7 @@ void add_names(std::string& list, std::string const& names) {
       list += (list.empty() ? "" : " ") + name;
 }
 
-/// Records the operations of one entry and sums their costs.
+/// Records the operations of one entry and adds up their costs.
 struct CostRecorder final : Recorder {
   void operation(Operation const& operation) override {
     add_names(cost.what, operation.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the `prepare` program, which converts text to token files with a tokenizer's own files.
+// Provides the program `prepare`, which converts text to token files with the files of a tokenizer.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -57,7 +57,7 @@ Json read_json(std::filesystem::path const& path) {
   return json;
 }
 
-/// Converts the inputs, from their start or from where an earlier run ended.
+/// Converts the inputs to token files, from the beginning or from the position at which an earlier run ended.
 class Run {
  public:
   explicit Run(cli::Preparation const& p)
@@ -65,7 +65,8 @@ class Run {
         terminal_(cli::Terminal::of(STDOUT_FILENO)),
         bar_(std::cout, p.flags.quiet ? cli::Terminal{} : terminal_) {}
   ~Run() {
-    std::error_code code;  // without a state file no run can resume
+    // Without a state file no later run can resume, so the incomplete files are useless and are removed.
+    std::error_code code;
     if (training_ && !std::filesystem::exists(p_.state, code))
       for (auto const& path : {p_.flags.output, p_.flags.validation_output})
         if (!path.empty()) std::filesystem::remove(cli::TokenWriter::partial(path), code);
@@ -73,8 +74,8 @@ class Run {
 
   int run() {
     open_outputs();
-    // A read of standard input may block forever, so a signal ends the program after at most 2 s. Such a run
-    // cannot be resumed.
+    // A read of standard input possibly never returns, so a signal ends the program after at most 2 s. Such a
+    // run cannot be resumed.
     bool piped = false;
     for (auto const& file : p_.inputs.files) piped = piped || file.path == "-";
     cli::Interrupt const interrupt(piped ? 2 : 0);
@@ -174,7 +175,7 @@ class Run {
     position_ = block.after;
   }
 
-  /// Writes the state file, from which a later run can resume. Syncs the tokens to disk first.
+  /// Writes the state file, from which a later run can resume. Before this, syncs the written tokens to disk.
   void save() {
     Json json;
     json["schema_version"] = 1;
@@ -308,7 +309,8 @@ std::uint32_t largest_token(ts::files::FileReader const& file, ts::TokenLayout c
                                                : largest_id<std::uint32_t>(file, layout);
 }
 
-/// Checks the header and the tokens of a token file against the .json file next to it. Returns the exit code.
+/// Checks the header and the tokens of a token file against the .json file with the same name. Returns the
+/// exit code of the program.
 int check(cli::PrepareFlags const& flags) {
   std::filesystem::path const& path = flags.check;
   std::string const name = ts::files::path_text(path.string());

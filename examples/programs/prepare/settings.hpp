@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the flags of `prepare` and resolves them to settings.
+// Defines the flags of `prepare` and derives the settings of a run from them.
 #pragma once
 
 #include <cstdint>
@@ -26,25 +26,25 @@ struct PrepareFlags {
   double validation_share = 0.0;
   int threads = 0;
   bool resume = false, quiet = false;
-  bool all_cores = false;  ///< the number of threads was not given
+  bool all_cores = false;  ///< whether --threads was not given, so that all cores are used
 };
 
 void declare(CommandLine& line, PrepareFlags& flags);
 
-/// Throws Error(usage) if --check is given together with a path or flag that it does not use.
+/// Throws Error(usage) if --check is given together with a path or a flag that --check does not use.
 void need_check_alone(CommandLine const& line, PrepareFlags const& flags);
 
-/// The settings of a run, after the flags were checked and missing values were derived.
+/// The settings of a run. All flags are checked, and missing values are derived.
 struct Preparation {
   PrepareFlags flags;
   std::shared_ptr<text::Tokenizer const> tokenizer;
   text::Inputs inputs;
   TokenFormat ids = TokenFormat::u16;
-  std::filesystem::path state;  ///< path for the position of a run that ended early
-  std::string fingerprint;      ///< of everything that determines the tokens
+  std::filesystem::path state;  ///< path of the state file, from which a later run can resume
+  std::string fingerprint;      ///< hash of all inputs and settings that determine the tokens
 };
 
-/// Checks the flags and derives the settings. Throws Error.
+/// Checks the flags and returns the settings of the run. Throws Error if a flag or an input is not valid.
 Preparation resolve(CommandLine const& line, PrepareFlags flags);
 
 }  // namespace cli

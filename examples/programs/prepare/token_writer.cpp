@@ -31,8 +31,8 @@ std::string digits_of(XXH3_state_t const& state) {
   return text;
 }
 
-/// Adds `size` bytes of a file from `offset` on, or all up to its end, to the hash `state`. Returns the
-/// number of bytes.
+/// Adds bytes of a file to the hash `state`: `size` bytes from byte `offset` on, or fewer if the file ends
+/// before. Returns the number of bytes added. `name` is for messages.
 std::size_t hash_range(int file, std::size_t offset, std::size_t size, XXH3_state_t& state,
                        std::string const& name) {
   std::string block(buffer_bytes, '\0');
@@ -64,7 +64,7 @@ TokenWriter::TokenWriter(std::filesystem::path path, TokenFormat format, std::in
                                        "another --output");
   if (!goes_on) {
     if (::ftruncate(file_.get(), 0) != 0) files::file_error(name, "empty the file", errno);
-    std::array<char, header_bytes> const header{};  // not a valid token file yet
+    std::array<char, header_bytes> const header{};  // zeros, so an incomplete file is not a valid token file
     files::write_all(file_.get(), header.data(), header.size(), name);
     return;
   }
@@ -125,7 +125,7 @@ void TokenWriter::commit() {
   if (::fsync(file_.get()) != 0) files::file_error(name, "sync", errno);
   if (::rename(name.c_str(), path_.c_str()) != 0) files::file_error(path_, "rename", errno);
   files::Descriptor const folder(::open(files::folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder) (void)::fsync(folder.get());  // not every file system can; the file is complete anyway
+  if (folder) (void)::fsync(folder.get());  // some file systems cannot; the file is complete anyway
 }
 
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset) {

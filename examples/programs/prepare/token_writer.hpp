@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a token file: llm.c's header, then token ids. Until the file is complete its name ends in .partial,
-// and a later run can continue it.
+// Writes a token file: llm.c's header, then token ids. While the file is incomplete, its name ends in
+// .partial, and a later run can continue it.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,15 @@ namespace cli {
 
 class TokenWriter {
  public:
-  static constexpr std::int64_t max_tokens = (std::int64_t{1} << 31) - 1;  // limit of the header
+  static constexpr std::int64_t max_tokens = (std::int64_t{1} << 31) - 1;  // the header stores an int32
 
-  /// Starts a file. If `tokens` is above 0, continues the incomplete file of an earlier run after this many
-  /// tokens, whose hash must be `hash`. Throws Error.
+  /// Starts a new file if `hash` is empty. Otherwise continues the incomplete file of an earlier run after
+  /// its first `tokens` tokens. `hash` must be the hash of these tokens. Throws Error if the file cannot be
+  /// written or continued.
   TokenWriter(std::filesystem::path path, TokenFormat format, std::int64_t tokens = 0,
               std::string const& hash = {});
 
-  /// Appends tokens. Throws Error(data) if there are more than the header can store.
+  /// Appends tokens. Throws Error(data) if the file would have more than `max_tokens` tokens.
   void write(std::span<std::uint32_t const> ids);
   /// Waits until all written data is on disk.
   void sync();
@@ -39,7 +40,7 @@ class TokenWriter {
   /// Returns the XXH3-128 of the stored ids as 32 hexadecimal digits.
   std::string hash() const;
 
-  /// Returns the name of a file while it is incomplete.
+  /// Returns the name that the file `path` has while it is incomplete.
   static std::filesystem::path partial(std::filesystem::path path) { return path += ".partial"; }
 
  private:
@@ -53,7 +54,7 @@ class TokenWriter {
   std::int64_t tokens_ = 0;
 };
 
-/// Returns the XXH3-128 of a file's bytes from `offset` to its end.
+/// Returns the XXH3-128 of the bytes of a file from byte `offset` to the end.
 std::string hash_of_file(std::filesystem::path const& path, std::size_t offset);
 
 }  // namespace cli

@@ -15,7 +15,7 @@ namespace reporting {
 std::vector<double> ticks(double low, double high, int count) {
   if (!std::isfinite(low) || !std::isfinite(high)) return {0.0, 1.0};
   if (low > high) std::swap(low, high);
-  // If both values are equal up to the printed digits, widens the range around them.
+  // If the two values are equal up to the printed digits, widens the range.
   double const least = std::max(1e-30, 1e-9 * std::max(std::fabs(low), std::fabs(high)));
   if (high - low < least) {
     double const around = low == 0.0 ? 1.0 : 0.5 * std::fabs(low);

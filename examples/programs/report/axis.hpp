@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides axis ticks, number formatting and linear scales for charts.
+// Provides the ticks of axes, the text of numbers, and linear scales for charts.
 #pragma once
 
 #include <string>
@@ -8,19 +8,20 @@
 namespace programs {
 namespace reporting {
 
-/// Returns about `count` round numbers that cover [low, high], spaced 1, 2 or 5 times a power of ten. The
-/// list is never empty, and low may equal high.
+/// Returns about `count` round numbers that cover the range [low, high], to be used as the ticks of an axis.
+/// Their distance is 1, 2 or 5 times a power of ten. `low` may equal `high`. The list is never empty.
 std::vector<double> ticks(double low, double high, int count);
-/// Formats a tick: 1500000 as "1.5M", 0.0003 as "0.0003". `step` is the distance between ticks.
+/// Returns a tick as text: 1500000 as "1.5M", 0.0003 as "0.0003". `step` is the distance between ticks.
 std::string tick_text(double value, double step);
-/// Formats a value with three significant digits, or with all digits before the decimal point: "12,345",
-/// "0.194".
+/// Returns a value as text with at least three significant digits: "12,345", "0.194". Digits before the
+/// decimal point are always complete.
 std::string figure_text(double value);
 
-/// Maps values linearly to coordinates.
+/// Maps values linearly to coordinates of a chart.
 class Scale {
  public:
-  /// Widens [low, high] to ticks and maps it to [begin, end].
+  /// Widens [low, high] until it begins and ends at a tick, and maps it to the coordinates [begin, end].
+  /// `count` is the approximate number of ticks.
   Scale(double low, double high, double begin, double end, int count = 5);
   double operator()(double value) const;
   std::vector<double> const& ticks() const { return ticks_; }

@@ -80,8 +80,8 @@ std::string draw_group(BarGroup const& group, BarChart const& chart, Scale const
   return svg.finish(group.heading.empty() ? chart.title : chart.title + ", " + group.heading);
 }
 
-/// The horizontal layout of a bar chart with several columns: where each column begins, and how wide its bars
-/// may be.
+/// The horizontal layout of a bar chart with several columns: the left end of each column, and the greatest
+/// width of its bars.
 struct SidePlaces {
   double label = 0.0, pitch = 0.0, bars = 0.0;
   double begin(std::size_t column) const { return label + pitch * static_cast<double>(column); }
@@ -228,7 +228,8 @@ std::string draw(HeatMap const& chart) {
     for (std::size_t column = 0; column < chart.columns.size(); ++column) {
       HeatCell const& cell = chart.cells[row][column];
       double const x = left + width * static_cast<double>(column);
-      // Colours by the logarithm of the value, because times of different cells differ by large factors.
+      // The colour follows the logarithm of the value, because the times of cells can differ by large
+      // factors.
       double const span = low > 0.0 ? std::log(high / low) : high - low;
       double const share = !cell.value || !(span > 0.0)
                                ? 0.0

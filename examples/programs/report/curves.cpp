@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws figures that combine several rows: lines, points and heat maps.
+// Draws the figures that combine several rows in one chart: lines, points and heat maps.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -288,7 +288,7 @@ void add_trade_off_figures(Inputs const& inputs, Figures& figures) {
       std::size_t point;
       std::size_t rows;
     };
-    std::map<std::string, Drawn> places;  // rows at the same spot are drawn as one point
+    std::map<std::string, Drawn> places;  // rows with equal positions are drawn as one point
     for (Row const* row : group) {
       std::string const name = sources ? inputs.sources[row->source].label : (*row)[Word::sharding];
       auto found = std::find(chart.series.begin(), chart.series.end(), name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws bar figures, one bar per row.
+// Draws the bar figures. Each bar shows one row.
 #include "report/figures.hpp"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ std::string count_text(std::size_t count, char const* what) {
   return cli::grouped(static_cast<std::int64_t>(count)) + " " + what + (count == 1 ? "" : "s");
 }
 
-/// A bar figure before drawing: the rows that it shows, and a function that makes a row's bar.
+/// A bar figure before it is drawn. `has` says whether a row belongs in the figure, and `bar` returns the
+/// row's bar.
 struct Bars {
   std::string name, title, unit, note, missing;
   std::vector<std::string> parts = {};
@@ -31,7 +32,8 @@ struct Bars {
   std::function<Bar(Row const&)> bar = {};
 };
 
-/// Returns a key of the model and the shape, which rows must share for a comparison of recipes.
+/// Returns a key that is equal for rows with the same model and shape. Only such rows show a difference
+/// between recipes.
 std::string shape_of(Row const& row, Inputs const& inputs) {
   return key_without(row, inputs,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",
@@ -66,8 +68,8 @@ void add(Bars const& bars, std::vector<Row> const& all, bool only_ok, Inputs con
   figures.drawn.push_back({bars.name, bars.title, std::move(note), draw(chart)});
 }
 
-/// Returns the names of the largest memory categories in plans. If there are too many, the smallest ones are
-/// combined as "other".
+/// Returns the names of the memory categories in plans, the largest first. If there are too many, the name
+/// "other" replaces the smallest ones.
 std::vector<std::string> categories_of(std::vector<Row> const& plans) {
   std::vector<std::pair<std::string, double>> sizes;
   for (Row const& plan : plans)

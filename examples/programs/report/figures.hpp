@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the figures of a report. A figure without data is left out, with the reason.
+// Defines the figures of a report. A figure without data is not drawn; the report then gives the reason.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace programs {
 namespace reporting {
 
 struct Figure {
-  std::string name;  ///< of its file
+  std::string name;  ///< the file name without its ending
   std::string title;
-  std::string note;                 ///< what is shown, how many of how many, and how to read it
-  std::vector<std::string> panels;  ///< SVG
+  std::string note;                 ///< what the figure shows, how many of the rows, and how to read it
+  std::vector<std::string> panels;  ///< an SVG image for each panel
 };
 struct LeftOut {
   std::string title;
@@ -33,20 +33,22 @@ Figures figures_of(Inputs const& inputs);
 /// A group of rows for one panel of a figure. The rows differ only in their recipes (sharding, precision,
 /// offload and so on).
 struct Panel {
-  std::string heading;  ///< what distinguishes these rows from the other panels
+  std::string heading;  ///< the settings that distinguish this panel from the other panels
   RowList rows;
 };
-/// Splits rows into panels. Few rows make one panel. More rows make one panel per model, ranks and shape, and
-/// a large panel is divided by precision. Keeps the largest groups and the twelve fastest rows of each.
-/// Appends to `note` what all rows share and what is not shown.
+/// Splits rows into panels. Few rows make one panel. Many rows make one panel for each model, number of ranks
+/// and shape, and a large panel is divided by precision. Only the largest groups remain, and only the twelve
+/// fastest rows of each group. Appends to `note` the settings that all rows share and the number of rows that
+/// are not shown.
 std::vector<Panel> panels_of(RowList const& rows, Inputs const& inputs, std::string& note);
 
-/// Groups rows by a key, in the order of the files.
+/// Returns groups of rows with equal keys. Groups and rows are in the order of the input files.
 std::vector<RowList> grouped_by(RowList const& rows, std::function<std::string(Row const&)> const& key);
-/// Returns a grouping key: the values of a row in all dimensions except `left_out`.
+/// Returns a key for grouped_by: the values of the row in all dimensions (settings) except those named in
+/// `left_out`.
 std::string key_without(Row const& row, Inputs const& inputs, std::vector<std::string> const& left_out);
 
-// Called by `figures_of`. Each function adds one kind of figure.
+// `figures_of` calls the functions below. Each of them adds one kind of figure.
 void add_bar_figures(Inputs const& inputs, Figures& figures);
 void add_side_figures(Inputs const& inputs, Figures& figures);
 void add_loss_figure(Inputs const& inputs, Figures& figures);
@@ -55,13 +57,14 @@ void add_latency_figures(Inputs const& inputs, Figures& figures);
 void add_trade_off_figures(Inputs const& inputs, Figures& figures);
 void add_recording_figures(Inputs const& inputs, Figures& figures);
 
-/// Limits of a line chart: the number of its lines, and the number of points of a line.
+/// The largest number of lines in a line chart, and the largest number of points of a line.
 inline constexpr std::size_t max_series = 6, max_buckets = 240;
-/// Returns a sentence for captions, such as " Shown are 6 of 18 curves."; "" if all are shown.
+/// Returns a sentence for a caption, such as " Shown are 6 of 18 curves."; "" if all are shown. `what` is the
+/// plural noun.
 std::string of_text(std::size_t shown, std::size_t all, char const* what);
 
-/// Averages values into at most `buckets` means, with the lowest and highest value of each. Unknown values
-/// are left out.
+/// Returns a line with at most `buckets` points. Each point is the mean of neighbouring values, with the
+/// lowest and the highest of them. Unknown values are left out.
 Series condensed(std::vector<double> const& x, std::vector<std::optional<double>> const& y,
                  std::size_t buckets);
 

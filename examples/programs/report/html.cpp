@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the HTML page, and figures as SVG files.
+// Writes the HTML page of a report, and its figures as SVG files.
 #include <algorithm>
 
 #include "tessera/version.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t rows_at_first = 100;
 
-/// Escapes text for HTML and replaces "+-" by a plus-minus sign.
+/// Returns the text with HTML's special characters escaped and "+-" replaced by a plus-minus sign.
 std::string polished(std::string const& text) {
   std::string out = escaped(text);
   for (std::size_t at = out.find("+-"); at != out.npos; at = out.find("+-", at)) out.replace(at, 2, "&#177;");
@@ -72,7 +72,8 @@ std::string table_html(Table const& table) {
   return out + "</tbody></table></div></div>\n";
 }
 
-/// Replaces CSS variables by the values of the light or dark theme, since only browsers support variables.
+/// Returns the style with each CSS variable replaced by its value in the light or the dark theme. SVG
+/// programs other than browsers do not support variables.
 std::string in_colours(std::string style, bool dark) {
   std::string_view all = colours;
   if (dark) all.remove_prefix(all.find("(prefers-color-scheme:dark)"));
@@ -169,7 +170,8 @@ std::string html_page_of(std::filesystem::path const& file, results::Row const& 
 }
 
 std::vector<SvgFile> svg_files(Figure const& figure) {
-  // Uses dark colours if the embedding page is dark. Programs without media queries ignore that part.
+  // The style has a second part with dark colours, for a page with a dark theme. Programs without support for
+  // media queries ignore this part.
   std::string const paper = "svg .paper{fill:var(--paper)}\n";
   static std::string const style = "<style>" + in_colours(figure_style + paper, false) +
                                    "@media (prefers-color-scheme:dark){" +

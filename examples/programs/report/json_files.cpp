@@ -7,7 +7,7 @@ namespace reporting {
 
 namespace {
 
-/// Formats a value of a result file's environment as text, for example "8 x NVIDIA H200".
+/// Returns a value of a result file's environment as text. Equal GPUs are counted: "8 x NVIDIA H200".
 std::string words_of(std::string const& key, Json const& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "yes" : "no";

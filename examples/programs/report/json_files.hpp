@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides helpers shared by the readers of JSON files. All functions throw Error(data).
+// Provides functions for all readers of JSON files. They throw Error(data) for invalid contents.
 #pragma once
 
 #include <cmath>
@@ -22,13 +22,13 @@ using namespace tessera;
 namespace reporting {
 
 using Json = nlohmann::ordered_json;
-/// The end of the message for a file of an unknown kind.
+/// The last part of the error message for a file of an unknown kind.
 inline constexpr char kinds[] =
     "give results of compare (JSON), a log of train (JSONL), JSON of plan or monitor, rows of other programs "
     "('rivals'), or a step_log.csv";
 
-/// Reads values of one JSON object by key. Throws an error with the object's place in the file and the key if
-/// a value has the wrong type.
+/// Reads the values of one JSON object by their keys. If a value has the wrong type, throws Error(data) with
+/// the object's place in the file and the key. `place` is a text such as "row 3: ".
 class Reader {
  public:
   Reader(std::string file, std::string place, Json const& object)
@@ -66,7 +66,7 @@ class Reader {
     if (!value->is_boolean()) fail(cli::in_quotes(key) + " is neither true nor false");
     return value->get<bool>();
   }
-  /// Returns a list of numbers; null becomes an empty value.
+  /// Returns a list of numbers. A null in the list becomes nullopt. A missing key gives an empty list.
   std::vector<std::optional<double>> numbers(std::string const& key) const {
     std::vector<std::optional<double>> list;
     Json const* const value = find(key);
@@ -93,16 +93,19 @@ class Reader {
   Json const& object_;
 };
 
-/// Returns the schema version of `object`. Throws if it is newer than `newest`.
+/// Returns the schema version of `object`, the contents of the file `name`. Throws if it is newer than
+/// `newest`.
 std::int64_t version_of(std::string const& name, Json const& object, int newest);
 
-/// Copies the entries of a result file's environment to `source`, as text.
+/// Adds the entries of a result file's environment to `source`, as text.
 void take_environment(Json const& environment, Source& source);
 
-/// Reads a file with measurements of other programs and adds its rows to `inputs`.
+/// Reads a file with measurements of other programs (rivals) and adds its rows to `inputs`. `name` is the
+/// file's path.
 void read_rivals(std::string const& name, Json const& json, Source source, Inputs& inputs);
 
-/// Reads a log of train and adds it to `inputs` as one row named `stem`.
+/// Reads a log of train and adds it to `inputs` as one row with the name `stem`. `name` is the file's path
+/// and `text` are its contents.
 void read_training_log(std::string const& name, std::string_view text, std::string const& stem,
                        Inputs& inputs);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements comparisons that take the deviations of rows into account.
+// Compares rows. A difference counts only if it exceeds the deviations of the rows.
 #include "report/judge.hpp"
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace reporting {
 
 namespace {
 
-/// Returns the names of at most three rows. Rows of the same program count as one: "A = B".
+/// Returns the names of the first three rows as text, then the number of further rows. Rows of the same
+/// program count as one: "A = B".
 std::string names_of(RowList const& rows, Labels const& labels) {
   cli::Names names;
   std::size_t more = rows.size();
@@ -34,7 +35,8 @@ std::string names_of(RowList const& rows, Labels const& labels) {
   return cli::joined(names) + (more > 0 ? " and " + std::to_string(more) + " more" : std::string());
 }
 
-/// Removes rows whose rates cannot be compared: rows without a rate, and rows that other programs disturbed.
+/// Returns the rows without the rows whose rates cannot be compared. These are rows without a rate, and rows
+/// that other programs disturbed.
 RowList ranked(RowList rows) {
   std::erase_if(rows, [](Row const* row) {
     return !(*row)[Number::median_tokens_per_sec] || row->disturbed.value_or(false);
@@ -112,7 +114,7 @@ RowList fastest_of(RowList all) {
   if (!rate_deviation(*first)) return {};
   RowList unbeaten = candidates;
   std::erase_if(unbeaten, [&](Row const* row) { return row != first && is_faster(*first, *row); });
-  // Also includes the rows that run the same program as one of these rows.
+  // Adds the rows that run the same program as one of the unbeaten rows.
   RowList rows;
   std::copy_if(all.begin(), all.end(), std::back_inserter(rows), [&](Row const* row) {
     return std::any_of(unbeaten.begin(), unbeaten.end(),

@@ -15,9 +15,9 @@ namespace reporting {
 namespace {
 
 constexpr double plot_top = 26.0, plot_bottom = 256.0, plot_left = 50.0;
-constexpr double direct_width = 96.0;  // width of labels next to the ends of lines
+constexpr double direct_width = 96.0;  // width of the names at the right ends of lines
 
-/// The range from the lowest to the highest drawn value.
+/// The range of drawn values, from the lowest to the highest.
 struct Extent {
   double low = INFINITY, high = -INFINITY;
   void add(double value) {
@@ -28,8 +28,8 @@ struct Extent {
   bool empty() const { return low > high; }
 };
 
-/// Draws the grid lines, the numbers at the axes and their titles. If `own` is not empty, its values replace
-/// the ticks of the x axis.
+/// Draws the grid, the numbers at the axes and the titles of the axes. `right` is the right end of the plot.
+/// If `own` is not empty, its values replace the ticks of the x axis.
 void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::string const& x_title,
                 std::string const& y_title, std::vector<double> const& own) {
   for (double const tick : y.ticks()) {
@@ -48,7 +48,8 @@ void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::str
   svg.text(right, plot_bottom + 34.0, x_title, "t", "end");
 }
 
-/// Returns heights near the given ones at which labels do not overlap.
+/// Returns the heights for labels whose best heights are `positions`. The labels do not overlap at the
+/// returned heights.
 std::vector<double> spread_apart(std::vector<double> const& positions) {
   std::vector<std::size_t> order(positions.size());
   for (std::size_t at = 0; at < order.size(); ++at) order[at] = at;
@@ -66,7 +67,8 @@ std::vector<double> spread_apart(std::vector<double> const& positions) {
 
 std::string letter_of(std::size_t at) { return std::string(1, static_cast<char>('A' + at % 26)); }
 
-/// Draws a letter of a figure's key and its meaning, in up to three lines. Returns the y below the text.
+/// Draws one entry of the key below a figure: the letter number `at`, then its meaning `words` in up to three
+/// lines from the coordinate `x`. Returns the y coordinate below the text.
 double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const& words) {
   svg.text(2.0, y + 10.0, letter_of(at), "h");
   for (std::string const& line : text_lines(words, figure_width - x - 4.0, 3))
@@ -74,7 +76,8 @@ double draw_key(Svg& svg, double y, std::size_t at, double x, std::string const&
   return y + 2.0;
 }
 
-/// Returns a position near a point for its letter, so that it does not overlap the letters in `occupied`.
+/// Returns a position near `point` for a letter that does not overlap the letters at the positions
+/// `occupied`.
 Spot free_place(Spot point, double right, std::vector<Spot> const& occupied) {
   for (double const far : {11.0, 20.0, 30.0, 41.0})
     for (Spot const to : {Spot{-0.7, -0.7}, {0.7, -0.7}, {0.7, 0.7}, {-0.7, 0.7}, {0.0, -1.0}, {0.0, 1.0}}) {
@@ -109,7 +112,7 @@ Extent extent_of(LineChart const& chart) {
 void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point, std::size_t number,
                 Scale const& y) {
   if (point.deviation) {
-    double const floor = y(y.ticks().front());  // nothing is drawn below it
+    double const floor = y(y.ticks().front());  // nothing is drawn below the axis
     double const low = y(point.y - *point.deviation), high = y(point.y + *point.deviation);
     svg.line(at.x, std::min(low, floor), at.x, high, "w");
     for (double const end : {low, high})
@@ -120,7 +123,7 @@ void draw_point(Svg& svg, Spot at, Series const& series, LinePoint const& point,
                figure_text(point.y));
 }
 
-/// Returns the position on a line after this fraction of its points.
+/// Returns the position on a line after the fraction `share` of its points.
 Spot between(std::vector<Spot> const& spots, double share) {
   double const place = std::clamp(share, 0.0, 1.0) * static_cast<double>(spots.size() - 1);
   auto const first = static_cast<std::size_t>(place);
@@ -144,8 +147,8 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   if (chart.marks) {
     for (std::size_t i = 0; i < spots.size(); ++i) draw_point(svg, spots[i], series, series.points[i], at, y);
   } else if (chart.series.size() > 1) {
-    // Draws a few marks on each line, at other positions than on the other lines, so that lines that coincide
-    // all remain visible.
+    // Draws a few marks on each line. Different lines have their marks at different positions, so lines that
+    // coincide all remain visible.
     auto const lines = static_cast<double>(chart.series.size());
     for (double place = 0.5; place < 4.0; place += 1.0)
       svg.mark(between(spots, (place + static_cast<double>(at) / lines - 0.5) / 4.0), at, false,
@@ -153,8 +156,8 @@ void draw_series(Svg& svg, LineChart const& chart, std::size_t at, Scale const& 
   }
 }
 
-/// Labels lines at their ends with their names. If `direct` is false, labels them with letters and draws a
-/// key below. Returns the y below the key.
+/// If `direct` is true, writes the names of lines at their right ends. Otherwise writes letters there and
+/// draws a key below the figure. Returns the y coordinate below the drawing.
 double draw_names(Svg& svg, LineChart const& chart, bool direct, double right, Scale const& x,
                   Scale const& y) {
   double bottom = plot_bottom + 42.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// report: turns the results of other programs into pages, figures and tables.
+// report: makes pages, figures and tables from the results of the other programs.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -88,7 +88,7 @@ std::vector<cli::NamedPath> named(std::vector<fs::path> const& inputs) {
   return read;
 }
 
-/// Throws if an output would overwrite one of the input files.
+/// Throws if an output would overwrite an input file, or cannot be written.
 void check_outputs(Settings const& settings, cli::ProgramFiles const& files) {
   files.check();
   for (auto const* const file : {&settings.html, &settings.markdown, &settings.csv})
@@ -105,8 +105,8 @@ void print_inputs(Inputs const& inputs, std::ostream& out) {
   }
 }
 
-/// Writes the SVG files of all figures to the folder. Keeps SVG files of earlier reports, and prints a
-/// message that says so.
+/// Writes the SVG files of all figures to the folder `folder`. Does not remove the SVG files of earlier
+/// reports there, but prints a warning with their names.
 void write_figures(Figures const& figures, fs::path const& folder, cli::ProgramFiles const& program_files,
                    std::ostream& out) {
   std::vector<SvgFile> files;
@@ -150,8 +150,8 @@ int run(int argc, char** argv) {
 
   std::vector<fs::path> paths;
   for (fs::path const& given : settings.results) paths.push_back(file_of(given));
-  // The CSV file next to a comparison's JSON file belongs to the comparison, so the report must not overwrite
-  // it.
+  // A comparison writes a CSV file next to its JSON file. The CSV file counts as an input too, so that the
+  // report does not overwrite it.
   std::vector<fs::path> input_files = paths;
   for (std::size_t at = 0; at < paths.size(); ++at)
     if (paths[at] != settings.results[at])

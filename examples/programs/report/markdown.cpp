@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes Markdown and CSV.
+// Writes a report as Markdown and as CSV.
 #include <algorithm>
 #include <system_error>
 
@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Escapes text so that Markdown shows it unchanged on one line.
+/// Returns the text, escaped so that Markdown shows it unchanged on one line.
 std::string plain(std::string const& text) {
   std::string out;
   for (char const c : text) {
@@ -36,7 +36,8 @@ std::string plain(std::string const& text) {
   return out;
 }
 
-/// Formats a name or command as Markdown code; as plain text if it has characters that code cannot contain.
+/// Returns a name or command as Markdown code. If it has characters that Markdown code cannot contain,
+/// returns escaped text.
 std::string code(std::string const& text) {
   bool const simple = !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
     return c == '`' || c == '|' || c == '<' || c == '&' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -80,7 +81,7 @@ std::string section(Table const& table) {
          markdown_table(table) + "\n";
 }
 
-/// Percent-encodes a path for a link.
+/// Returns the path with percent-encoding, for a link.
 std::string in_link(std::string const& path) {
   constexpr char digits[] = "0123456789ABCDEF";
   std::string out;

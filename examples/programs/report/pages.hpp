@@ -24,18 +24,20 @@ struct Report {
 
 /// Returns one self-contained HTML page.
 std::string html_page(Report const& report);
-/// Returns the HTML page that `report FILE --html PAGE` would write for a result file. Throws Error(data) as
+/// Returns the HTML page that `report FILE --html PAGE` would write for a result file. `file` is the path of
+/// the result file, `json` its contents, and `command` the command that the page names. Throws Error(data) as
 /// `add_json` does.
 std::string html_page_of(std::filesystem::path const& file, results::Row const& json,
                          std::string const& command);
-/// Returns the report in Markdown. Figures become links to files in `svg_folder`, relative to the folder
-/// `page`. If `svg_folder` is empty, there are no figures.
+/// Returns the report in Markdown. `page` is the folder of the Markdown file. Figures become links to files
+/// in `svg_folder`, relative to `page`. If `svg_folder` is empty, there are no figures.
 std::string markdown_page(Report const& report, std::filesystem::path const& page,
                           std::filesystem::path const& svg_folder);
-/// Returns a CSV with all rows: measured, planned, and of other programs. Columns are named as in result
-/// files, plus the source file and the program. An unknown value is an empty cell.
+/// Returns all rows as CSV: measured rows, plans, and rows of other programs. The columns have the names of
+/// result files; two more columns are the source file and the program. An unknown value is an empty cell.
 std::string csv_text(Inputs const& inputs);
-/// A panel of a figure, with the name of its file, such as "throughput.svg" or "throughput-2.svg".
+/// One panel of a figure as an SVG file. `name` is the file name, such as "throughput.svg" or
+/// "throughput-2.svg".
 struct SvgFile {
   std::string name, text;
 };

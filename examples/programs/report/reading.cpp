@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads JSON files of compare, plan and monitor, and chooses the reader for a file.
+// Reads the JSON files of compare, plan and monitor. Finds out the kind of each input file.
 #include "report/reading.hpp"
 
 #include <algorithm>
@@ -22,7 +22,8 @@ namespace reporting {
 
 namespace {
 
-/// Reads the text and numeric fields of a row of compare or plan by their keys.
+/// Returns a row with the text and numeric fields of a row of compare or plan. `source` is the index of the
+/// file.
 Row fields_of(Reader const& reader, std::size_t source) {
   Row row;
   row.source = source;
@@ -35,11 +36,12 @@ Row fields_of(Reader const& reader, std::size_t source) {
   return row;
 }
 
-/// Converts a row of an older schema version to the meaning of the current one.
+/// Changes the fields of a row of an older schema version to the meaning that they have in the newest
+/// version.
 void heed_version(Row& row, std::int64_t version) {
   if (version < 2) row[Word::attention].clear();
   if (version >= 3) return;
-  // Before version 3 these deviations were over the steps of all repeats.
+  // Before version 3 these deviations were over the steps of all repeats, not over repeats.
   if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
   row[Number::std_step_time_s].reset();
   auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
@@ -59,7 +61,8 @@ std::string version_note(std::int64_t version) {
   return {};
 }
 
-/// Marks the rows of a comparison that run the same program, and stores by how much their rates differ.
+/// Finds the rows of a comparison that run the same program, and stores in each of them by how much their
+/// rates differ. `first` is the index of the comparison's first row.
 void note_twins(std::vector<Row>& rows, std::size_t first) {
   std::map<std::string, std::vector<Row*>> programs;
   for (std::size_t at = first; at < rows.size(); ++at) {
@@ -78,7 +81,8 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
     for (Row* twin : twins) {
       twin->program = program;
       twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
-      // Older files give too small an uncertainty for speedups between rows of the same program.
+      // In older files the uncertainty of a speedup between rows of the same program is too small, so it is
+      // raised here.
       auto& uncertainty = (*twin)[Number::speedup_uncertainty];
       auto const is_base = [&](Row const* other) {
         return (*other)[Word::experiment] == (*twin)[Word::speedup_against];
@@ -164,7 +168,8 @@ void read_recording(std::string const& name, Json const& json, Source source, In
 std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder) {
   namespace fs = std::filesystem;
   std::error_code code;
-  std::map<std::string, fs::path> by_time;  // prefers the document to the flat list
+  // for each time the document with all fields, rather than the flat list
+  std::map<std::string, fs::path> by_time;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
     std::string const name = entry->path().filename();
     for (std::string_view const stem : {"compare", "zero_comparison", "offload_comparison"}) {
@@ -219,7 +224,7 @@ void read_file(std::filesystem::path const& file, Inputs& inputs) {
   if (json_lines::nests_too_deeply(text))
     throw Error(ErrorKind::data,
                 name + ": is nested more than 64 deep; the file is damaged or of another kind");
-  // In a log, each line is one object, so the first object ends at the end of the first line.
+  // A log has one JSON object per line, so its first object ends with the first line.
   std::size_t const line_end = text.find('\n', begin);
   if (text[begin] == '{') {
     Json const first = Json::parse(text.substr(begin, line_end - begin), nullptr, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws what monitor recorded over time: power, temperature, utilisation and memory.
+// Draws the values that monitor recorded over time: power, temperature, utilisation and memory.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ using Values = std::vector<std::optional<double>>;
 
 struct Part {
   char const *name, *title, *unit;
-  std::vector<char const*> columns;  ///< uses the first one that exists
+  std::vector<char const*> columns;  ///< the first of these columns that exists is used
   bool gpus;
 };
 
@@ -32,8 +32,8 @@ std::vector<std::pair<int, Values const*>> columns_of(Part const& part, Recordin
   return found;
 }
 
-/// Combines the columns of several GPUs to one line: their mean, with a band from the lowest to the highest
-/// value.
+/// Returns one line for the columns of several GPUs. The line is their mean; a band reaches from the lowest
+/// to the highest value.
 Series together(std::vector<double> const& seconds,
                 std::vector<std::pair<int, Values const*>> const& columns) {
   std::vector<double> x;
@@ -105,7 +105,7 @@ Series condensed(std::vector<double> const& x, std::vector<std::optional<double>
     series.points.push_back({middle, mean});
     series.band.emplace_back(low, high);
   }
-  if (count == known.size()) series.band.clear();  // no values were merged
+  if (count == known.size()) series.band.clear();  // each point is one value, so the band has no height
   return series;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads files with measurements of other programs (rivals).
+// Reads files with measurements of other programs, which the report calls rivals.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -20,8 +20,8 @@ namespace reporting {
 
 namespace {
 
-/// Names of Tessera's own programs in the column `program` of the CSV. A rival must not have one of these
-/// names.
+/// The names of Tessera's own programs in the column `program` of the CSV. A row of another program must not
+/// have one of these names.
 constexpr std::string_view own_programs[] = {"compare", "train", "plan",    "report",
                                              "monitor", "info",  "prepare", "step logs"};
 constexpr std::string_view stage_names[] = {"dp", "zs0", "zs1", "zs2", "zs3"};
@@ -36,8 +36,8 @@ bool is_date(std::string const& text) {
   return month >= "01" && month <= "12" && day >= "01" && day <= "31";
 }
 
-/// Returns whether UTF-8 text has no spaces at its ends and no invisible characters, so that two names that
-/// look alike are equal.
+/// Returns whether a text has no space at its ends and no invisible character. Two such names are equal if
+/// they look alike. `text` is UTF-8.
 bool is_plain_name(std::string_view text) {
   if (text.starts_with(' ') || text.ends_with(' ')) return false;
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -47,7 +47,7 @@ bool is_plain_name(std::string_view text) {
     unsigned const first = byte(0), second = byte(1), third = byte(2);
     bool const unseen =
         first < 0x20 || first == 0x7f ||
-        (first == 0xc2 && (second <= 0xa0 || second == 0xad)) ||  // to U+00A0
+        (first == 0xc2 && (second <= 0xa0 || second == 0xad)) ||  // up to U+00A0, and U+00AD
         (first == 0xe2 && second == 0x80 && (third <= 0x8f || (third >= 0xa8 && third <= 0xaf))) ||  // U+2000
         (first == 0xe2 && second == 0x81 && third >= 0x9f && third <= 0xaf) ||                       // U+205F
         (first == 0xe3 && second == 0x80 && third == 0x80) ||                                        // U+3000
@@ -57,8 +57,8 @@ bool is_plain_name(std::string_view text) {
   return true;
 }
 
-/// The keys of a row: first texts that only rivals have, then texts and numbers with the same names as in
-/// result files.
+/// The keys of a row of another program. The first list has texts that only these rows have. The next lists
+/// have texts and numbers with the same keys as in result files.
 constexpr std::pair<char const*, std::string Rival::*> rival_texts[] = {{"program", &Rival::program},
                                                                         {"version", &Rival::version},
                                                                         {"date", &Rival::date},

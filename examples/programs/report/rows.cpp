@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the fields of rows and the labels that distinguish rows.
+// Implements the fields of rows, and the labels that tell rows apart.
 #include "report/rows.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace reporting {
 
 namespace {
 
-/// Fields of plans that are not columns of result files.
+/// Fields of plans that result files do not have.
 constexpr results::Column plan_columns[] = {{.name = "largest_batch"}, {.name = "longest_sequence"}};
 
 constexpr results::Column const& column_named(std::string_view name) {
@@ -54,7 +54,8 @@ std::string phrase_of(Row const& row, Inputs const&) {
   std::string const value = integer_text(row[number]);
   return value.empty() ? value : header_of(number) + " " + value;
 }
-/// Returns the name and value of a setting, for example "recompute block"; "" if it has its default.
+/// Returns the name and value of a setting, for example "recompute block"; "" if the value is "none" or
+/// unknown.
 template <Word word>
 std::string slot_of(Row const& row, Inputs const&) {
   std::string const& value = row[word];
@@ -208,8 +209,8 @@ void name_sources(std::vector<Source>& sources) {
   for (Source const& source : sources)
     if (!seen.insert(fs::path(source.path).lexically_normal().string()).second)
       cli::refuse(source.path + " was given twice; give it once");
-  // Labels a source by as many of the last parts of its path as make the label unique. Replaces the name
-  // compare.json by that of its folder.
+  // The label of a source is the last parts of its path, as many as make it unique. The file name
+  // compare.json is left out; the label then begins with the folder's name.
   std::size_t most = 1;
   for (Source const& source : sources) {
     fs::path const path = fs::path(source.path).lexically_normal();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the data of a report: measured and planned rows, recordings of monitor, and their sources.
+// Defines the data of a report: measured and planned rows, recordings of monitor, and the files they come
+// from.
 #pragma once
 
 #include <array>
@@ -16,8 +17,8 @@
 namespace programs {
 namespace reporting {
 
-// The fields of result files and plans that a report reads: texts and numbers, in the column order of its
-// CSV.
+// The fields of result files and plans that a report uses. They are texts (words) and numbers. Their order is
+// that of the columns of the report's CSV.
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
@@ -40,35 +41,36 @@ namespace reporting {
 // clang-format on
 
 #define TESSERA_NAME(name) name,
-/// The text fields of a row. A field that a file lacks is empty.
+/// The text fields of a row. A field that is missing in a file is empty.
 enum class Word { TESSERA_REPORT_WORDS(TESSERA_NAME) count };
 /// The numeric fields of a row, in the units of result files.
 enum class Number { TESSERA_REPORT_NUMBERS(TESSERA_NAME) count };
 #undef TESSERA_NAME
 
-/// The largest double up to which every whole number is exact.
+/// All whole numbers up to this one are exact as a double.
 inline constexpr double max_exact_integer = 9007199254740991.0;
 
 /// Returns the key of a text field in result files.
 std::string key_of(Word word);
-/// Returns the description of a numeric field: its key in result files, and its unit on pages.
+/// Returns the column of a numeric field: its key in result files, and its unit on pages.
 results::Column const& column_of(Number number);
 /// Returns the column header of a numeric field on pages.
 std::string header_of(Number number);
 
-/// The planned memory of one rank: bytes by category, such as parameters or activations.
+/// The planned memory of one rank: a list of categories, such as parameters or activations, with their bytes.
 using Categories = std::vector<std::pair<std::string, double>>;
 
-/// One measured or planned configuration.
+/// One measured or planned configuration: a recipe with a model, a shape and a number of ranks.
 struct Row {
   std::size_t source = 0;  ///< index into Inputs::sources
   std::array<std::string, static_cast<std::size_t>(Word::count)> words;
   std::array<std::optional<double>, static_cast<std::size_t>(Number::count)> numbers;
   std::optional<bool> unsteady, disturbed;
-  std::string program;  ///< the first row of the source that is the same program; empty if there is no other
-  double twins_differ = 0.0;  ///< the lead of the fastest of these rows over the slowest, as a fraction
-  std::vector<std::optional<double>> losses;  ///< from the first step on
-  Categories categories;                      ///< of device memory, if the row is a plan
+  /// name of the source's first row with the same program; empty if this row is the only one
+  std::string program;
+  double twins_differ = 0.0;  ///< lead of the fastest row of this program over the slowest, as a fraction
+  std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
+  Categories categories;                      ///< of device memory; only in plans
 
   std::string& operator[](Word word) { return words[static_cast<std::size_t>(word)]; }
   std::string const& operator[](Word word) const { return words[static_cast<std::size_t>(word)]; }
@@ -78,9 +80,11 @@ struct Row {
   }
 
   bool ok() const { return (*this)[Word::status] == "ok"; }
-  /// Returns whether pages mark the row's rate with "~": it varies much, or other programs disturbed it.
+  /// Returns whether pages mark the row's rate with "~". They do if it varies much, or if other programs
+  /// disturbed it.
   bool is_unsteady() const { return unsteady.value_or(false) || disturbed.value_or(false); }
-  /// Returns the median seconds per step, or the mean if there is no median.
+  /// Returns the median of the step times in seconds; the mean if the file has no median; nullopt if it has
+  /// neither.
   std::optional<double> step_seconds() const;
 };
 
@@ -89,30 +93,31 @@ enum class Kind { comparison, training, step_logs, plan, recording, rivals };
 /// An input of a report: a file or folder that was read.
 struct Source {
   Kind kind = Kind::comparison;
-  std::string path;   ///< as given, printable
+  std::string path;   ///< as on the command line, without unprintable characters
   std::string label;  ///< unique among the sources
   std::int64_t version = 0;
   std::size_t rows = 0;
-  std::string command;  ///< the command that made the file; may be empty
-  std::vector<std::pair<std::string, std::string>> environment;  ///< as text, in the order of the file
-  std::vector<std::string> notes;                                ///< remarks on its figures
+  std::string command;  ///< the command that made the file; empty if unknown
+  /// names and values as text, in the order of the file
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::vector<std::string> notes;  ///< sentences about its figures
 
   std::string kind_text() const;
 };
 
-/// Samples recorded by monitor.
+/// The samples of one file that monitor wrote.
 struct Recording {
   std::size_t source = 0;
   std::vector<std::string> columns;
   std::vector<double> seconds;
-  std::vector<std::vector<std::optional<double>>> values;  ///< by column, then by sample
+  std::vector<std::vector<std::optional<double>>> values;  ///< first index: column; second index: sample
 
   /// Returns the values of a column, or null if the column is missing or has no known value.
   std::vector<std::optional<double>> const* column(std::string const& name) const;
 };
 
-/// A measurement of another program. Rivals have their own table, and one figure compares them with Tessera's
-/// rows. The sentences about Tessera's rows ignore them.
+/// A measurement of another program (a rival). Rivals have their own table, and one figure compares them with
+/// Tessera's rows. The sentences about the fastest and smallest rows do not include them.
 struct Rival {
   Row row;
   std::string program, version, date, machine, note;
@@ -120,7 +125,7 @@ struct Rival {
 
 struct Inputs {
   std::vector<Source> sources;
-  std::vector<Row> rows;   ///< measured, in the order of the files
+  std::vector<Row> rows;   ///< the measured rows, in the order of the files
   std::vector<Row> plans;  ///< in the order of the files
   std::vector<Rival> rivals;
   std::vector<Recording> recordings;
@@ -128,19 +133,19 @@ struct Inputs {
 
 using RowList = std::vector<Row const*>;
 
-/// Returns the rows whose measurement completed.
+/// Returns the rows with the status "ok", whose measurement completed.
 RowList ok_rows(std::vector<Row> const& rows);
 
-/// Labels each row with the settings in which the rows differ.
+/// Makes a label for each row from the settings in which the rows differ.
 class Labels {
  public:
   Labels(RowList const& rows, Inputs const& inputs);
-  /// Returns a label such as "zs2 bf16 cpu_optimizer 4 ranks". Adds the experiment's name if two rows have
-  /// the same label.
+  /// Returns the label of a row, such as "zs2 bf16 cpu_optimizer 4 ranks". If several rows have the same
+  /// label, adds the experiment's name.
   std::string of(Row const& row) const;
-  /// Returns the settings that all rows share: "tiny, batch 4, sequence 128".
+  /// Returns the settings that all rows have in common: "tiny, batch 4, sequence 128".
   std::string const& shared() const { return shared_; }
-  /// Returns the shared settings for a caption. Leaves out settings that usually keep their defaults.
+  /// Returns the common settings for a caption. Leaves out settings that usually have their defaults.
   std::string const& shared_briefly() const { return briefly_; }
 
  private:
@@ -148,27 +153,27 @@ class Labels {
 
   Inputs const& material_;
   std::vector<std::size_t> varying_;
-  std::map<std::string, int> counts_;  ///< rows per label
+  std::map<std::string, int> counts_;  ///< number of rows with each label
   std::string shared_, briefly_;
 };
 
-/// A setting in which rows may differ: its column header, and functions that return its value in a row ("" if
-/// none).
+/// A setting in which rows may differ. `header` is its column header. `value` returns its value in a row, or
+/// "". `phrase` returns the value as it appears in labels and captions.
 struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Inputs const&);
   std::string (*phrase)(Row const&, Inputs const&);
-  bool brief = true;  ///< named in captions if all rows share it
+  bool brief = true;  ///< captions name it if all rows have the same value
 };
 std::vector<Dimension> const& dimensions();
-/// Returns the indices of the dimensions in which rows differ. A row that lacks a value, as in older files,
-/// does not count as different.
+/// Returns the indices of the dimensions in which the rows differ. A row without a value does not count as
+/// different, because older files lack some values.
 std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& inputs);
-/// Returns the values that all rows of a group share, for the given dimensions, as one label.
+/// Returns a label with the values that all rows of a group have in common in the given dimensions.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying, Inputs const& inputs);
 
-/// Returns whether two rows ran the same schedule over the same buffers, so that a difference of their rates
-/// is noise.
+/// Returns whether two rows ran the same schedule over the same buffers. A difference between their rates is
+/// then only noise.
 inline bool are_one_program(Row const& one, Row const& other) {
   return !one.program.empty() && one.source == other.source && one.program == other.program;
 }
@@ -176,7 +181,7 @@ inline bool are_one_program(Row const& one, Row const& other) {
 /// Returns the standard deviation of a row's rate as a fraction of the rate; nullopt if it is unknown.
 std::optional<double> spread_of(Row const& row);
 
-/// Gives every source a unique short name. Throws Error(usage) if a file was given twice.
+/// Gives every source a short unique label. Throws Error(usage) if a file was given twice.
 void name_sources(std::vector<Source>& sources);
 
 }  // namespace reporting

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws figures of horizontal bars that compare a few rows: the stages of one recipe, and other programs on
-// the same work.
+// Draws figures of horizontal bars. One figure compares the stages of a recipe. Another one compares
+// Tessera's rows with other programs that did the same work.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -26,8 +26,8 @@ std::string whole_text(Row const& row, Number number, char const* none) {
 
 std::string slot_text(Row const& row, Word word) { return row[word].empty() ? "none" : row[word]; }
 
-/// Returns a key that is equal for rows with the same work by name and shape: model, precision, batch,
-/// sequence, ranks, accumulation, offload, recomputation and adapters.
+/// Returns a key that is equal for rows that do the same work according to their settings: model name,
+/// precision, batch, sequence, ranks, accumulation, offload, recomputation and adapters.
 std::string named_work(Row const& row) {
   return row[Word::model] + "\n" + row[Word::precision] + "\n" + whole_text(row, Number::batch, "-") + "\n" +
          whole_text(row, Number::sequence, "-") + "\n" + whole_text(row, Number::world, "1") + "\n" +
@@ -35,7 +35,7 @@ std::string named_work(Row const& row) {
          slot_text(row, Word::recompute) + "\n" + slot_text(row, Word::adapters);
 }
 
-/// Returns whether the row trains only some parameters although it has no adapters.
+/// Returns whether the row trains only a part of the parameters although it has no adapters.
 bool is_frozen(Row const& row) {
   auto const &all = row[Number::params], &trained = row[Number::trainable_params];
   return all && trained && *all != *trained && slot_text(row, Word::adapters) == "none";
@@ -49,9 +49,9 @@ std::string machine_of(Row const& row, Inputs const& inputs) {
   return {};
 }
 
-/// Decides which rows do the same work. Models of one name may differ in size, for example by their
-/// vocabulary. Then their parameter counts must agree too, and a row of another program without a count
-/// matches no row.
+/// Decides which rows do the same work. Models with one name may have different sizes, for example because of
+/// their vocabulary. The numbers of parameters must then agree too, and a row of another program without this
+/// number matches no row.
 class Works {
  public:
   explicit Works(Inputs const& inputs) {
@@ -70,7 +70,7 @@ class Works {
     auto const &theirs = rival[Number::params], &own = ours[Number::params];
     return theirs && own ? *theirs == *own : !has_sizes(ours);
   }
-  /// Returns the work of a row as text: "gpt2, bf16, 64 x 1,024 tokens, 2 ranks".
+  /// Returns the work of a row as text, for a heading: "gpt2, bf16, 64 x 1,024 tokens, 2 ranks".
   std::string text(Row const& row) const;
 
  private:
@@ -94,13 +94,14 @@ std::string Works::text(Row const& row) const {
   return cli::joined(parts);
 }
 
-/// Returns a sentence that lists the machines of Tessera's rows; "" if there are fewer than two.
+/// Returns a sentence that lists the machines on which Tessera was measured; "" if there are fewer than two.
 std::string machines_text(std::set<std::string> const& machines) {
   if (machines.size() < 2) return {};
   return " Tessera was measured on: " + cli::joined({machines.begin(), machines.end()}, "; ") + ".";
 }
 
-/// Returns a sentence that counts the rows that a figure omits because their model is partly frozen.
+/// Returns a sentence with the number of rows that a figure leaves out because they train only a part of the
+/// parameters; "" if there are none.
 std::string frozen_text(Inputs const& inputs) {
   auto const frozen = std::count_if(inputs.rows.begin(), inputs.rows.end(),
                                     [](Row const& row) { return row.ok() && is_frozen(row); });
@@ -122,8 +123,8 @@ std::optional<Bar> peak_bar(Row const& row) {
   return Bar{{}, {*row[Number::peak_gpu_mem_mb]}};
 }
 
-/// Assigns a colour to each other program, by the first word of its name. Tessera has the first of six
-/// colours. The last one is similar to it and is not used.
+/// Assigns a colour to each program, according to the first word of its name. Tessera has the first of six
+/// colours. The last colour is too similar to the first and is not used.
 class Colours {
  public:
   explicit Colours(Inputs const& inputs) {
@@ -150,7 +151,7 @@ std::string unsteady_note(SideChart const& chart) {
   return {};
 }
 
-/// Returns the fastest row for each name.
+/// Returns the fastest row of each group of rows with the same name. `name` is a function of a row.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
   RowList fastest;
@@ -161,8 +162,8 @@ RowList fastest_by(RowList const& rows, Name const& name) {
   return fastest;
 }
 
-/// Keeps the first row of each stage, in the order of the files. Further rows of a stage differ in other
-/// settings too.
+/// Returns the first row of each stage, in the order of the files. Further rows of a stage differ in other
+/// settings too, so they are left out.
 RowList one_per_stage(RowList const& rows) {
   RowList distinct;
   for (Row const* row : rows)
@@ -189,7 +190,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     return;
   }
   std::size_t const all = groups.size();
-  // If there are too many groups, keeps the ones with the most stages.
+  // If there are too many groups, only the groups with the most stages remain.
   std::stable_sort(groups.begin(), groups.end(),
                    [](RowList const& one, RowList const& other) { return one.size() > other.size(); });
   groups.resize(std::min(all, max_side_groups / 2));
@@ -206,7 +207,7 @@ void add_stages(Inputs const& inputs, Figures& figures) {
     group.resize(std::min(group.size(), max_side_bars));
     Row const& first = *group.front();
     if (std::string machine = machine_of(first, inputs); !machine.empty()) machines.insert(machine);
-    // If several groups do the same work, their headings name everything that distinguishes them.
+    // If several groups do the same work, the heading of each names all settings that distinguish it.
     SideGroup side{times[works.key(first)] > 1 ? common_label(group, varying, inputs) : works.text(first),
                    {}};
     std::map<Row const*, Rival const*> owner;
@@ -251,7 +252,8 @@ void add_rivals(Inputs const& inputs, Figures& figures) {
   Colours colours(inputs);
   Works const works(inputs);
   std::set<std::string> machines;
-  std::map<std::string, std::set<std::string>> machines_of;  // by work
+  // for each kind of work, the machines that did it
+  std::map<std::string, std::set<std::string>> machines_of;
   for (Row const* row : ours) machines_of[works.key(*row)].insert(machine_of(*row, inputs));
   std::set<Rival const*> compared;
   std::size_t groups = 0, bars = 0, all_bars = 0;

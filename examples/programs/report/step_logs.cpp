@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads step logs of earlier runs, grouped by experiment.
+// Reads the step logs of earlier runs. All runs of one experiment become one row.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -22,10 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The figures of one run, from its step log.
+/// The figures of one run, read from its step log.
 struct Log {
-  std::vector<double> seconds;  ///< of each timed step
-  double tokens = 0.0;          ///< of all timed steps
+  std::vector<double> seconds;  ///< the time of each timed step
+  double tokens = 0.0;          ///< tokens of all timed steps
   std::vector<std::optional<double>> losses;
   std::optional<double> memory;
   std::size_t steps = 0, skipped = 0;
@@ -102,13 +102,13 @@ Log read_log(fs::path const& file, std::size_t warmup) {
   return log;
 }
 
-/// An experiment as the result file of its comparison describes it.
+/// An experiment with the settings that the result file of its comparison gives.
 struct Described {
-  Row row;                ///< holds only its settings
-  std::string known_key;  ///< its settings and the comparison's settings as text
+  Row row;                ///< only its settings are filled
+  std::string known_key;  ///< the experiment's and the comparison's settings as text, to compare experiments
 };
 
-/// Returns the settings of a comparison as text. Omits the settings that set the number of steps.
+/// Returns the settings of a comparison as text, without the settings that say how many steps it has.
 std::string settings_in(Source const& source) {
   for (auto const& [key, words] : source.environment) {
     if (key != "settings") continue;
@@ -126,7 +126,8 @@ std::string settings_in(Source const& source) {
   return {};
 }
 
-/// Returns the result file of the comparison that wrote step logs to a folder; "" if there is none.
+/// Returns the result file of the comparison that wrote step logs to a folder; an empty path if there is
+/// none.
 fs::path comparison_in(fs::path const& folder) {
   std::error_code code;
   fs::path file = folder / "compare.json";
@@ -136,7 +137,7 @@ fs::path comparison_in(fs::path const& folder) {
 }
 
 /// Returns the experiments of the comparison that wrote step logs to a folder, by name. Returns an empty map
-/// if its result file is missing or cannot be read.
+/// if the result file of the comparison is missing or cannot be read.
 std::map<std::string, Described> described_in(fs::path const& folder) {
   std::map<std::string, Described> found;
   fs::path const file = comparison_in(folder);
@@ -166,11 +167,11 @@ std::map<std::string, Described> described_in(fs::path const& folder) {
   return found;
 }
 
-/// An experiment and its runs.
+/// An experiment and the figures of its runs.
 struct Experiment {
   std::string name;
-  fs::path folder;                   ///< the folder that holds the first run's experiment
-  Described const* known = nullptr;  ///< null: only the name is known
+  fs::path folder;                   ///< the folder that contains the experiment folder of the first run
+  Described const* known = nullptr;  ///< null: only the experiment's name is known
   std::vector<Log> runs;
 };
 
@@ -253,7 +254,7 @@ void describe_by_name(Row& row) {
                                                               : std::nullopt;
     };
     if (at == 0) {
-      if (part != "dp" && !number("zs") && part != "zs0") return;  // another name
+      if (part != "dp" && !number("zs") && part != "zs0") return;  // the name is not an experiment name
       row[Word::sharding] = part;
       row[Word::offload] = "none";
       row[Number::accumulation] = 1.0;
@@ -336,7 +337,7 @@ void read_step_logs(fs::path const& folder, std::vector<fs::path> const& logs, s
                          "; the first " + std::to_string(warmup) +
                          (warmup == 1 ? " step of each was" : " steps of each were") + " not timed");
   for (auto& [key, experiment] : experiments) {
-    if (named[experiment.name] > 1)  // for example, others with this name have another model
+    if (named[experiment.name] > 1)  // several experiments have this name, for example with different models
       experiment.name += " in " + files::path_text(experiment.folder.filename());
     Row row = summarized(experiment, warmup);
     row.source = inputs.sources.size();

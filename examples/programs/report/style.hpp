@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the styles of pages and figures, and the script of a page. Colours are distinguishable for
-// colour-blind readers (after Okabe and Ito, darkened on white). No figure conveys anything by colour only.
+// Defines the styles of pages and figures, and the script of a page. The colours are distinguishable for
+// colour-blind readers (after Okabe and Ito, darkened on white). Every fact that a colour shows also has
+// another sign, such as a shape.
 #pragma once
 
 namespace programs {
@@ -59,9 +60,9 @@ footer{margin-top:44px;color:var(--muted);font-size:13px}footer code{overflow-wr
 .figures,.wide .panels{grid-template-columns:repeat(3,1fr);gap:14pt}.panels{grid-template-columns:1fr}figcaption{font-size:7.5pt}h2{break-after:avoid;margin-top:18pt}tr{break-inside:avoid}td.code,td.long{min-width:0}code{font-size:6.5pt}a{color:inherit}}
 )css";
 
-// The script of an HTML report. It sorts a table by a column, with `-` always last. It filters rows by the
-// words in the search box, reveals rows that long tables hide at first, and opens folded sections before
-// printing.
+// The script of an HTML report. It sorts a table by a column; cells with `-` are always last. It shows only
+// the rows with the words of the search box. It shows the rows that long tables hide at first. It opens
+// folded sections before the page is printed.
 inline constexpr char page_script[] = R"js(
 'use strict';
 addEventListener('beforeprint',()=>{for(const d of document.querySelectorAll('details'))d.open=true});

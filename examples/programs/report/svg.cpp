@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements escaping and SVG elements.
+// Implements the escaping of text and the elements of SVG.
 #include "report/svg.hpp"
 
 #include <algorithm>
@@ -33,11 +33,12 @@ std::size_t letter_bytes(std::string_view text) {
   return overlong || no_letter ? 0 : count;
 }
 
-/// Returns the width of a character in the font Arial, in units of the font size.
+/// Returns the estimated width of a character in the font Arial, as a fraction of the font size. `first` is
+/// its first byte, `bytes` its number of bytes in UTF-8.
 double ems_of(char first, std::size_t bytes) {
   auto const byte = static_cast<unsigned char>(first);
   if (bytes > 2 || byte < 0x20 || byte == 0x7f || (bytes == 1 && byte > 0x7f))
-    return 1.0;  // or drawn as U+FFFD
+    return 1.0;  // wide characters, and invalid ones, which are drawn as U+FFFD
   if (std::string_view("ijl.,:;'|! ()[]ft/").find(first) != std::string_view::npos) return 0.29;
   if (std::string_view("mwMW%@").find(first) != std::string_view::npos) return 0.85;
   return first >= 'A' && first <= 'Z' ? 0.7 : 0.56;
@@ -94,7 +95,7 @@ double text_width(std::string_view text, double size) {
 
 std::vector<std::string> text_lines(std::string const& text, double width, std::size_t most, double size) {
   std::vector<std::string> lines(1);
-  std::size_t space = 0;  // where the current line may be broken
+  std::size_t space = 0;  // the last space at which the current line may be broken
   double wide = 0.0;
   for (std::size_t at = 0; at < text.size();) {
     std::size_t const bytes = std::max<std::size_t>(1, letter_bytes(std::string_view(text).substr(at)));

@@ -17,11 +17,11 @@ namespace reporting {
 
 namespace {
 
-/// A numeric column of a table: a field of a row, or a function of several fields.
+/// A numeric column of a table. `value` returns a field of a row, or a value computed from several fields.
 struct Shown {
   std::string header, unit;
   std::function<std::optional<double>(Row const&)> value;
-  int decimals = -1;  ///< -1: enough for three digits of the smallest value
+  int decimals = -1;  ///< -1: enough that the smallest value has three significant digits
   bool mark_unsteady = false;
 };
 
@@ -51,7 +51,7 @@ int decimals_for(std::vector<std::optional<double>> const& values) {
                           : decimal_places;
 }
 
-/// Adds a numeric column to the table if some row has a value in it.
+/// Adds the numeric columns `all` to the table. Leaves out a column if no row has a value other than 0 in it.
 void add_numbers(std::vector<Shown> const& all, RowList const& rows, Table& table) {
   for (Shown const& shown : all) {
     std::vector<std::optional<double>> values;
@@ -98,8 +98,8 @@ std::size_t column_of(Table const& table, std::string const& header) {
   return static_cast<std::size_t>(found - table.columns.begin());
 }
 
-/// Marks the fastest rows of each model and the rows with the least device memory, as `fastest_of` and
-/// `smallest_of` find them.
+/// Marks the best cells of the table: the rates of the fastest rows of each model, and the device memory of
+/// the rows that need the least. `fastest_of` and `smallest_of` find these rows.
 void mark_best(RowList const& rows, Table& table) {
   table.best.resize(rows.size());
   std::map<std::string, RowList> models;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the tables of a report as text cells, which the HTML and Markdown pages share.
+// Builds the tables of a report as cells of text. The HTML page and the Markdown page print the same cells.
 #pragma once
 
 #include <string>
@@ -12,35 +12,39 @@ namespace reporting {
 
 struct Column {
   std::string header;
-  std::string unit;  ///< empty: none
+  std::string unit;  ///< empty if the column has no unit
   bool number = false;
 };
 struct Table {
-  std::string name;  ///< of its section
+  std::string name;  ///< the name of its section, used in links
   std::string title;
   std::string note;
   std::vector<Column> columns;
   std::vector<std::vector<std::string>> cells;
-  std::vector<std::vector<std::size_t>> best;  ///< by row: columns with the best value; or empty
-  std::vector<bool> unsteady;                  ///< by row; or empty
-  bool commands = false;                       ///< the last column holds shell commands
+  /// for each row the indices of the columns with a best value; empty without marks
+  std::vector<std::vector<std::size_t>> best;
+  std::vector<bool> unsteady;  ///< whether each row is unsteady; empty if no row is marked
+  bool commands = false;       ///< whether the last column holds shell commands
 
   bool empty() const { return cells.empty(); }
 };
 
-/// Formats a number with commas between thousands; "-" if there is no value.
+/// Returns a number as text with `decimals` decimals and commas between thousands; "-" if there is no value.
 std::string number_text(std::optional<double> const& value, int decimals);
 
 Table sources_table(Inputs const& inputs);
-/// Returns the measured rows. The table has a column for every setting that varies and every measurement that
-/// some row has.
+/// Returns the table of measured rows. It has a column for each setting in which rows differ and for each
+/// measurement that some row has.
 Table results_table(Inputs const& inputs);
 Table plans_table(Inputs const& inputs);
-/// Returns the measurements of other programs, with their machine and date if known.
+/// Returns the table of measurements of other programs, with their machines and dates as far as they are
+/// known.
 Table rivals_table(Inputs const& inputs);
-/// Returns the machines of the input files: one line per property, one column per file.
+/// Returns the table of the machines on which the input files were made: one line for each property, one
+/// column for each file.
 Table environment_table(Inputs const& inputs);
-/// Returns the command that repeats each row and the command that made each file.
+/// Returns the table of commands: for each row the command that repeats it, and for each file the command
+/// that made it.
 Table repeat_table(Inputs const& inputs);
 
 }  // namespace reporting

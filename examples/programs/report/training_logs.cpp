@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the logs of train.
+// Reads the logs of `train`.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -17,7 +17,7 @@ namespace reporting {
 
 namespace {
 
-/// Fills a row from the settings in the first line of a log of train.
+/// Fills a row with the settings in the first line of a log of `train`.
 void describe_training(Row& row, Reader const& config) {
   for (Word const word : {Word::model, Word::device, Word::sharding, Word::precision, Word::offload,
                           Word::recompute, Word::reduction, Word::communication, Word::capture,
@@ -87,8 +87,8 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
       auto const step = reader.number("step");
       if (!step || *step < 1.0) reader.fail("'step' is not the number of a step");
       auto const at = static_cast<std::size_t>(*step);
-      // A run that resumed from a checkpoint may write the same steps again, so the last value of a step
-      // counts.
+      // A run that resumed from a checkpoint possibly wrote some steps twice. The later line of a step
+      // replaces the earlier one.
       if (at <= 10'000'000) {
         if (row.losses.size() < at) row.losses.resize(at);
         row.losses[at - 1] = reader.number("loss", true);
@@ -104,7 +104,7 @@ void read_training_log(std::string const& name, std::string_view text, std::stri
     throw Error(ErrorKind::data, name + ": is not a log of train, because it has no step; " + kinds);
   row[Number::steps] = static_cast<double>(row.losses.size());
   if (seconds.size() > 1) {
-    seconds.erase(seconds.begin());  // the first step includes start-up work
+    seconds.erase(seconds.begin());  // the time of the first step includes start-up work
     row[Number::median_step_time_s] = cli::median(seconds);
   }
   if (!summarized) {

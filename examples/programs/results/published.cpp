@@ -21,19 +21,21 @@ namespace {
 
 using results::Row;
 
-/// A figure of published.json, and the column of our results with which it is compared.
+/// Compares a figure of published.json, called `name`, with a column of our results, called `field`.
 struct Figure {
   char const* name;
   char const* header;
   char const* field;
-  double factor;  ///< applied to the field
+  double factor;  ///< converts the column to the published unit
   int decimals;
-  char const* planned = nullptr;  ///< the corresponding planned field
+  char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
   enum class By { one, ranks, per_rank } by = By::one;
-  enum class Epochs { any, of_samples, all } epochs = Epochs::any;  ///< which must match those published
+  /// which settings of epochs must match the published ones
+  enum class Epochs { any, of_samples, all } epochs = Epochs::any;
 };
 
-constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;  // 2^20 bytes in GB of 10^9, as published
+// 2^20 bytes in GB of 10^9 bytes, which the publications use
+constexpr double decimal_gb = 1024.0 * 1024.0 / 1e9;
 constexpr auto figures = std::to_array<Figure>({
     {"tokens_per_sec", "tok/s", "median_tokens_per_sec", 1.0, 0},
     {"tokens_per_sec_per_gpu", "tok/s a rank", "tokens_per_sec_per_rank", 1.0, 0},
@@ -71,7 +73,8 @@ Row const& comparison(std::string const& name) {
   throw Error(ErrorKind::usage, "no published comparison is called " + in_quotes(name));
 }
 
-/// Returns the published row with the same recipe and shape as `row`, or null.
+/// Returns the published row of the comparison `of` with the same recipe and shape as our row; null if there
+/// is none.
 Row const* printed_for(Row const& row, Row const& of) {
   for (Row const& printed : of.at("rows")) {
     bool same = printed.at("ranks") == row.at("world") && row.at("accumulation") == 1;
@@ -82,15 +85,16 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Returns whether a row's epochs match the published ones. They must match only if the figure depends on
-/// epochs.
+/// Returns whether the figure may be compared. A figure that depends on epochs needs the same samples per
+/// epoch, or also the same number of epochs, as the comparison `of`.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
   return row.at("samples") == of.value("epoch_samples", Row()) &&
          (figure.epochs == Figure::Epochs::of_samples || row.at("epochs") == of.value("epochs", Row()));
 }
 
-/// Returns our value of a figure in its published unit: measured, or planned if the row did not run.
+/// Returns our value of a figure in the published unit: the measured value, or the planned one if the row did
+/// not run; nullopt if there is neither.
 std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) {
   if (!same_epochs(row, of, figure)) return std::nullopt;
   bool const ran = row.at("status") == "ok";
@@ -104,7 +108,7 @@ std::optional<double> ours(Row const& row, Row const& of, Figure const& figure) 
                                              : number;
 }
 
-/// Returns a published row's name, for example "stage 2, fp16, cpu_optimizer, 4 ranks".
+/// Returns the name of a published row, for example "stage 2, fp16, cpu_optimizer, 4 ranks".
 std::string name_of_row(Row const& printed) {
   auto const text = [&](char const* key) { return printed.at(key).get<std::string>(); };
   std::string name = text("sharding") + ", " + text("precision");
@@ -119,7 +123,7 @@ Names texts(Row const& list) {
   return all;
 }
 
-/// Returns the figures that some row of a comparison has.
+/// Returns the figures that at least one row of the comparison `of` has.
 std::vector<Figure const*> figures_of(Row const& of) {
   std::vector<Figure const*> found;
   for (Figure const& figure : figures)
@@ -130,7 +134,8 @@ std::vector<Figure const*> figures_of(Row const& of) {
   return found;
 }
 
-/// Formats a published figure with as many digits as were published, and its deviation if there is one.
+/// Returns a published figure as text, with as many digits as were published, and with its deviation if it
+/// was published.
 std::string published_cell(Row const& printed, Figure const& figure) {
   Row const in_words = printed.value("printed", Row::object());
   std::string cell = in_words.contains(figure.name) ? in_words.at(figure.name).get<std::string>()
@@ -141,8 +146,8 @@ std::string published_cell(Row const& printed, Figure const& figure) {
   return cell;
 }
 
-/// Returns the table cells of a published row: for each figure the published value, our value, and their
-/// ratio.
+/// Returns the table cells of a published row. For each figure they are the published value, our value, and
+/// the ratio of our value to the published one.
 Names cells_of(Row const& printed, Row const& row, Row const& of, std::vector<Figure const*> const& known) {
   Names cells = {name_of_row(printed)};
   bool const ran = row.at("status") == "ok", fitted = printed.contains("figures");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares results with published measurements of other systems for the same model, recipe and shape. The
-// published figures are in examples/experiments/published.json.
+// Compares our results with published measurements of other systems that used the same model, recipe and
+// shape. The published figures are in examples/experiments/published.json.
 #pragma once
 
 #include <string>
@@ -14,16 +14,17 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the names of the published comparisons.
+/// Returns the names of all published comparisons.
 Names published_names();
 
-/// Adds the field `published` to each row that repeats a row of one of these comparisons. The field holds the
-/// comparison's name and machine, the published figures, and the ratios of our figures to them if the row was
-/// measured.
+/// Adds the field `published` to each row that repeats a row of one of the given published comparisons. The
+/// field holds the comparison's name and machine, and the published figures. If our row was measured, it also
+/// holds the ratios of our figures to the published ones.
 void add_published(std::vector<results::Row>& rows, Names const& comparisons);
 
-/// Returns a table for each of these comparisons that some row repeats: published figures, our figures, and
-/// their ratio. Below are both machines and the differences in method. `machine` is the local one.
+/// Returns one table for each given comparison of which our rows repeat a row. It has the published figures,
+/// our figures, and their ratios. The text below the table names the two machines and the differences in
+/// method. `machine` is the name of our machine.
 std::string published_text(std::vector<results::Row> const& rows, Names const& comparisons,
                            std::string const& machine, Terminal const& terminal);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the columns of result files, one per line. This list generates the struct that a program fills, JSON,
-// CSV, the JSON Schema, the defaults of rows, the terminal's columns, and the headers and units of pages.
+// Lists the columns of result files, one per line. The preprocessor generates from this list: the struct that
+// a program fills, JSON, CSV, the JSON Schema, empty rows, the columns of the terminal, and the headers and
+// units of pages.
 #pragma once
 
 #include <array>
@@ -20,8 +21,8 @@
 namespace programs {
 namespace results {
 
-/// One measured configuration: a JSON object with the fields in `columns`, in that order, then additional
-/// fields. An absent measurement is null, never 0.
+/// A row of a result file: one measured configuration. It is a JSON object with the fields of `columns`, in
+/// their order, then additional fields. A measurement that is missing is null, never 0.
 using Row = nlohmann::ordered_json;
 
 namespace column {
@@ -36,13 +37,13 @@ using number = std::optional<double>;
 using maybe_bool = std::optional<bool>;
 using numbers = std::optional<std::vector<std::optional<double>>>;
 struct stage {};  ///< a whole number, or a name
-struct choice {   ///< one of the names that the column lists
+struct choice {   ///< one of the names that the column's `about` lists
   std::string name{};
 };
 
 }  // namespace column
 
-/// The unit in which a column is displayed: its name, and the factor from the stored value.
+/// The unit in which pages show a column: its name, and the factor by which the stored value is multiplied.
 struct Unit {
   std::string_view name{};
   double factor = 1.0;
@@ -53,37 +54,39 @@ inline constexpr Unit tokens_per_second{"tokens/s"}, milliseconds{"ms", 1e3}, me
     joules{"J"}, celsius{"C"};
 }  // namespace unit
 
-/// The rows that a table marks as best in a column: the ones with the smallest value, or the fastest ones.
+/// The rows that a table marks as the best ones of a column: the rows with the smallest value, or the fastest
+/// rows.
 enum class Best : std::uint8_t { none, least, fastest };
 
-/// A column in the terminal output of `compare`.
+/// The properties of a column in the terminal output of `compare`.
 struct TerminalColumn {
-  std::string_view header{};  ///< includes the unit; empty: not on the terminal
-  int importance = 0;         ///< narrow terminals drop the least important columns
+  std::string_view header{};  ///< with its unit; empty: the terminal does not show the column
+  int importance = 0;         ///< a narrow terminal leaves out the least important columns
   int decimals = 0;
   Best best = Best::none;
-  std::string_view after{};  ///< the preceding terminal column; empty: in the order of this list
+  std::string_view after{};  ///< the column that comes before this one; empty: this list gives the place
 };
 
 struct Measurements;
 
-/// One column of results.
+/// The properties of one column of result files.
 struct Column {
-  std::string_view name;     ///< key in JSON, header in CSV
-  std::string_view about{};  ///< schema description; for a choice, its names
-  std::string_view title{};  ///< header in pages; empty: the name with spaces
-  Unit unit{};               ///< in pages, and for the number on the terminal
-  bool is_signed = false;    ///< negative numbers are legal
+  std::string_view name;     ///< the key in JSON and the header in CSV
+  std::string_view about{};  ///< the description in the JSON Schema; for a choice, its names
+  std::string_view title{};  ///< the header on pages; empty: the name with spaces
+  Unit unit{};               ///< on pages, and for the number on the terminal
+  bool is_signed = false;    ///< whether negative numbers are legal
   TerminalColumn terminal{};
-  /// Reads the value if it is a measured number; null for other columns.
+  /// Returns the value of a measured number in `row`; null if the column is not a measured number.
   std::optional<double> (*number)(Measurements const& row) = nullptr;
 };
 
 // clang-format off
-/// The columns of every row, in order: COLUMN(kind, a type of namespace column, name, members of Column). A
-/// `described` column says what ran. A `measured` column becomes a member of Measurements. Times are in
-/// seconds. `_mb` is in 2^20 bytes and the largest over ranks. Rates are over all ranks. `_w` is watts, `_j`
-/// joules, `_c` degrees Celsius.
+/// The columns of every row, in order. The arguments of COLUMN are a kind, a type of namespace `column`, a
+/// name, and initialisers for members of Column. A column of the kind `described` says what ran. A column of
+/// the kind `measured` becomes a member of Measurements. Times are in seconds. Values with `_mb` are in 2^20
+/// bytes, the maximum over ranks. Rates are those of all ranks together. `_w` means watts, `_j` joules, `_c`
+/// degrees Celsius.
 #define TESSERA_RESULT_COLUMNS(COLUMN) \
   COLUMN(described, text, experiment, .about = "") \
   COLUMN(described, text, model, .about = "") \
@@ -239,8 +242,9 @@ inline constexpr Column columns[] = {TESSERA_RESULT_COLUMNS(TESSERA_COLUMN)};
 #undef TESSERA_NUMBER_described
 #undef TESSERA_NUMBER_measured
 
-/// Returns the index of a column by its name, or the number of columns if there is none. It does not return a
-/// pointer because with g++'s sanitizers a comparison with null is not a constant expression.
+/// Returns the index of the column with this name; the number of columns if there is none. The result is an
+/// index and not a pointer: under g++'s sanitizers a comparison of a pointer with null is not a constant
+/// expression.
 constexpr std::size_t column_index(std::string_view name) {
   std::size_t index = 0;
   while (index < std::size(columns) && columns[index].name != name) ++index;
@@ -266,7 +270,8 @@ Row to_json(std::optional<T> const& value) {
   return value ? to_json(*value) : Row(nullptr);
 }
 
-// Returns the JSON Schema of a column's values, by the column's type.
+// Each type_schema returns the JSON Schema of the values of one column type. The second argument is the
+// column's `about`.
 
 inline Row type_schema(column::text const&, std::string_view) { return {{"type", "string"}}; }
 inline Row type_schema(column::maybe_text const&, std::string_view) { return {{"type", {"string", "null"}}}; }
@@ -301,7 +306,7 @@ Row column_schema(std::string_view about) {
 
 }  // namespace detail
 
-/// Returns the columns of the terminal in display order.
+/// Returns the columns that the terminal shows, in their order.
 inline std::vector<Column const*> terminal_columns() {
   std::vector<Column const*> shown;
   auto const add = [&](auto const& self, std::string_view after) -> void {
@@ -322,7 +327,7 @@ inline Row empty_row() {
   return row;
 }
 
-/// Writes measurements to the columns of a row.
+/// Writes the measured values to the columns of a row.
 inline void write(Row& row, Measurements const& measured) {
 #define TESSERA_WRITE_measured(name) row[#name] = detail::to_json(measured.name);
 #define TESSERA_WRITE_described(name)
@@ -333,7 +338,7 @@ inline void write(Row& row, Measurements const& measured) {
 #undef TESSERA_WRITE_measured
 }
 
-/// Returns the JSON Schema of each column, by name.
+/// Returns an object with the JSON Schema of each column.
 inline Row column_schemas() {
   Row all = Row::object();
 #define TESSERA_SCHEMA(kind, type, name, ...) \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes result files: rows of a comparison as JSON and CSV, step logs, and experiment names. Needs
-// nlohmann-json.
+// Reads and writes result files: the rows of a comparison as JSON and CSV, and step logs. Also forms the
+// names of experiments. Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -28,23 +28,24 @@ namespace programs {
 using namespace tessera;
 namespace results {
 
-/// The version of the file format. It rises when a field changes its name or meaning, not for new fields.
-/// Version 1: rates are from the median step, and `attention` is the requested kernel. Version 2: rates are
-/// all tokens over the time of all timed steps, and `attention` is the kernel that ran. Version 3:
-/// `std_step_time_s` is over repeats, and `median_step_time_s` is the median over repeats of each repeat's
-/// median; before, both were over the steps of all repeats.
+/// The version of the format of result files. It rises if a field changes its name or meaning, but not for
+/// new fields. Version 1: rates come from the median step, and `attention` is the requested kernel. Version
+/// 2: a rate is the tokens of all timed steps divided by their time, and `attention` is the kernel that ran.
+/// Version 3: `std_step_time_s` is the deviation over repeats, and `median_step_time_s` is the median over
+/// repeats of the median step of each repeat. In earlier versions these two were over the steps of all
+/// repeats.
 inline constexpr int schema_version = 3;
 
 /// The contents of a result file.
 struct Document {
   std::string command;                          ///< the command line that made the file
-  Row environment = Row::object();              ///< machine, compiler, library versions, hashes
-  std::optional<double> wall_s = std::nullopt;  ///< of the whole run
+  Row environment = Row::object();              ///< machine, compiler, versions of libraries, hashes
+  std::optional<double> wall_s = std::nullopt;  ///< duration of the whole run in seconds
   std::vector<Row> rows;
 };
 
-/// Returns {"schema_version", "command", "environment", "wall_s", "rows"}. Numbers that are not finite become
-/// null.
+/// Returns the document as JSON: {"schema_version", "command", "environment", "wall_s", "rows"}. Numbers that
+/// are not finite become null.
 inline Row to_json(Document const& document) {
   Row json = Row::object();
   json["schema_version"] = schema_version;
@@ -57,13 +58,13 @@ inline Row to_json(Document const& document) {
 
 namespace detail {
 
-/// Returns JSON text. Bytes that are not UTF-8 (for example in a path) become U+FFFD.
+/// Returns the text of a JSON value. Bytes that are not UTF-8 (for example in a path) become U+FFFD.
 inline std::string dump(Row const& json, int indent = -1) {
   return json.dump(indent, ' ', false, Row::error_handler_t::replace);
 }
 
-/// Formats a value as a CSV cell, quoted as in RFC 4180. Null is empty. Array elements are joined with
-/// spaces.
+/// Returns a value as a CSV cell, quoted according to RFC 4180. Null becomes an empty cell. The elements of
+/// an array are separated by spaces.
 inline std::string csv_cell(Row const& value) {
   std::string text;
   if (value.is_string()) {
@@ -89,8 +90,8 @@ inline void append_line(std::string& text, std::span<std::string const> cells) {
 
 }  // namespace detail
 
-/// Formats rows as CSV with a header line: first the fields of `columns`, then other fields in the order in
-/// which they first appear. Lines end in LF.
+/// Returns rows as CSV with a header line. The first columns are those of `columns`; other fields follow in
+/// the order in which they first appear. Lines end in LF.
 inline std::string to_csv(std::span<Row const> rows) {
   std::vector<std::string> names;
   for (Column const& column : columns) names.emplace_back(column.name);
@@ -113,25 +114,26 @@ inline std::string to_csv(std::span<Row const> rows) {
   return text;
 }
 
-/// Writes the JSON document atomically.
+/// Writes the document as JSON. The file is replaced atomically.
 inline void write_json(std::filesystem::path const& path, Document const& document) {
   write_file(path, detail::dump(to_json(document), 2) + "\n");
 }
 
-/// Writes rows as CSV atomically.
+/// Writes rows as CSV. The file is replaced atomically.
 inline void write_csv(std::filesystem::path const& path, std::span<Row const> rows) {
   write_file(path, to_csv(rows));
 }
 
-/// Returns whether a JSON document is an output of `plan`.
+/// Returns whether a JSON value is the output of `plan`.
 inline bool holds_plans(Row const& json) {
   auto const rows = json.find("rows");
   return rows != json.end() && rows->is_array() && !rows->empty() &&
          rows->front().contains("limit_device_bytes");
 }
 
-/// Reads a result file. Throws Error(data), which names the file, if it is missing or damaged, if it is an
-/// output of `plan` or of another program, or if its schema is newer.
+/// Returns the contents of a result file. Throws Error(data), which names the file, if the file is missing or
+/// damaged, if it is an output of `plan` or of another program, or if its schema version is newer than
+/// `schema_version`.
 inline Document read_results(std::filesystem::path const& path) {
   std::string const name = files::path_text(path);
   auto const fail = [&](std::string const& text) { throw Error(ErrorKind::data, name + ": " + text); };
@@ -182,9 +184,9 @@ inline Document read_results(std::filesystem::path const& path) {
   return document;
 }
 
-/// One line of a run's step_log.csv.
+/// One line of a run's step_log.csv: the figures of one step.
 struct StepLogRow {
-  std::int64_t global_step = 0;  ///< from 1
+  std::int64_t global_step = 0;  ///< the first step is 1
   double step_time_s = 0;
   double tokens_per_sec = 0;
   std::optional<double> gpu_max_mem_mb = std::nullopt;
@@ -195,8 +197,9 @@ struct StepLogRow {
   bool skipped = false;  ///< the update was skipped because gradients were not finite
 };
 
-/// Writes step_log.csv: `global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb`, then loss, grad_norm, lr,
-/// scale and skipped (0 or 1). Absent or non-finite numbers are empty. The folder must exist.
+/// Writes step_log.csv. Its columns are `global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb`, then loss,
+/// grad_norm, lr, scale and skipped (0 or 1). A number that is absent or not finite is an empty cell. The
+/// folder must exist.
 inline void write_step_log(std::filesystem::path const& path, std::span<StepLogRow const> rows) {
   std::string text =
       "global_step,step_time_s,tokens_per_sec,gpu_max_mem_mb,loss,grad_norm,lr,scale,skipped\n";
@@ -212,19 +215,19 @@ inline void write_step_log(std::filesystem::path const& path, std::span<StepLogR
   write_file(path, text);
 }
 
-/// One line of a run's epoch_log.csv.
+/// One line of a run's epoch_log.csv: the figures of one epoch.
 struct EpochLogRow {
-  std::int64_t epoch = 0;  ///< from 1
+  std::int64_t epoch = 0;  ///< the first epoch is 1
   std::int64_t steps = 0;
   std::int64_t samples = 0;
   double seconds = 0;
   double samples_per_sec = 0;
-  double loss = 0;               ///< mean over the counted tokens, each before its step's update
-  double loss_with_padding = 0;  ///< the same sum over all positions
+  double loss = 0;               ///< mean over the tokens that count; the loss of a step is before its update
+  double loss_with_padding = 0;  ///< like `loss`, but padding counts too
 };
 
-/// Writes epoch_log.csv: `epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding`. The folder
-/// must exist.
+/// Writes epoch_log.csv with the columns
+/// `epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding`. The folder must exist.
 inline void write_epoch_log(std::filesystem::path const& path, std::span<EpochLogRow const> rows) {
   std::string text = "epoch,steps,samples,seconds,samples_per_sec,loss,loss_with_padding\n";
   for (EpochLogRow const& row : rows)
@@ -240,7 +243,7 @@ inline void write_epoch_log(std::filesystem::path const& path, std::span<EpochLo
 struct ExperimentName {
   std::string sharding = "zs0";    ///< dp, zs0 to zs3
   std::string precision = "fp32";  ///< fp32, tf32, bf16x6, bf16x3, fp16, bf16
-  bool gpus = false;               ///< ranks are GPUs
+  bool gpus = false;               ///< whether ranks are GPUs
   std::int64_t world = 1;
   std::int64_t batch = 1;  ///< per rank
   std::int64_t sequence = 128;
@@ -248,8 +251,8 @@ struct ExperimentName {
   std::int64_t accumulation = 1;
 };
 
-/// Returns, for example, "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Five offloads have a short form; others
-/// appear in full.
+/// Returns the name of an experiment, for example "zs2_fp16_ranks4_bs4_sl128_offcpu_acc2". Five offloads have
+/// a short form in it; other offloads appear with their full name.
 inline std::string experiment_name(ExperimentName const& of) {
   constexpr auto suffixes = std::to_array<std::pair<std::string_view, std::string_view>>({
       {"none", ""},

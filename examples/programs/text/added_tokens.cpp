@@ -12,8 +12,7 @@ namespace text {
 
 namespace {
 
-/// word_at returns whether a word character starts at a position in valid UTF-8, and word_before whether one
-/// ends there.
+/// Whether a word character starts at byte `at` of valid UTF-8 text (word_at), or ends there (word_before).
 bool word_at(std::string_view text, std::size_t at) {
   return at < text.size() && is_word(next_character(text, at));
 }
@@ -82,7 +81,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
     if (!token) continue;
     Match match{at, at + token->content.size(), at + token->content.size(), token->id};
     if (token->single_word && (word_before(text, match.begin) || word_at(text, match.end))) {
-      at = match.end - 1;  // does not search for another token inside it
+      at = match.end - 1;  // no other token is searched for inside this text
       continue;
     }
     if (token->left_strip) match.begin = std::max(match.begin, done);
@@ -99,7 +98,7 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, std::
       match.end = after;
     }
     if (match.begin < match.end) return match;
-    at = match.next - 1;  // the previous token consumed all of it as white space
+    at = match.next - 1;  // an earlier token already included this whole match as white space
   }
   return std::nullopt;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds added tokens in a text. They are matched as whole strings at any position, as in Hugging Face's
-// package tokenizers.
+// Finds added tokens in a text. An added token, such as "<|endoftext|>", matches its whole text at any
+// position, as in Hugging Face's package tokenizers.
 #pragma once
 
 #include <cstddef>
@@ -19,20 +19,20 @@ namespace text {
 struct AddedToken {
   std::string content;
   TokenId id = 0;
-  bool left_strip = false, right_strip = false;  ///< also takes the white space next to it
+  bool left_strip = false, right_strip = false;  ///< the match includes the white space on this side
   bool single_word = false;                      ///< matches only if no word character is next to it
-  bool normalized = false;                       ///< is searched for after normalization
+  bool normalized = false;                       ///< searched for in normalized text, else in original text
 };
 
-/// Adds tokens to a vocabulary and assigns their ids as Hugging Face's package tokenizers does: the id in the
-/// vocabulary if it has the text, else the next unused id. If two tokens have the same text, the flags of the
-/// last one count.
+/// Adds tokens to a list and gives them the same ids as Hugging Face's package tokenizers. If the vocabulary
+/// has a token with the same text, the added token gets the id of that token. Otherwise it gets the next
+/// unused id. If a text is added twice, the flags of the second one count.
 class AddedTokenList {
  public:
-  /// `find` looks up a text in the vocabulary, which has `size` tokens.
+  /// `tokens` is the list. `find` returns the id of a text in the vocabulary, which has `size` tokens.
   AddedTokenList(std::vector<AddedToken>& tokens, std::int64_t size,
                  std::function<std::optional<TokenId>(std::string const&)> find);
-  /// Adds the token and returns its id.
+  /// Adds a token to the list and returns its id.
   TokenId add(AddedToken token);
   bool contains(std::string_view content) const;
 
@@ -42,21 +42,22 @@ class AddedTokenList {
   std::function<std::optional<TokenId>(std::string const&)> find_;
 };
 
-/// Searches a text for the leftmost added token. If several begin there, the longest one matches.
+/// Searches a text for the leftmost added token. If several tokens begin at one position, the longest one
+/// matches.
 class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);
   struct Match {
-    std::size_t begin, end;  ///< includes the white space that it takes
-    std::size_t next;        ///< where to search for the next token
+    std::size_t begin, end;  ///< bytes of the match, with the white space that belongs to it
+    std::size_t next;        ///< the search for the next token begins here
     TokenId id;
   };
-  /// Returns the first match at or after `from`. A token that strips the white space on its left strips none
-  /// before `done`.
+  /// Returns the first match that starts at or after byte `from`. Bytes before `done` belong to earlier
+  /// matches, so a token with left_strip includes no white space before `done`.
   std::optional<Match> find(std::string_view text, std::size_t from, std::size_t done) const;
-  /// Returns whether some token overlaps or ends at position `at`.
+  /// Whether an added token begins before byte `at` of the text and ends at `at` or later.
   bool touch(std::string_view text, std::size_t at) const;
-  /// Returns whether some token begins at position `at`.
+  /// Whether an added token begins at byte `at` of the text.
   bool begin_at(std::string_view text, std::size_t at) const { return longest_at(text, at) != nullptr; }
   bool empty() const { return tokens_.empty(); }
   std::size_t longest() const { return longest_; }
@@ -64,8 +65,8 @@ class AddedTokens {
  private:
   AddedToken const* longest_at(std::string_view text, std::size_t at) const;
 
-  std::vector<AddedToken> tokens_;   // sorted by first byte, then longest first
-  std::vector<std::size_t> starts_;  // index of the first token for each first byte
+  std::vector<AddedToken> tokens_;   // sorted by first byte, then by length, longest first
+  std::vector<std::size_t> starts_;  // for each first byte: index of its first token
   std::string first_bytes_;
   std::size_t longest_ = 0;
 };

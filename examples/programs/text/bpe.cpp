@@ -48,7 +48,7 @@ Bpe::Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merg
     std::uint64_t const pair = pair_of(merges[rank].left, merges[rank].right);
     std::size_t at = mixed(pair) & mask_;
     while (slots_[at].pair != ~std::uint64_t{0} && slots_[at].pair != pair) at = (at + 1) & mask_;
-    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};  // last of equals wins
+    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};  // the last equal pair counts
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     auto const letter = static_cast<char>(byte);
@@ -71,7 +71,7 @@ Bpe::Slot const* Bpe::find(TokenId left, TokenId right) const {
   }
 }
 
-/// Splits a word into its initial symbols (bytes or characters) and stores them in cache.symbols_.
+/// Splits a word into its initial symbols, which are bytes or characters, and stores them in cache.symbols_.
 void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   auto& symbols = cache.symbols_;
   symbols.clear();
@@ -109,8 +109,8 @@ void Bpe::symbols_of(std::string_view word, WordCache& cache) const {
   }
 }
 
-/// Merges by searching all pairs for the one of smallest rank, again after each merge. Fastest for few
-/// symbols.
+/// Merges the symbols in cache.symbols_ and appends the tokens to `out`. Before each merge, searches all
+/// pairs for the one of the smallest rank. This is the fastest method for few symbols.
 void Bpe::merge_short(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   std::size_t count = symbols.size();
@@ -135,7 +135,8 @@ void Bpe::merge_short(WordCache& cache, Ids& out) const {
   for (std::size_t at = 0; at < count; ++at) out.push_back(symbols[at].id);
 }
 
-/// Merges with a priority queue of (rank, position). Its time is O(n log n) for n symbols.
+/// Merges the symbols in cache.symbols_ and appends the tokens to `out`. Uses a priority queue of (rank,
+/// position). The time is O(n log n) for n symbols.
 void Bpe::merge_long(WordCache& cache, Ids& out) const {
   auto& symbols = cache.symbols_;
   auto& queue = cache.queue_;
@@ -164,7 +165,7 @@ void Bpe::merge_long(WordCache& cache, Ids& out) const {
     auto const at = static_cast<std::int32_t>(top & 0xffffffffu);
     auto& symbol = symbols[static_cast<std::size_t>(at)];
     if (symbol.rank != static_cast<std::uint32_t>(top >> 32))
-      continue;  // outdated: merged since, or in another pair
+      continue;  // outdated: one symbol of this pair was merged since
     auto& eaten = symbols[static_cast<std::size_t>(symbol.next)];
     symbol.id = find(symbol.id, eaten.id)->result;
     symbol.next = eaten.next;

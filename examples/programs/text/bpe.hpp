@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides byte-pair encoding: merges a word's symbols in the order of the merge list.
+// Provides byte-pair encoding (BPE): merges adjacent symbols of a word in the order of a list of merges.
 #pragma once
 
 #include <array>
@@ -23,8 +23,8 @@ struct TextHash {
 };
 using Vocabulary = std::unordered_map<std::string, TokenId, TextHash, std::equal_to<>>;
 
-/// Caches encoded words and holds the scratch memory of `Bpe::encode`. Each thread needs one. Its size is
-/// fixed.
+/// Caches the tokens of words and holds the scratch memory of `Bpe::encode`. Each thread needs its own
+/// WordCache. Its size is fixed.
 class WordCache {
  public:
   WordCache();
@@ -38,7 +38,7 @@ class WordCache {
   };
   struct Symbol {
     TokenId id;
-    std::uint32_t rank;  // rank of the merge with the next symbol
+    std::uint32_t rank;  // rank of the merge of this symbol and the next one
     std::int32_t previous, next;
   };
   static constexpr std::size_t entries = 1 << 17, key_bytes = 4 << 20, max_ids = 2 << 20;
@@ -54,27 +54,27 @@ class WordCache {
   std::size_t used_ = 0;
 };
 
-/// Encodes words to tokens. Immutable after construction, so threads can share it.
+/// Encodes words to tokens. A Bpe does not change after construction, so threads can share it.
 class Bpe {
  public:
   struct Options {
-    bool bytes = true;  ///< symbols are bytes; false: characters
+    bool bytes = true;  ///< true: symbols are bytes; false: symbols are characters
     bool byte_fallback =
         false;  ///< unknown characters become byte tokens <0x00> to <0xFF> if all of them exist
     bool ignore_merges = false;  ///< a word in the vocabulary is one token, regardless of the merges
     bool fuse_unknown = false;   ///< adjacent unknown characters become one token
-    std::int64_t unknown = -1;   ///< token for an unknown symbol; -1: none
+    std::int64_t unknown = -1;   ///< the token of an unknown symbol; -1: none
   };
   struct Merge {
     TokenId left, right, result;
   };
 
-  /// With `options.bytes`, the keys of `vocabulary` are raw bytes. Throws Error(data) that starts with
-  /// `name`.
+  /// If `options.bytes` is true, the keys of `vocabulary` are raw bytes. Otherwise they are UTF-8. Throws
+  /// Error(data) that starts with `name`.
   Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merges, Options options);
 
-  /// Appends the tokens of a word to `out`. Throws Error(data) if a symbol is not in the vocabulary and
-  /// `options.unknown` is not set.
+  /// Appends the tokens of `word` to `out`. Throws Error(data) if a symbol is not in the vocabulary and
+  /// `options.unknown` is -1.
   void encode(std::string_view word, WordCache& cache, Ids& out) const;
 
   Vocabulary const& vocabulary() const { return vocabulary_; }
@@ -98,7 +98,7 @@ class Bpe {
   Options options_;
   std::vector<Slot> slots_;
   std::size_t mask_ = 0;
-  std::array<std::int64_t, 256> first_{};  // symbol of each byte or ASCII character
+  std::array<std::int64_t, 256> first_{};  // token of each byte or ASCII character; -1: none
   std::array<std::int64_t, 256> fallback_{};
 };
 

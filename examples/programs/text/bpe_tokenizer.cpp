@@ -22,8 +22,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text.substr(done));
 }
 
-/// Returns the character that represents each byte in GPT-2's byte-level alphabet. A printable byte is
-/// represented by itself, any other by a character from U+0100 on.
+/// Returns GPT-2's byte-level alphabet: the character that represents each byte. A printable byte is
+/// represented by the character with its number. Any other byte is represented by a character from U+0100 on.
 std::array<char32_t, 256> byte_alphabet() {
   std::array<char32_t, 256> alphabet{};
   char32_t next = 256;
@@ -34,8 +34,8 @@ std::array<char32_t, 256> byte_alphabet() {
   return alphabet;
 }
 
-/// Returns whether U+2581 (which represents a space) occurs only at the start of tokens, possibly several
-/// times.
+/// Whether U+2581, which represents a space, occurs only at the start of tokens. A token may start with
+/// several U+2581.
 bool marks_begin_tokens(Vocabulary const& vocabulary) {
   for (auto const& [token, id] : vocabulary)
     for (std::size_t at = token.find(word_mark); at != token.npos; at = token.find(word_mark, at + 1))
@@ -49,8 +49,8 @@ char const* const gpt2_expression =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 bool is_known_expression(std::string_view pattern) {
-  // The following holds for the expressions of GPT-2, Llama 3 and Qwen 2: within a match, a letter is either
-  // the last of a run or part of an ASCII contraction.
+  // Accepts the expressions of GPT-2, Llama 3 and Qwen 2. In them, only letters can follow a letter within a
+  // match. So a space or a line end after a letter always begins another match.
   std::string_view const start = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
   std::string_view const end = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
   if (pattern == gpt2_expression) return true;
@@ -139,7 +139,8 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
         std::any_of(token.content.begin(), token.content.end(), [](char c) { return (c & 0x80) != 0; }))
       return Cuts::nowhere;
   if (!bpe_.options().bytes) {
-    // A text may be cut before a space only if spaces become U+2581 and U+2581 always starts a word.
+    // A text may be cut before a space only if spaces become U+2581 and U+2581 occurs only at the start of
+    // tokens.
     bool marked = false;
     for (Normalizer const& normalizer : normalizers_)
       if (auto const* const replace = std::get_if<Replace>(&normalizer))
@@ -168,8 +169,8 @@ BpeTokenizer::Cuts BpeTokenizer::find_cuts() const {
 std::size_t BpeTokenizer::cut(std::string_view bytes, std::size_t least) const {
   if (cuts_ == Cuts::nowhere || bytes.size() < all_.longest() + 1) return 0;
   bool const lines = cuts_ == Cuts::spaces_and_lines;
-  // At least the length of the longest added token must follow the cut, so that no added token is cut in two
-  // unnoticed.
+  // An added token must not be cut in two. To notice this, at least the length of the longest added token
+  // must follow the cut.
   for (std::size_t at = bytes.size() - all_.longest() - 1; at >= std::max<std::size_t>(least, 1); --at)
     if ((bytes[at] == ' ' || (lines && bytes[at] == '\n')) && letter_before(bytes, at) &&
         !all_.touch(bytes, at))
@@ -225,8 +226,8 @@ class BpeEncoder final : public Encoder {
     if (done < text.size()) encode(text.substr(done), done);
   }
 
-  /// `first`: whether a prefix may be added to the text. `document`: whether the text is at the start of its
-  /// document.
+  /// Encodes a text after normalization. `first` says whether a prefix may be added to the text. `document`
+  /// says whether the text is at the start of its document.
   void normalized(std::string_view text, bool first, bool document, Ids& out) {
     for_each_section(tokenizer_.normalized_, text, out, [&](std::string_view section, std::size_t at) {
       words(section, first || at > 0, document && at == 0, out);
@@ -248,7 +249,7 @@ class BpeEncoder final : public Encoder {
         tokenizer_.bpe_.encode(piece, cache_, out);
         continue;
       }
-      // No merge joins the end of a word with the start of the next one, so words are encoded and cached
+      // No merge joins the end of a word with the start of the next word. So each word is encoded and cached
       // separately.
       std::size_t begin = 0;
       for (std::size_t at = 0; at < piece.size();) {
@@ -279,7 +280,7 @@ class BpeEncoder final : public Encoder {
         bool const number = is_number(next_character(piece, at));
         stretches_.push_back({piece.substr(begin, at - begin), number});
       }
-      // Joins adjacent parts without digits, so that only digits are split off.
+      // Each character is a part now. Joins adjacent parts without digits, so that only digits are split off.
       std::vector<Stretch> joined;
       for (Stretch const& stretch : stretches_)
         if (!joined.empty() && !joined.back().matches && !stretch.matches)

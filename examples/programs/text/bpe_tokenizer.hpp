@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a BPE tokenizer with the stages of a tokenizer.json: added tokens, normalizers, pre-tokenizers and
-// the BPE model.
+// Provides a BPE tokenizer with the stages that a tokenizer.json describes: added tokens, normalizers,
+// pre-tokenizers and the BPE model.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +32,13 @@ using Normalizer = std::variant<Form, Prepend, Replace>;
 
 struct ByteLevel {
   bool prefix_space = false;
-  bool split = true;  ///< splits by GPT-2's expression
+  bool split = true;  ///< whether to split the text by GPT-2's expression
 };
 struct Split {
   Expression expression;
   Delimiter delimiter = Delimiter::isolated;
   bool invert = false;
-  bool known = false;  ///< a letter before a space or a line end always ends a piece
+  bool known = false;  ///< whether a letter before a space or a line end always ends a piece
 };
 struct Digits {
   bool individual = false;
@@ -51,19 +51,19 @@ struct Metaspace {
 };
 using PreTokenizer = std::variant<ByteLevel, Split, Digits, Metaspace>;
 
-/// The validated contents of a tokenizer's files.
+/// The validated contents of the files of a tokenizer.
 struct BpeDescription {
-  std::string name;       ///< file name for messages
-  Vocabulary vocabulary;  ///< keyed by token bytes if symbols are bytes
-  Vocabulary spelled;     ///< keyed by the file's spelling if symbols are bytes; else empty
+  std::string name;       ///< name of the file, for messages
+  Vocabulary vocabulary;  ///< token -> id; a token is raw bytes if the model's symbols are bytes
+  Vocabulary spelled;     ///< token as in the file -> id, if the symbols are bytes; else empty
   std::vector<Bpe::Merge> merges;
   Bpe::Options model;
   std::vector<AddedToken> added;
   std::vector<Normalizer> normalizers;
   std::vector<PreTokenizer> pre_tokenizers;
-  Ids before, behind;  ///< tokens that the post-processor puts around a text
+  Ids before, behind;  ///< tokens that the post-processor adds before and after a text
 
-  /// Returns the vocabulary with tokens spelled as in the file.
+  /// Returns the vocabulary in which tokens are spelled as in the file.
   Vocabulary const& tokens() const { return spelled.empty() ? vocabulary : spelled; }
 };
 
@@ -87,8 +87,8 @@ class BpeTokenizer final : public Tokenizer {
   friend class BpeEncoder;
 
   std::string normalize(std::string_view text, bool begins) const;
-  /// Positions at which a text may be cut so that encoding both parts separately gives the same tokens:
-  /// before a space, before a space or line end, or nowhere.
+  /// The positions at which a text may be cut. If both parts are encoded separately, the tokens are the same
+  /// as without the cut. The positions are before a space, before a space or a line end, or nowhere.
   enum class Cuts { nowhere, spaces, spaces_and_lines };
   Cuts find_cuts() const;
 
@@ -98,16 +98,16 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<PreTokenizer> pre_tokenizers_;
   Bpe bpe_;
   AddedTokens raw_, normalized_, all_;
-  bool spaces_end_words_ = false;  // no token has U+2581 after another character
+  bool spaces_end_words_ = false;  // whether U+2581 occurs only at the start of tokens
   Cuts cuts_ = Cuts::nowhere;
 };
 
-/// Decodes a token that is spelled in GPT-2's byte-level alphabet (one character per byte). Returns nullopt
-/// if a character is not in the alphabet.
+/// Returns the bytes of a token that is spelled in GPT-2's byte-level alphabet, with one character per byte.
+/// Returns nullopt if a character is not in the alphabet.
 std::optional<std::string> bytes_of(std::string_view token);
-/// gpt2_expression is the expression by which GPT-2 splits text into words. is_known_expression returns
-/// whether a split expression is one of the known ones that always end a word between a letter and a
-/// following space or line end.
+/// `gpt2_expression` is the expression by which GPT-2 splits text into words. `is_known_expression` returns
+/// whether `pattern` is one of a few known expressions. They all end a word between a letter and a space or
+/// line end after it.
 extern char const* const gpt2_expression;
 bool is_known_expression(std::string_view pattern);
 

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t buffer_bytes = 256 * 1024;
 
-/// Reads a file through a buffer. Its first bytes can be read without consuming them.
+/// Reads a file, or standard input, through a buffer. `head` returns the first bytes without consuming them.
 class RawBytes {
  public:
   explicit RawBytes(std::string const& path)
@@ -42,13 +42,15 @@ class RawBytes {
   std::string const& name() const { return name_; }
   std::int64_t consumed() const { return consumed_; }
 
-  /// Returns the unread part of the buffer, or the next bytes of the file if there is none; empty at the end.
+  /// Returns the unread part of the buffer. If it is empty, first reads the next bytes of the file. Empty at
+  /// the end of the file.
   std::string_view next() {
     if (begin_ == end_) begin_ = end_ = 0, load();
     return {buffer_.data() + begin_, end_ - begin_};
   }
   void consume(std::size_t bytes) { begin_ += bytes; }
-  /// Returns the first bytes, up to `size`, without consuming them. Call it before any byte is consumed.
+  /// Returns the first bytes of the file, up to `size`, without consuming them. Call it before any byte is
+  /// consumed.
   std::string_view head(std::size_t size) {
     while (end_ < size && load()) {
     }
@@ -124,7 +126,7 @@ class GzipStream final : public ByteStream {
       if (code == Z_MEM_ERROR) throw std::bad_alloc();
       if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
         raw_.refuse("the gzip file is damaged; fetch it again");
-      if (code == Z_STREAM_END) {  // another stream may follow
+      if (code == Z_STREAM_END) {  // another compressed stream possibly follows
         between_ = ended_ = true;
         ::inflateReset(&state_);
       }
@@ -171,10 +173,10 @@ class ZstdStream final : public ByteStream {
  private:
   RawBytes raw_;
   ZSTD_DStream* state_;
-  std::size_t left_ = 0;  // not 0 within a frame
+  std::size_t left_ = 0;  // not 0 inside a zstd frame
 };
 
-/// Decompresses a stream. Its first decompressed bytes can be read without consuming them.
+/// Decompresses a stream. `head` returns its first decompressed bytes without consuming them.
 class PeekedStream final : public ByteStream {
  public:
   explicit PeekedStream(std::unique_ptr<ByteStream> stream) : stream_(std::move(stream)) {
@@ -199,7 +201,7 @@ class PeekedStream final : public ByteStream {
 
 enum class Ending { jsonl, json, other };
 
-/// Returns the format that a file name implies. Ignores case and the suffixes .gz and .zst.
+/// Returns the format that the ending of a file name implies. Ignores case and the suffixes .gz and .zst.
 Ending ending_of(std::string name) {
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   for (char const* packed : {".gz", ".zst"})
@@ -208,15 +210,15 @@ Ending ending_of(std::string name) {
   return name.ends_with(".json") ? Ending::json : Ending::other;
 }
 
-/// The content of a file whose name ends in .json.
+/// The contents of a file whose name ends in .json.
 enum class JsonKind {
-  text,     ///< neither an object nor an array
+  text,     ///< the file begins with neither an object nor an array
   objects,  ///< several objects, one per line
-  object,   ///< one object on the only line
-  other     ///< an array, or an object that spans lines
+  object,   ///< one object on the only line that is not blank
+  other     ///< an array, or an object that spans several lines
 };
 
-/// Returns the kind of a .json file. Reads it up to its second line that is not blank.
+/// Returns the kind of a .json file. Reads the file up to its second line that is not blank.
 JsonKind json_kind(std::string const& path) {
   constexpr std::size_t most = 256 * 1024 * 1024;
   constexpr std::string_view blank = " \t\r\n";
@@ -297,8 +299,8 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     if (ending == Ending::jsonl) file.records = true;
     if (ending == Ending::json) {
       JsonKind const kind = json_kind(path);
-      // In a folder, a .json file with one object is text, like the files around it (for example source
-      // code). A file that the user named is JSONL.
+      // A .json file with one object is JSONL if the user named it. In a folder it is text, like the files
+      // around it, for example in a folder of source code.
       file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
       if (kind == JsonKind::other && named)
         throw Error(ErrorKind::data, files::path_text(path) +
@@ -318,7 +320,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
       if (path.ends_with(".bin"))
         throw Error(ErrorKind::data, files::path_text(path) +
                                          ": has the name of a token file (.bin); give text, or rename it");
-      if (path != "-") (void)ByteStream::open(path);  // reports an unreadable file now and not after hours
+      if (path != "-") (void)ByteStream::open(path);  // an unreadable file is an error now, not after hours
       add(path, true);
       continue;
     }
@@ -343,7 +345,7 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
       try {
         fill(*ByteStream::open(name), head, 1);
       } catch (Error const&) {
-        head.clear();  // of another format, or damaged
+        head.clear();  // the file has another format or is damaged
       }
       if (head.empty())
         ++inputs.skipped;

@@ -30,11 +30,11 @@ std::string shown(InputFile const& file) {
   return file.path == "-" ? "standard input" : files::path_text(file.path);
 }
 
-/// The bytes of one file that one thread encodes: lines of JSONL, or a section of a text.
+/// The bytes that one thread encodes at once: lines of a JSONL file, or a section of a text.
 struct Block {
   InputFile const* file = nullptr;
   std::string bytes;
-  std::int64_t line = 0;  // lines before this block
+  std::int64_t line = 0;  // number of lines before this block
   bool begins = false, ends = false;
   Position after;
 };
@@ -50,7 +50,7 @@ class BlockReader {
     for (std::size_t i = 0; i < at_.file && i < files.size(); ++i) packed_before_ += files[i].size;
   }
 
-  /// Reads the next block; returns nullopt after the last one.
+  /// Returns the next block, or nullopt after the last one.
   std::optional<Block> next() {
     for (;;) {
       if (at_.file >= files_.size()) return std::nullopt;
@@ -88,7 +88,8 @@ class BlockReader {
                   shown(file) + ": is shorter than when the run began; start again without --resume");
   }
 
-  /// Reads until `carry_` has `size` bytes or --data-bytes is reached. Returns false at the end of the input.
+  /// Reads until `carry_` has `size` bytes. Returns false if the input ends or the limit --data-bytes is
+  /// reached before.
   bool fill_carry(std::size_t size) {
     if (limit_ == 0) return fill(*stream_, carry_, size);
     auto const left = static_cast<std::size_t>(std::max<std::int64_t>(0, limit_ - at_.bytes));
@@ -100,8 +101,8 @@ class BlockReader {
     carry_.erase(0, bytes);
   }
 
-  /// Moves a section of text into the block, up to a position where it may be cut. Returns true for the
-  /// file's last block.
+  /// Moves a section of text into the block. The section ends at a position at which the tokenizer allows a
+  /// cut. Returns true for the last block of a file.
   bool move_text(Block& block) {
     for (std::size_t size = section_;; size *= 2) {
       if (!fill_carry(size)) {
@@ -123,8 +124,8 @@ class BlockReader {
     }
   }
 
-  /// Moves whole lines into the block. The last line of a file may lack a line end. Returns true for the
-  /// file's last block.
+  /// Moves complete lines into the block. The last line of a file possibly has no line end. Returns true for
+  /// the last block of a file.
   bool move_lines(Block& block) {
     bool more = true;
     for (std::size_t size = longest_stretch; more; size *= 2) {
@@ -132,7 +133,7 @@ class BlockReader {
       std::size_t end = carry_.rfind('\n');
       auto const left = static_cast<std::size_t>(std::max<std::int64_t>(1, limit_ - at_.bytes));
       limit_reached_ = limit_ > 0 && carry_.size() >= left;
-      if (limit_reached_) {  // the record that contains the last byte is the last one
+      if (limit_reached_) {  // the last record is the one with the last allowed byte
         end = carry_.find('\n', left - 1);
         if (end != carry_.npos) return move_front(block, end + 1), true;
       } else if (more && end != carry_.npos) {
@@ -146,7 +147,7 @@ class BlockReader {
     return move_front(block, carry_.size()), true;
   }
 
-  /// Removes the incomplete character at the end of `carry_` if --data-bytes cuts a character.
+  /// If --data-bytes cuts a character, removes the incomplete character at the end of `carry_`.
   void drop_part_of_character() {
     std::size_t at = carry_.size();
     for (int back = 0; back < 3 && at > 0 && (static_cast<unsigned char>(carry_[at - 1]) & 0xc0) == 0x80;
@@ -219,12 +220,12 @@ class BlockEncoder {
   std::string storage_;
 };
 
-/// The state that the threads share: blocks to encode, results by block number, and errors.
+/// The state that the threads share: a queue of blocks to encode, results by number of the block, and errors.
 class Exchange {
  public:
   explicit Exchange(std::size_t window) : window_(window) {}
 
-  /// Adds a block to the queue; waits while the queue is full. Returns false if the run was stopped.
+  /// Adds a block to the queue. Waits while the queue is full. Returns false if the run was stopped.
   bool offer(Block&& block) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || offered_ - delivered_ < window_; });
@@ -233,7 +234,7 @@ class Exchange {
     changed_.notify_all();
     return true;
   }
-  /// Call it after the last block. `error` is the error of the reader, or null.
+  /// Ends the queue. The reader calls it after the last block. `error` is the error of the reader, or null.
   void finish(std::exception_ptr error) {
     std::lock_guard const lock(mutex_);
     finished_ = true;
@@ -258,8 +259,8 @@ class Exchange {
     failures_[number] = error;
     changed_.notify_all();
   }
-  /// Waits for the next result in input order and returns it; nullopt after the last one. If encoding it
-  /// failed, throws that error.
+  /// Waits for the next result in the order of the input and returns it. Returns nullopt after the last
+  /// result. If the encoding of this block failed, throws its error.
   std::optional<Encoded> next_encoded() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes inputs to tokens on several threads. Blocks are read in order, encoded by any free thread, and
-// delivered in order, so the result does not depend on the number of threads. Memory use does not grow with
-// the inputs.
+// Encodes inputs to tokens on several threads. One thread reads blocks in order, any free thread encodes a
+// block, and results are delivered in order. So the tokens do not depend on the number of threads. The use of
+// memory does not grow with the size of the inputs.
 #pragma once
 
 #include <cstddef>
@@ -17,44 +17,46 @@
 namespace programs {
 namespace text {
 
-/// A position in the inputs at which a later run can resume: the end of a block, the unit of work of one
-/// thread.
+/// A position in the inputs at which a later run can resume. It is always the end of a block.
 struct Position {
-  std::size_t file = 0;     ///< index in the inputs
-  std::int64_t offset = 0;  ///< uncompressed bytes in that file
-  std::int64_t line = 0;    ///< lines in that file, for records
-  std::int64_t bytes = 0;   ///< uncompressed bytes in all files
+  std::size_t file = 0;     ///< index of the file in the inputs
+  std::int64_t offset = 0;  ///< uncompressed bytes of this file before the position
+  std::int64_t line = 0;    ///< lines of this file before the position, for JSONL
+  std::int64_t bytes = 0;   ///< uncompressed bytes of all files before the position
   std::int64_t packed = 0;  ///< bytes of all files as stored on disk, for the progress bar
 };
 
-/// A longer text is encoded in sections of about this many bytes.
+/// A text longer than this is encoded in sections of about this many bytes.
 inline constexpr std::size_t longest_stretch = 256 * 1024;
 
 struct PipelineOptions {
   int threads = 1;
-  std::string field = "text";             ///< the field of a record that holds the text
-  std::int64_t data_bytes = 0;            ///< uncompressed bytes to read, up to a record's end; 0: all
-  Position start{};                       ///< position where an earlier run ended
-  std::size_t stretch = longest_stretch;  ///< bytes of a text that are encoded together
+  std::string field = "text";  ///< the field of a record that contains the text
+  /// Uncompressed bytes to read. The record that contains the last byte is read completely. 0: all.
+  std::int64_t data_bytes = 0;
+  Position start{};                       ///< the position at which an earlier run ended
+  std::size_t stretch = longest_stretch;  ///< size of a section of text in bytes
 };
 
-/// Returns the section size in bytes for splitting off a share of the input, such as 0.01 for validation
-/// data. It is `longest_stretch`. If bytes x share is smaller, it is half of that (at least 16), so that some
-/// section belongs to the share. `bytes` is the input size; 0 means unknown.
+/// Returns the size in bytes of the sections into which a text is split, so that some sections can be held
+/// out. `share` is the held-out share of the input, such as 0.01 for validation data. `bytes` is the size of
+/// the input; 0 means unknown. The result is `longest_stretch`. If bytes x share is smaller than this, the
+/// result is half of bytes x share, and at least 16, so that the share contains at least one section.
 std::size_t stretch_for(std::int64_t bytes, double share);
 
-/// The tokens of one block of input.
+/// The tokens of one block.
 struct Encoded {
   Ids ids;
-  std::vector<std::size_t> ends;  ///< end of each part: a record, or a section of a text
-  std::int64_t documents = 0;     ///< documents that end in this block
-  std::int64_t empty = 0;         ///< documents without text, which have no tokens
-  std::int64_t replaced = 0;      ///< bytes that were not UTF-8, replaced by U+FFFD
-  Position after;                 ///< position after this block
+  std::vector<std::size_t> ends;  ///< end in `ids` of each part: a record, or a section of a text
+  std::int64_t documents = 0;     ///< number of documents that end in this block
+  std::int64_t empty = 0;         ///< number of documents without text; they have no tokens
+  std::int64_t replaced = 0;      ///< number of invalid UTF-8 sequences that became U+FFFD
+  Position after;                 ///< the position after this block
 };
 
-/// Encodes all inputs on several threads. Calls `consume` with the blocks in order, on the calling thread; if
-/// `consume` returns false, stops. If blocks fail, throws the error of the first one in input order.
+/// Encodes all inputs on several threads. Calls `consume` for each block in the order of the input, on the
+/// calling thread. Stops if `consume` returns false. If blocks fail, throws the error of the first failed
+/// block in this order.
 void encode_inputs(Tokenizer const& tokenizer, std::vector<InputFile> const& files,
                    PipelineOptions const& options, std::function<bool(Encoded const&)> const& consume);
 

@@ -18,8 +18,8 @@ namespace text {
 
 namespace {
 
-/// Throws Error(data) with the library's reason if the status is an error. Removes the source position from
-/// reasons such as "Internal: src/file.cc(232) [expression] text".
+/// If `status` is an error, throws Error(data) with the library's reason. In a reason such as "Internal:
+/// src/file.cc(232) [expression] text", only "text" is kept.
 void check(sentencepiece::util::Status const& status, std::string const& name) {
   if (status.ok()) return;
   std::string reason = status.ToString();
@@ -33,8 +33,8 @@ void check(sentencepiece::util::Status const& status, std::string const& name) {
 
 bool is_ascii_letter(char c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
 
-/// Returns whether the byte at `at` is a single space between two ASCII letters. Text may be cut there,
-/// because one word ends and another begins.
+/// Whether the byte at `at` is a single space between two ASCII letters. A text may be cut there, because one
+/// word ends and another begins.
 bool is_cut(std::string_view bytes, std::size_t at) {
   return bytes[at] == ' ' && at > 0 && at + 1 < bytes.size() && is_ascii_letter(bytes[at - 1]) &&
          is_ascii_letter(bytes[at + 1]);
@@ -45,7 +45,7 @@ bool is_cut(std::string_view bytes, std::size_t at) {
 struct SentencePieceTokenizer::Model {
   std::string name;
   sentencepiece::SentencePieceProcessor processor;
-  sentencepiece::SentencePieceProcessor inside;  // adds no space at the start of a text
+  sentencepiece::SentencePieceProcessor inside;  // the same model without a space at a text's start
   bool cuts = false;
   std::vector<AddedToken> list;
   AddedTokens added{{}};
@@ -58,13 +58,13 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
   model_->name = name_;
   check_sentence_piece_model(bytes, name_);
   check(processor.LoadFromSerializedProto(bytes), name_);
-  // The library merges repeated protobuf fields. The appended bytes set normalizer_spec (field 3) with
-  // add_dummy_prefix (field 3) = false.
+  // The library merges repeated protobuf fields. The appended bytes set add_dummy_prefix (field 3) of
+  // normalizer_spec (field 3) to false.
   check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
-  // A text may be cut before a space only if three things hold. The library puts a space before a text. A
-  // space can only begin a token. An unknown character does not merge with the space before it, since
-  // adjacent unknown words would then be one token.
+  // A text may be cut before a space only under three conditions. The library adds a space at the start of a
+  // text. A space occurs only at the start of tokens. An unknown character is not one token with the space
+  // before it; otherwise adjacent unknown words would become one token.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
   bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);
@@ -90,7 +90,8 @@ void SentencePieceTokenizer::add_tokens(std::vector<AddedToken> tokens, bool leg
 
 namespace {
 
-/// Encodes a text word by word, if the model allows that, and caches the words, because the library is slow.
+/// Encodes a text word by word, if the model allows this, and caches the tokens of words, because the library
+/// is slow.
 class SentencePieceEncoder final : public Encoder {
  public:
   explicit SentencePieceEncoder(std::shared_ptr<SentencePieceTokenizer::Model const> model)
@@ -102,7 +103,7 @@ class SentencePieceEncoder final : public Encoder {
       if (end <= done) return;
       std::string_view part = text.substr(done, end - done);
       bool const first = done == 0, goes_on = first && !begins;
-      if (goes_on && part.starts_with(' ')) part.remove_prefix(1);  // the library adds it back
+      if (goes_on && part.starts_with(' ')) part.remove_prefix(1);  // the library adds a space at the start
       words(part, goes_on || model_->legacy || (first && model_->prefix), out);
     };
     while (auto const match = model_->added.find(text, next, done)) {
@@ -117,7 +118,7 @@ class SentencePieceEncoder final : public Encoder {
  private:
   static constexpr std::size_t longest_word = 64, max_words = 1 << 16;
 
-  /// `prefix`: whether the text gets a space at its start, which the library adds.
+  /// Encodes a text. `prefix` says whether the library adds a space at the start of the text.
   void words(std::string_view text, bool prefix, Ids& out) {
     std::size_t begin = 0;
     auto const add = [&](std::string_view one) {
@@ -142,8 +143,9 @@ class SentencePieceEncoder final : public Encoder {
     }
     out.insert(out.end(), found->second.begin(), found->second.end());
   }
-  /// Encodes a text to which the library must not add a space. If the text itself starts with a space, it is
-  /// encoded after a marker token, since the library may strip that space.
+  /// Encodes a text to which the library must not add a space. If the text itself starts with a space, the
+  /// library possibly removes this space. So such a text is encoded after the marker "<unk>", and the tokens
+  /// of the marker are removed.
   void without_prefix(std::string_view text, Ids& out) {
     if (!text.starts_with(' ') && !text.starts_with(word_mark)) return encoded(model_->inside, text, out);
     std::string const mark = "<unk>";
@@ -196,8 +198,8 @@ std::string SentencePieceTokenizer::token_text(TokenId id) const {
 
 std::size_t SentencePieceTokenizer::cut(std::string_view bytes, std::size_t least) const {
   AddedTokens const& added = model_->added;
-  // At least the length of the longest added token must follow the cut, so that no added token is cut in two
-  // unnoticed.
+  // An added token must not be cut in two. To notice this, at least the length of the longest added token
+  // must follow the cut.
   std::size_t const behind = std::max<std::size_t>(2, added.longest() + 1);
   if (!model_->cuts || bytes.size() < behind) return 0;
   for (std::size_t at = bytes.size() - behind; at >= std::max<std::size_t>(least, 1); --at)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides SentencePiece tokenizers through libsentencepiece: LLaMA 2's tokenizer.model and unigram models.
+// Provides SentencePiece tokenizers with libsentencepiece, such as LLaMA 2's tokenizer.model and unigram
+// models.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,13 @@
 namespace programs {
 namespace text {
 
-/// Throws Error(data), which starts with `name`, if the bytes of a model would make libsentencepiece abort
-/// the program or read out of bounds.
+/// Checks the bytes of a model before libsentencepiece reads them. Throws Error(data), which starts with
+/// `name`, if libsentencepiece would abort the program or read out of bounds.
 void check_sentence_piece_model(std::string_view bytes, std::string const& name);
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  /// Loads a model from the bytes of its file. Throws Error(data), which starts with `name`.
+  /// Loads a model, given the bytes of its file. Throws Error(data), which starts with `name`.
   SentencePieceTokenizer(std::string const& bytes, std::string name);
   ~SentencePieceTokenizer() override;
 
@@ -31,11 +32,11 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string token_text(TokenId id) const override;
   std::size_t cut(std::string_view bytes, std::size_t least) const override;
 
-  /// Sets the added tokens, which are matched anywhere in a text. `legacy`: the text after an added token
-  /// starts a new word. `prefix`: a document starts with a new word.
+  /// Sets the added tokens, which match anywhere in a text. `legacy` says whether the text after an added
+  /// token starts a new word. `prefix` says whether a document starts with a new word.
   void add_tokens(std::vector<AddedToken> tokens, bool legacy, bool prefix);
-  /// Returns the token that the model itself defines for the start or the end of a text; nullopt if there is
-  /// none.
+  /// Return the token that the model file defines for the start or the end of a text, or nullopt if it
+  /// defines none.
   std::optional<TokenId> begin_token() const;
   std::optional<TokenId> end_token() const;
   void set_before(Ids before) { before_ = std::move(before); }
@@ -45,7 +46,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     hash_ = std::move(hash);
   }
 
-  struct Model;  // hides libsentencepiece from this header
+  struct Model;  // defined in the source file, so that this header does not include libsentencepiece
 
  private:
   std::string name_;

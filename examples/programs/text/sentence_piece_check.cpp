@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the parts of a model that libsentencepiece does not validate and that could make it abort the
-// program or read out of bounds.
+// Checks the parts of a SentencePiece model that libsentencepiece does not validate. Without these checks, a
+// damaged model could make the library abort the program or read out of bounds.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -18,13 +18,13 @@ namespace text {
 
 namespace {
 
-/// Reads the fields of a protocol buffers message one after the other.
+/// Reads the fields of a protocol buffers message one after another.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
 
-  /// Advances to the next field. Returns false at the end. Also returns false, and sets `broken`, if the
-  /// bytes are not a valid message.
+  /// Reads the next field into `field` and `bytes`. Returns false at the end of the message. If the bytes are
+  /// not a valid message, sets `broken` and returns false.
   bool next() {
     std::uint64_t tag = 0, size = 0;
     if (rest_.empty() || !number(tag)) return false;
@@ -46,7 +46,7 @@ class Fields {
   }
 
   std::uint64_t field = 0;
-  std::string_view bytes;  ///< of a string, bytes or message field
+  std::string_view bytes;  ///< contents of a string, bytes or message field
   bool broken = false;
 
  private:
@@ -69,8 +69,8 @@ class Fields {
   std::string_view rest_;
 };
 
-/// Returns whether a normalizer's rules never refer beyond their own bytes. The rules are a darts-clone
-/// double array and the texts that it refers to.
+/// Whether a normalizer's rules never refer to a position outside their own bytes. The rules consist of a
+/// double-array trie in the format of darts-clone, and of the replacement texts to which the trie refers.
 bool is_complete(std::string_view rules) {
   std::uint32_t size = 0;
   if (rules.empty()) return true;

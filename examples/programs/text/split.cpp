@@ -25,8 +25,8 @@ std::string message_of(int code) {
   return reinterpret_cast<char const*>(text);
 }
 
-/// Characters that Unicode 15 to 16 added to a category and that PCRE2 10.42 does not know yet, as
-/// hexadecimal ranges first-last.
+/// Characters that belong to a Unicode category since Unicode 15 to 16 and that PCRE2 10.42 does not know.
+/// Each entry is the letter of a category and hexadecimal ranges first-last.
 constexpr std::pair<char, char const*> additions[] = {
     {'L',
      "1c89-1c8a a7cb-a7cd a7da-a7dc 105c0-105f3 10d4a-10d65 10d6f-10d85 10ec2-10ec4 1123f-11240 11380-11389 "
@@ -47,7 +47,7 @@ constexpr std::pair<char, char const*> additions[] = {
      "1fada-1fadc 1fadf 1fae8-1fae9 1faf7-1faf8 1fbcb-1fbef"},
 };
 
-/// Returns the added characters of a category in PCRE2 syntax; "" if there are none.
+/// Returns the additional characters of a category in PCRE2 syntax, or "" if there are none.
 std::string additions_to(std::string_view category) {
   std::string out;
   for (auto const& [letter, ranges] : additions) {
@@ -100,7 +100,7 @@ void join_stretches(std::vector<Stretch> const& stretches, Delimiter delimiter, 
 }
 
 std::string pcre_pattern(std::string const& name, std::string_view pattern) {
-  // PCRE2's own \s is not used, because it also includes U+180E.
+  // Replaces \s, because PCRE2's own \s also includes U+180E.
   constexpr char spaces[] =
       "\\t-\\r\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
   auto const refuse = [&](std::string_view what) {
@@ -180,7 +180,7 @@ Expression::Expression(std::string const& name, std::string_view pattern) : name
     throw Error(ErrorKind::data, name + ": cannot use the expression '" + files::printable(pattern) + "' (" +
                                      message_of(code) + "); use a tokenizer without it");
   code_ = std::shared_ptr<void>(made, [](void* code_) { pcre2_code_free(static_cast<pcre2_code*>(code_)); });
-  (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without JIT it is slower but equivalent
+  (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);  // without JIT the result is the same, but slower
 }
 
 void Expression::split(std::string_view text, Delimiter delimiter, bool invert, MatchScratch& scratch,
@@ -196,7 +196,7 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
   auto const* const subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   auto& stretches = scratch.stretches_;
   stretches.clear();
-  bool const plain = delimiter == Delimiter::isolated;  // by far the most common case, which needs no list
+  bool const plain = delimiter == Delimiter::isolated;  // the most common case; it needs no list of stretches
   auto const add = [&](std::size_t from, std::size_t to, bool matches) {
     if (from == to) return;
     if (plain)
@@ -215,7 +215,7 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
     add(done, ends[0], false);
     add(ends[0], ends[1], true);
     done = at = ends[1];
-    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);  // empty match
+    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);  // after an empty match
   }
   add(done, text.size(), false);
   if (!plain) join_stretches(stretches, delimiter, out);

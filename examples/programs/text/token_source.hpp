@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides text as tokens in memory, for training that reads text directly.
+// Provides tokens in memory, for training that reads text directly.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,14 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns the tokens that `prepare` would write for these files and folders, in memory: 4 bytes per token.
-/// Without paths, reads `default_data_path`. `threads` 0 means all cores. Throws Error(data).
+/// Returns a source of the tokens that `prepare` would write for the files and folders `paths`. The tokens
+/// are in memory, 4 bytes per token. If `paths` is empty, reads `default_data_path`. `field` is the field of
+/// a JSON object with the text. `threads` 0 means all cores. Throws Error(data).
 TokenSource tokenized(Tokenizer const& tokenizer, std::vector<std::string> paths, std::string const& field,
                       int threads, TokenOptions options);
 
 /// Returns a function that encodes one record to tokens, including the tokens that begin and end a document.
-/// Use it on one thread only.
+/// Use the function on one thread only.
 RecordEncoder record_encoder(std::shared_ptr<Tokenizer const> tokenizer);
 
 }  // namespace text

@@ -43,11 +43,11 @@ std::string bytes_in(Path const& path) {
   return {reinterpret_cast<char const*>(bytes.data()), bytes.size()};
 }
 
-/// The files of a tokenizer's folder: their names, their bytes for the hash, and the parsed settings.
+/// The files in the folder of a tokenizer: their names, their bytes for the hash, and the parsed settings.
 struct Folder {
   Path place;
-  std::string read;  // file names for messages
-  std::string all;   // bytes of the files for the hash
+  std::string read;  // names of the files that were read, for messages
+  std::string all;   // bytes of the files that were read, for the hash
   Json config, map,
       added;  // tokenizer_config.json, special_tokens_map.json, added_tokens.json; null if missing
 
@@ -58,7 +58,7 @@ struct Folder {
     return bytes;
   }
   Json read_json(char const* name) { return is_file(place / name) ? parsed(name, read_file(name)) : nullptr; }
-  /// Parses a file as Python does. Python also accepts NaN, Infinity and unpaired surrogates.
+  /// Parses a file as Python does, which also accepts NaN, Infinity and unpaired surrogates.
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
     if (json.is_discarded())
@@ -69,16 +69,17 @@ struct Folder {
     return json;
   }
   bool lists_added() const { return config.is_object() && config.contains("added_tokens_decoder"); }
-  /// Returns the entry of a special token such as "eos_token": a string, or an object with its content.
-  /// Searches special_tokens_map.json first, unless tokenizer_config.json lists added tokens, then
-  /// tokenizer_config.json. Returns null if neither has it.
+  /// Returns the entry of a special token such as "eos_token". An entry is a string, or an object with a
+  /// member "content". Searches special_tokens_map.json and then tokenizer_config.json. If
+  /// tokenizer_config.json lists added tokens, searches only tokenizer_config.json. Returns null if there is
+  /// no entry.
   Json const& named(char const* key) const {
     static Json const none;
     for (Json const* const json : {lists_added() ? &none : &map, &config})
       if (json->is_object() && json->contains(key) && !json->at(key).is_null()) return json->at(key);
     return none;
   }
-  /// Returns the text of a special token such as "eos_token"; "" if no file names it.
+  /// Returns the text of a special token such as "eos_token", or "" if no file has it.
   std::string special(char const* key) const {
     Json const& value =
         named(key).is_null() && map.is_object() && map.contains(key) ? map.at(key) : named(key);
@@ -87,7 +88,7 @@ struct Folder {
       return value["content"].get<std::string>();
     return {};
   }
-  /// Returns whether a file sets a special token to null, so that it does not exist.
+  /// Whether a file sets a special token to null, which means that the tokenizer does not have it.
   bool denies(char const* key) const {
     for (Json const* const json : {&config, &map})
       if (json->is_object() && json->contains(key) && json->at(key).is_null()) return named(key).is_null();
@@ -102,14 +103,15 @@ struct Folder {
   }
 };
 
-/// A token that a file other than the tokenizer's own adds, such as added_tokens.json.
+/// A token that another file than the tokenizer's own file adds, such as added_tokens.json.
 struct SideToken {
   AddedToken token;
-  std::string from;         ///< the file and the key that define it
-  std::int64_t given = -1;  ///< the id given there
+  std::string from;         ///< the file and the key that define the token
+  std::int64_t given = -1;  ///< the id in this file; -1: none
 };
 
-/// Returns the tokens that other files add, in the order in which transformers adds them.
+/// Returns the tokens that other files than the tokenizer's own file add, in the order in which transformers
+/// adds them.
 std::vector<SideToken> side_tokens(Folder const& folder) {
   std::vector<SideToken> tokens;
   auto const file = [&](char const* name) { return files::path_text(folder.place / name); };
@@ -169,8 +171,9 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
   return tokens;
 }
 
-/// Adds the tokens of other files to `list`. With `plain`, tokens are searched for in text that is not
-/// normalized. Throws Error(data) if a file gives a token another id than transformers would.
+/// Adds the tokens of other files than the tokenizer's own file to `list`. If `plain` is true, the tokens are
+/// searched for in the text before normalization. Throws Error(data) if the id in a file differs from the id
+/// that transformers would assign.
 void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   for (SideToken& side : side_tokens(folder)) {
     if (plain && side.token.single_word)
@@ -191,13 +194,13 @@ void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   }
 }
 
-/// The name of the class that transformers uses for a folder's tokenizer.
+/// The class that transformers uses for the tokenizer of a folder.
 struct TokenizerClass {
-  std::string key;     ///< the file and the key that define it; empty if none does
-  std::string value;   ///< as written there
-  bool model = false;  ///< the value is a model type, which implies a tokenizer class
+  std::string key;     ///< the file and the key that define the class; empty: none
+  std::string value;   ///< the value of this key
+  bool model = false;  ///< whether the value is a model type, which implies a class
 
-  /// Returns whether the class name (without a final "Fast") is in `classes`, or the model type in `models`.
+  /// Whether the class name, without a "Fast" at its end, is in `classes`, or the model type is in `models`.
   bool is_one_of(std::initializer_list<std::string_view> classes,
                  std::initializer_list<std::string_view> models) const {
     std::string_view name = value;
@@ -205,7 +208,7 @@ struct TokenizerClass {
     auto const& known = model ? models : classes;
     return std::find(known.begin(), known.end(), name) != known.end();
   }
-  /// Returns whether the folder names no class, or a class that does not change the meaning of the files.
+  /// Whether the folder names no class, or a class that does not change the meaning of the files.
   bool is_plain() const {
     return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
   }
@@ -219,7 +222,8 @@ struct TokenizerClass {
   }
 };
 
-/// Reads the class name from tokenizer_config.json, else from config.json, as transformers does.
+/// Returns the class in tokenizer_config.json or, if it has none, in config.json. This is the order of
+/// transformers.
 TokenizerClass class_of(Folder const& folder) {
   auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
     if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
@@ -234,13 +238,15 @@ TokenizerClass class_of(Folder const& folder) {
   return found.value.empty() ? of(config, "config.json", "model_type") : found;
 }
 
-/// Throws an error for a folder whose tokenizer class gives its files another meaning.
+/// Throws Error(data) for a folder whose tokenizer class changes the meaning of its files. `meaning` is the
+/// end of the message.
 [[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
   throw Error(ErrorKind::data, name.key + " is " + files::printable(name.value, 60) + std::string(meaning));
 }
 
-/// Applies `add_prefix_space` of tokenizer_config.json to a tokenizer.json, if transformers does so for this
-/// tokenizer class. Throws Error(data) if that is not supported.
+/// Applies `add_prefix_space` of tokenizer_config.json to the tokenizer `d` of a tokenizer.json, if
+/// transformers does this for the folder's tokenizer class. Throws Error(data) if both files contradict each
+/// other.
 void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   TokenizerClass const name = class_of(folder);
   bool const given = folder.config.is_object() && folder.config.contains("add_prefix_space") &&
@@ -251,7 +257,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   if (name.is_plain() || (!given && !implied)) return;
   auto& stages = d.pre_tokenizers;
   bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
-  if (byte_level && name.is_llama()) return;  // transformers reads these files without the class
+  if (byte_level && name.is_llama()) return;  // for these files transformers ignores the class
   if (byte_level && stages.size() == 1) {
     std::get<ByteLevel>(stages.front()).prefix_space = add_prefix;
     return;
@@ -271,8 +277,8 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
                     "; make both agree");
 }
 
-/// Returns whether the bytes are a tiktoken vocabulary: each line has a token in base64, a space and its
-/// rank.
+/// Whether the bytes are a tiktoken vocabulary: each line has a token in base64, a space and the token's
+/// rank. Checks the first line.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
   if (line.ends_with('\r')) line.remove_suffix(1);
@@ -282,8 +288,9 @@ bool is_tiktoken(std::string_view bytes) {
          line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") == space;
 }
 
-/// Returns the tokens after a document. They end with the token `requested`, else the folder's eos_token,
-/// else a common end-of-text token. With "none", no such token is added.
+/// Returns the tokens to add after a document: the tokens `behind`, then the token that ends a document. This
+/// last token is `requested`, or the folder's eos_token, or a common end-of-text token. If `requested` is
+/// "none", only `behind`.
 Ids end_of(Folder const& folder, Tokenizer const& tokenizer, std::string const& requested,
            Ids const& behind) {
   if (requested == "none") return behind;
@@ -318,7 +325,7 @@ std::string Tokenizer::document_form() const {
 std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::string const& end_of_text) {
   std::error_code code;
   Path place = path;
-  std::string only;  // the file, if a file was named instead of a folder
+  std::string only;  // the name of the file, if `path` is a file
   if (!std::filesystem::is_directory(place, code)) {
     if (!is_file(place))
       throw Error(ErrorKind::data,
@@ -375,8 +382,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    // transformers adds <|endoftext|> as the default of these tokens for this class, unless a file defines
-    // them.
+    // For this class, transformers uses <|endoftext|> as the default of these special tokens and adds it,
+    // unless a file defines them.
     std::string const usual = "<|endoftext|>";
     for (char const* key : {"bos_token", "eos_token", "unk_token"})
       if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&

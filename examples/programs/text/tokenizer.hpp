@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads tokenizers from files: Hugging Face's tokenizer.json, GPT-2's vocab.json and merges.txt, and
-// SentencePiece's tokenizer.model.
+// Opens tokenizers: Hugging Face's tokenizer.json, GPT-2's vocab.json and merges.txt, and SentencePiece's
+// tokenizer.model.
 #pragma once
 
 #include <cstddef>
@@ -16,47 +16,49 @@
 namespace programs {
 namespace text {
 
-/// The character that represents a space in SentencePiece's alphabet: U+2581.
+/// U+2581, the character that represents a space in SentencePiece's tokens.
 inline constexpr std::string_view word_mark = "\xe2\x96\x81";
 
-/// Encodes texts to tokens. Each thread needs its own encoder. Its memory grows with the longest text.
+/// Encodes texts to tokens. Each thread needs its own encoder. The memory of an encoder grows with the
+/// longest text.
 class Encoder {
  public:
   virtual ~Encoder() = default;
-  /// Appends the tokens of valid UTF-8 text to `out`. `begins`: whether the text is the start of a document;
-  /// false after a cut by `Tokenizer::cut`.
+  /// Appends the tokens of a valid UTF-8 text to `out`. `begins` says whether the text is the start of a
+  /// document. It is false for the text after a cut at `Tokenizer::cut`.
   virtual void encode(std::string_view text, bool begins, Ids& out) = 0;
 };
 
-/// A tokenizer. Immutable once opened, so threads can share it. Each thread makes its own encoder.
+/// A tokenizer. It does not change after `open`, so threads can share it. Each thread makes its own encoder.
 class Tokenizer {
  public:
-  /// Opens a folder or one of its files. `end_of_text` names the token that ends a document. If it is empty,
-  /// the folder's own token is used; "none" means no token. Throws Error(data), which names the file and the
+  /// Opens a folder or one of its files. `end_of_text` is the token that ends a document. If it is empty, the
+  /// folder's own token is used; "none" means no token. Throws Error(data), which names the file and the
   /// unsupported feature.
   static std::shared_ptr<Tokenizer const> open(std::string const& path, std::string const& end_of_text = {});
   virtual ~Tokenizer() = default;
 
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  /// Returns the id of a token by its text.
+  /// Returns the id of the token with the text `token`, or nullopt if there is none.
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
   /// Returns the text of a token for display.
   virtual std::string token_text(TokenId id) const = 0;
 
-  /// Returns the last position in [least, size) where a text may be cut so that encoding both parts
-  /// separately gives the same tokens; 0 if there is none. The bytes need not be valid UTF-8.
+  /// Returns the last position in [least, size) at which the text may be cut, or 0 if there is none. If both
+  /// parts are encoded separately, the tokens are the same as without the cut. The bytes are possibly not
+  /// valid UTF-8.
   virtual std::size_t cut(std::string_view bytes, std::size_t least) const = 0;
 
-  /// Returns the largest id plus one.
+  /// Returns the vocabulary size: the largest id plus one.
   std::int64_t vocabulary() const { return vocabulary_; }
-  /// Returns the tokens that are put before (`before`) and after (`behind`) every document.
+  /// Return the tokens that are added before (`before`) and after (`behind`) every document.
   Ids const& before() const { return before_; }
   Ids const& behind() const { return behind_; }
-  /// Returns the names of the files that were read (`description`), and XXH3-128 over their contents
+  /// Return the names of the files that were read (`description`), and the XXH3-128 of their contents
   /// (`hash`).
   std::string const& description() const { return description_; }
   std::string const& hash() const { return hash_; }
-  /// Returns a document as text with its begin and end tokens, such as "<s> TEXT </s>".
+  /// Returns the form of a document with the tokens that begin and end it, such as "<s> TEXT </s>".
   std::string document_form() const;
 
  protected:
@@ -65,8 +67,8 @@ class Tokenizer {
   std::string description_, hash_;
 };
 
-/// Encodes a whole text in one call, for tests and small texts. Repairs invalid UTF-8. With `whole`, adds the
-/// tokens that begin and end a document.
+/// Returns the tokens of a whole text, for tests and small texts. Invalid UTF-8 becomes U+FFFD. If `whole` is
+/// true, adds the tokens that begin and end a document.
 Ids encode(Tokenizer const& tokenizer, std::string_view bytes, bool whole = false);
 
 }  // namespace text

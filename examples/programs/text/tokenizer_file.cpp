@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A JSON value with its path in the file, for error messages.
+/// A JSON value together with its path in the file, for error messages.
 class Node {
  public:
   Node(std::string const& file, Json const& value, std::string path = {})
@@ -39,7 +39,7 @@ class Node {
   std::string const& file() const { return file_; }
   std::string const& path() const { return path_; }
 
-  /// Returns a member of the object; a null value if it is absent.
+  /// Returns the member `key` of the object, or a null value if there is none.
   Node operator[](char const* key) const {
     if (!value_.is_object()) refuse("must be an object");
     static Json const null;
@@ -67,11 +67,13 @@ class Node {
       refuse("must be a token id, a whole number from 0 to 2147483646");
     return value_.get<TokenId>();
   }
-  /// Throws if the value is in more than 32 nested arrays, so that recursion is limited.
+  /// Throws Error(data) if the value is inside more than 32 nested arrays. So the recursion of the readers is
+  /// limited.
   void check_depth() const {
     if (std::count(path_.begin(), path_.end(), '[') > 32) refuse("is nested too deeply");
   }
-  /// Throws unless a member is absent, null, false or empty. Used for unsupported features.
+  /// Throws Error(data) if the member `key` has a value other than null, false, 0 or "". Used for unsupported
+  /// features.
   void no(char const* key) const {
     Node const member = (*this)[key];
     auto const& v = member.value_;
@@ -108,7 +110,7 @@ void to_bytes(BpeDescription& d) {
   d.spelled = std::exchange(d.vocabulary, std::move(bytes));
 }
 
-/// Returns the merge of two tokens whose concatenation is also a token.
+/// Returns the merge of two tokens. Their concatenation must be a token too. `where` is for messages.
 Bpe::Merge merge_of(Vocabulary const& vocabulary, std::string_view left, std::string_view right,
                     std::string const& where) {
   auto const id = [&](std::string_view token) {
@@ -233,11 +235,11 @@ void read_pre_tokenizer(Node const& node, std::vector<PreTokenizer>& out) {
   }
 }
 
-/// Reads which token ids a post-processor puts before and after a text.
+/// Reads the ids of the tokens that a post-processor adds before and after a text.
 void read_post_processor(Node const& node, Ids& before, Ids& behind) {
   if (node.is_null()) return;
   std::string const& type = node["type"].text();
-  if (type == "ByteLevel") return;  // affects only offsets
+  if (type == "ByteLevel") return;  // changes only the offsets of tokens in the text
   if (type == "Sequence") {
     Node const list = node["processors"];
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -290,7 +292,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.name = name;
   if (Node const version = root["version"]; !version.is_null() && version.text() != "1.0")
     version.lacks(version.text(), "1.0");
-  // "truncation" and "padding" are ignored, since transformers sets both for each text.
+  // "truncation" and "padding" are ignored, because transformers sets both again for each text.
   read_normalizer(root["normalizer"], d.normalizers);
   read_pre_tokenizer(root["pre_tokenizer"], d.pre_tokenizers);
   read_post_processor(root["post_processor"], d.before, d.behind);
@@ -306,7 +308,8 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   d.model.fuse_unknown = model["fuse_unk"].flag();
   d.vocabulary = vocabulary_of(model["vocab"]);
   if (Node const unknown = model["unk_token"]; !unknown.is_null()) {
-    auto const found = d.vocabulary.find(unknown.text());  // may be missing if it is never needed
+    // The unknown token is possibly not in the vocabulary, if no text needs it.
+    auto const found = d.vocabulary.find(unknown.text());
     if (found != d.vocabulary.end()) d.model.unknown = found->second;
   }
   Node const merges = model["merges"];
@@ -329,14 +332,14 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
       if (!d.vocabulary.contains(std::string(1, static_cast<char>(byte))))
         model["byte_fallback"].lacks("true under a ByteLevel, without tokens of all bytes",
                                      "it with them, or without a ByteLevel");
-    d.model.byte_fallback = false;  // nothing is left to fall back from
+    d.model.byte_fallback = false;  // every byte has a token, so no fallback is needed
   }
 
   AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
   if (Node const added = root["added_tokens"]; !added.is_null())
     for (std::size_t i = 0; i < added.size(); ++i) {
       Node const token = added.at(i);
-      (void)token["id"].id();  // only validated: the package assigns new ids
+      (void)token["id"].id();  // only validated, because the package assigns its own ids
       if (token["content"].text().empty()) continue;
       list.add({.content = token["content"].text(),
                 .left_strip = token["lstrip"].flag(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the files of BPE tokenizers. The error message for an unsupported feature names it.
+// Parses the files of BPE tokenizers. If a feature is not supported, the error names it.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,15 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns a function that looks up a token's id by the token's spelling in the file. The description must
-/// outlive the function.
+/// Returns a function that looks up the id of a token, spelled as in the file. `description` must exist as
+/// long as the function.
 std::function<std::optional<TokenId>(std::string const&)> finder(BpeDescription const& description);
 
-/// Parses a tokenizer.json. Throws Error(data), which starts with `name`.
+/// Returns the contents of a tokenizer.json. Throws Error(data), which starts with `name`.
 BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& name);
 
-/// Parses GPT-2's two files. `prefix_space` is add_prefix_space of the folder's tokenizer_config.json.
+/// Returns the contents of GPT-2's two files, vocab.json and merges.txt. `prefix_space` is add_prefix_space
+/// of the folder's tokenizer_config.json.
 BpeDescription parse_vocab_and_merges(std::string_view vocab, std::string const& vocab_name,
                                       std::string_view merges, std::string const& merges_name,
                                       bool prefix_space);

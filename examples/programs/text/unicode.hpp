@@ -12,7 +12,7 @@ namespace programs {
 using namespace tessera;
 namespace text {
 
-/// Returns the character at `at` in valid UTF-8 and advances `at` past it.
+/// Returns the character at byte `at` of valid UTF-8 text and moves `at` to the byte after it.
 inline char32_t next_character(std::string_view text, std::size_t& at) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   auto const tail = [&](std::size_t i) { return static_cast<char32_t>(byte(i) & 0x3f); };
@@ -23,7 +23,7 @@ inline char32_t next_character(std::string_view text, std::size_t& at) {
   return at += 4, (char32_t{byte(i)} & 0x07) << 18 | tail(i + 1) << 12 | tail(i + 2) << 6 | tail(i + 3);
 }
 
-/// Returns the length in bytes of the character that starts with this byte of valid UTF-8.
+/// Returns the number of bytes of the UTF-8 character whose first byte is `first`.
 inline std::size_t character_bytes(char first) {
   auto const byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
@@ -34,22 +34,23 @@ void append_character(std::string& text, char32_t character);
 using utf8::first_invalid;
 using utf8::repaired;
 
-/// Check for the Unicode categories L* and N*.
+/// Whether a character is in the Unicode categories L* (is_letter) or N* (is_number).
 bool is_letter(char32_t character);
 bool is_number(char32_t character);
-/// Matches \w in Rust's regular expressions: a letter, mark, digit, connector or joiner.
+/// Whether \w of Rust's regular expressions matches the character: a letter, mark, digit, connector or
+/// joiner.
 bool is_word(char32_t character);
-/// Checks for the Unicode property White_Space.
+/// Whether the character has the Unicode property White_Space.
 bool is_space(char32_t character);
 
-/// Returns whether the character that ends right before byte `at` is a letter. The bytes need not be valid
+/// Whether the character that ends directly before byte `at` is a letter. The bytes are possibly not valid
 /// UTF-8.
 bool letter_before(std::string_view bytes, std::size_t at);
 
 enum class Form { nfc, nfd, nfkc, nfkd };
 
-/// Converts valid UTF-8 text to a Unicode normal form. Returns `text` itself if it is ASCII, else a view of
-/// `storage`.
+/// Returns valid UTF-8 text in a Unicode normal form. The result is `text` itself if it is ASCII, otherwise a
+/// view of `storage`.
 std::string_view normal_form(std::string_view text, Form form, std::string& storage);
 
 }  // namespace text

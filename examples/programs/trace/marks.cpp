@@ -23,7 +23,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Reads a field in microseconds and returns nanoseconds; -1 if the field is missing.
+/// Returns the value of a field in nanoseconds. The file has it in microseconds. Returns -1 if it is missing
+/// or not valid.
 std::int64_t nanoseconds_in(Json const& event, char const* field) {
   auto const found = event.find(field);
   if (found == event.end() || !found->is_number()) return -1;
@@ -64,7 +65,7 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
   if (!file) fail("cannot be read, so there are no marks");
   if (file.peek() == std::ifstream::traits_type::eof())
     fail("empty, so there are no marks; its writer may have been stopped");
-  // Drops the trace slices of single entries while parsing. Only the slices of steps and phases are needed.
+  // While parsing, drops the slices of single entries. Only the slices of steps and phases are needed.
   Json::parser_callback_t const keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > max_depth) fail("nested more deeply than a trace; --marks needs a file from train --trace");
     if (event != Json::parse_event_t::object_end || depth != 2) return true;

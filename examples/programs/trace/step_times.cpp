@@ -27,7 +27,8 @@ using Json = nlohmann::ordered_json;
 
 double seconds(std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-/// Returns the nanoseconds of `one` that the spans `others` cover. `others` must be sorted and disjoint.
+/// Returns the part of `one` that the spans `others` cover, in nanoseconds. `others` must be sorted and
+/// disjoint.
 std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   std::int64_t sum = 0;
   auto other = std::partition_point(others.begin(), others.end(),
@@ -37,7 +38,7 @@ std::int64_t overlap(TimeSpan const& one, std::vector<TimeSpan> const& others) {
   return sum;
 }
 
-/// Returns the spans of time in which entries of a lane ran in a step, in order.
+/// Returns the spans of time in which entries of a lane ran in a step, in the order of the schedule.
 std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane lane) {
   std::vector<TimeSpan> ran;
   for (TimedInstance const& instance : step.instances)
@@ -45,8 +46,7 @@ std::vector<TimeSpan> busy(RankTimes const& times, TimedStep const& step, Lane l
   return ran;
 }
 
-/// Returns the spans of time in which the lane `compute` or the lane `gradients` was busy, sorted and
-/// disjoint.
+/// Returns the spans of time in which entries of the lane `compute` or `gradients` ran, sorted and disjoint.
 std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step) {
   std::vector<TimeSpan> all = busy(times, step, Lane::compute);
   std::vector<TimeSpan> const gradients = busy(times, step, Lane::gradients);
@@ -63,7 +63,8 @@ std::vector<TimeSpan> computing_in(RankTimes const& times, TimedStep const& step
   return merged;
 }
 
-/// Returns the nanoseconds of `whole` that the sorted, disjoint spans `ran` do not cover.
+/// Returns the part of `whole` that the spans `ran` do not cover, in nanoseconds. `ran` must be sorted and
+/// disjoint.
 std::int64_t gaps(TimeSpan const& whole, std::vector<TimeSpan> const& ran) {
   std::int64_t sum = 0, end = whole.begin;
   for (TimeSpan const& each : ran) {
@@ -79,8 +80,8 @@ std::string rate(std::optional<double> const& per_second) {
   return per_second ? fixed(*per_second * 1e-9, 2) : "-";
 }
 
-/// Returns the phase of a verb (kind of entry) as an index into phase_names; -1 for moves and other verbs
-/// without a phase.
+/// Returns the phase to which entries of a verb belong, as an index into phase_names. Returns -1 for verbs
+/// without a phase, such as moves.
 int phase_of(Verb verb) {
   switch (verb) {
     case Verb::forward:
@@ -102,8 +103,8 @@ int phase_of(Verb verb) {
   }
 }
 
-/// Returns the name of a kind of entry as it is stored in files. Six verbs were renamed; files keep their old
-/// names.
+/// Returns the name of a kind of entry in files. Six verbs were renamed in the library; files still have the
+/// old names.
 std::string stored(std::string const& kind) {
   constexpr std::pair<std::string_view, std::string_view> renamed[] = {
       {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},
@@ -370,7 +371,7 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
     first = false;
   };
   auto const microseconds = [](std::int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; };
-  // Viewers of traces treat process 0 and thread 0 specially, so numbers start at 1.
+  // Viewers of traces treat process 0 and thread 0 specially, so the numbers start at 1.
   constexpr int steps_thread = 1, first_lane = 2, phases_thread = first_lane + static_cast<int>(lane_count);
   auto const name = [&](char const* what, int process, int thread, std::string const& as, int order) {
     std::string const kind(what);

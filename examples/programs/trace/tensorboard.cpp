@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes event files. A record is its length (8 bytes, little endian), the masked CRC of the length, an Event
-// message of protocol buffers, and the masked CRC of the message. The field numbers are from TensorFlow's
-// event.proto, summary.proto and tensor.proto.
+// Writes event files of TensorBoard. A file consists of records. A record is the length of a message (8
+// bytes, little endian), the masked CRC of these 8 bytes, the message, and the masked CRC of the message. A
+// message is a protocol buffers message of type Event. The field numbers are from TensorFlow's event.proto,
+// summary.proto and tensor.proto.
 #include "trace/tensorboard.hpp"
 
 #include <array>
@@ -40,7 +41,7 @@ std::string little_endian(Unsigned value) {
   return bytes;
 }
 
-/// Builds a protocol buffers message field by field.
+/// Builds the bytes of a protocol buffers message field by field.
 class Message {
  public:
   Message& integer(std::uint64_t field, std::int64_t value) {
@@ -139,7 +140,7 @@ void EventFile::put(std::string const& event) {
     files::write_all(file_.get(), record.data(), record.size(), folder_);
     bytes_ += static_cast<::off_t>(record.size());
   } catch (Error const&) {
-    (void)!::ftruncate(file_.get(), bytes_);  // keeps only complete records
+    (void)!::ftruncate(file_.get(), bytes_);  // removes the incomplete record
     throw;
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes event files for TensorBoard: numbers over steps, and texts.
+// Writes event files for TensorBoard: numbers of steps, and texts.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Writes one event file. The constructor creates the folder if needed and gives the file a unique name. Each
-/// call appends one record, or removes a partial record if the write fails, so a reader sees complete records
-/// only. Throws Error(failed) with the folder and the reason.
+/// Writes one event file. The constructor creates the folder if it does not exist and gives the file a unique
+/// name. Each call appends one record. If the write fails, the incomplete record is removed, so a reader sees
+/// only complete records. Throws Error(failed) with the folder and the reason.
 class EventFile {
  public:
-  /// With `alone`, throws if another run is writing to the folder, because TensorBoard would mix their
-  /// curves.
+  /// If `alone` is true, throws Error(failed) if another run writes to the folder, because TensorBoard would
+  /// mix the curves of both runs.
   explicit EventFile(std::filesystem::path const& folder, bool alone = false);
 
-  /// Writes the numbers of one step. Non-finite values are left out.
+  /// Writes the named numbers of one step. Values that are not finite are left out.
   void scalars(std::int64_t step, std::vector<std::pair<std::string, double>> const& values);
-  /// Writes a text in Markdown.
+  /// Writes a text in Markdown under the name `tag`.
   void text(std::string const& tag, std::string const& markdown);
 
   std::filesystem::path const& path() const noexcept { return path_; }
@@ -41,7 +41,7 @@ class EventFile {
 };
 
 namespace detail {
-/// Returns the CRC-32C (Castagnoli) that event file records use.
+/// Returns the CRC-32C (Castagnoli) of the bytes. Records of event files contain it in masked form.
 std::uint32_t crc32c(std::string_view bytes);
 }  // namespace detail
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the LoRA adapters of `train`: their flags, the folder that training starts from, and the outputs.
+// Handles the LoRA adapters of `train`: the flags, the adapters from which training starts, and the outputs.
 #pragma once
 
 #include <filesystem>
@@ -22,14 +22,15 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The adapter flags and their resolved values.
+/// The values of the adapter flags, and the adapter weights that are read from a folder.
 struct AdapterSettings {
-  std::string lora;            ///< as given; the trainer's options hold the parsed values
-  std::filesystem::path from;  ///< a folder; empty: adapters start from the seed
-  std::filesystem::path save;  ///< a folder; empty: no separate adapter output
+  std::string lora;  ///< the text of --lora; the trainer's options hold the parsed values
+  /// the adapter folder to start from; empty: adapters are initialised from the seed
+  std::filesystem::path from;
+  std::filesystem::path save;  ///< the folder for trained adapters; empty: they are not saved separately
   bool merge = false;
 
-  std::optional<AdapterWeights> weights;  ///< weights read from `from`
+  std::optional<AdapterWeights> weights;  ///< the weights in `from`
 
   std::string text() const { return weights ? weights->name() : lora; }
 };
@@ -44,9 +45,9 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
   line.toggle("--merge", flags.merge, "merge the adapters into the weights that --save writes");
 }
 
-/// Throws if adapter flags contradict each other. `saved` is the path for the model's weights, or empty.
-/// Clears a --lora that comes from a row of a comparison instead of the command line, if that row trained the
-/// model's own weights or if --adapter is given.
+/// Throws if adapter flags contradict each other. `saved` is the path of --save, or empty. A --lora that
+/// comes from a row of a comparison, instead of the command line, is cleared if the row trained the model's
+/// own weights or if --adapter is given.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {
@@ -71,8 +72,8 @@ inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora,
   if (!flags.save.empty()) AdapterWriter::check(flags.save);
 }
 
-/// Opens the adapter folder that training starts from, and sets `lora` to the adapters in it. Throws if
-/// training would need a dropout, which is not supported.
+/// Opens the adapter folder of --adapter, and sets `lora` to the adapters in it. Throws if training would
+/// need dropout, which is not supported. Does nothing without --adapter.
 inline void open_adapter(AdapterSettings& settings, LoraOptions& lora, std::vector<UnitSpec> const& units,
                          bool trains) {
   if (settings.from.empty()) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the checkpoints of `train`: their flags, the checkpoint to resume from, and cutting the log there.
+// Handles the checkpoints of `train`: the flags, the checkpoint from which a run resumes, and the end of the
+// log there.
 #pragma once
 
 #include <algorithm>
@@ -31,27 +32,27 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The checkpoint flags and their resolved values.
+/// The values of the checkpoint flags, and the facts that are derived from them.
 struct CheckpointSettings {
   std::filesystem::path folder;  ///< empty: no checkpoints
-  std::int64_t every = 0;        ///< steps between checkpoints; 0: only after the last step
-  int keep = 0;                  ///< number of newest checkpoints to keep; 0: all
+  std::int64_t every = 0;        ///< number of steps between checkpoints; 0: only after the last step
+  int keep = 0;                  ///< how many of the newest checkpoints are kept; 0: all
   bool resume = false;
   bool async = false;
-  unsigned grace = 0;  ///< seconds that an interrupted run has to save and end; 0: no limit
+  unsigned grace = 0;  ///< seconds that an interrupted run has until it must end; 0: no limit
 
-  std::optional<CheckpointInfo> from;  ///< checkpoint from which the run resumes
-  std::int64_t data_shift = 0;         ///< added to a step's number to get the number of its data
-  std::string config = {};             ///< the model's config.json
+  std::optional<CheckpointInfo> from;  ///< the checkpoint from which the run resumes; nullopt if it does not
+  std::int64_t data_shift = 0;         ///< step number + data_shift = number of the step's data
+  std::string config = {};             ///< the contents of the model's config.json
 
-  /// Returns which memory for checkpoints the plan must include.
+  /// Returns which buffers for checkpoints the memory plan must include.
   CheckpointMemory memory() const {
     if (folder.empty()) return CheckpointMemory::none;
     return async ? CheckpointMemory::snapshot : CheckpointMemory::staging;
   }
   std::int64_t first_step() const { return from ? from->step : 0; }
-  /// Returns the sums (of loss, seconds and tokens) over the epoch in which the run resumes; nullopt if the
-  /// checkpoint does not have them.
+  /// Returns the sums of loss, seconds and tokens so far in the epoch in which the run resumes. Returns
+  /// nullopt if the checkpoint does not have them.
   std::optional<EpochSums::Part> epoch() const {
     if (!from) return std::nullopt;
     auto const notes = nlohmann::ordered_json::parse(from->notes);
@@ -63,7 +64,8 @@ struct CheckpointSettings {
   }
 };
 
-/// Converts the sums of the current epoch to JSON for a checkpoint. `epoch()` reads them back.
+/// Returns the sums of the current epoch as JSON, for a checkpoint. CheckpointSettings::epoch reads them
+/// again.
 inline nlohmann::ordered_json part_json(std::optional<EpochSums::Part> const& part) {
   if (!part) return nullptr;
   return {{"positions", part->positions},
@@ -89,8 +91,8 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
                1u << 20);
 }
 
-/// Finds the checkpoint to resume from. Throws Error(usage) if flags contradict each other or the contents of
-/// the folder.
+/// Finds the checkpoint from which the run resumes, and stores it in `settings.from`. Throws Error(usage) if
+/// the flags contradict each other or the contents of the folder.
 inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
   if (settings.folder.empty()) {
     for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
@@ -110,13 +112,14 @@ inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& set
   settings.from = read_checkpoint(series.path(*newest));
 }
 
-/// The properties of the data that determine the order of the samples. A resumed run must have the same.
+/// The properties of the data that determine which samples a step reads. They must be equal in a run and in
+/// the run that resumes it.
 struct DataIdentity {
   std::int64_t tokens = 0, sequence = 0;
-  std::int64_t samples = 0;  ///< number of samples before they repeat
+  std::int64_t samples = 0;  ///< number of samples until they repeat
   std::string samples_are, order;
   std::uint64_t seed = 0;
-  std::int64_t whole_epochs_of = 0;  ///< the global batch if no step spans two epochs; else 0
+  std::int64_t whole_epochs_of = 0;  ///< the global batch if every epoch begins with a new step; else 0
 
   nlohmann::ordered_json json() const {
     return {{"tokens", tokens},
@@ -129,8 +132,9 @@ struct DataIdentity {
   }
 };
 
-/// Checks that the run can continue from its checkpoint. The data and their order must be the same, and the
-/// samples read so far must be a multiple of the global batch. Throws Error(config or data).
+/// Checks that the run can continue from its checkpoint, and sets `settings.data_shift`. The data and their
+/// order must be the same as before. The number of samples read so far must be a multiple of the global
+/// batch. Throws Error(config) or Error(data).
 inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
                           std::int64_t steps) {
   if (!settings.from) return;
@@ -163,7 +167,7 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
         ErrorKind::config,
         name + ": was saved with other data, so this data cannot continue at its position: " + differ +
             "; give the same, or start from its weights with --init " + name + "/model in another folder");
-  if (data.whole_epochs_of > 0) return;  // steps have the same samples as before
+  if (data.whole_epochs_of > 0) return;  // the run has the same global batch as before
   auto const samples = notes["samples"].get<std::int64_t>();
   if (samples % global_batch != 0)
     throw Error(ErrorKind::config, name + ": is after " + std::to_string(samples) +
@@ -173,9 +177,9 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   settings.data_shift = samples / global_batch - done;
 }
 
-/// Returns the byte offset at which to cut the log of a run that resumes after `step`. It is before the first
-/// line that is of a later step, is a summary, or is incomplete. Returns nullopt if the file does not exist.
-/// Throws Error(data) if the log does not reach that step.
+/// Returns the number of bytes of the log that a run resumed after `step` keeps. The rest begins with the
+/// first line that is incomplete, a summary, or of a later step. Returns nullopt if the file does not exist.
+/// Throws Error(data) if the log ends before that step.
 inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& path, std::int64_t step) {
   std::error_code code;
   if (path.empty() || !std::filesystem::is_regular_file(path, code)) return std::nullopt;
@@ -200,7 +204,7 @@ inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& pat
   return end;
 }
 
-/// Throws if the checkpoints would fill their disk before the last step.
+/// Throws if the checkpoints would not fit on their disk until the last step.
 inline void check_free_space_for_checkpoints(CheckpointSettings const& settings, std::int64_t parameters,
                                              std::int64_t trained, std::int64_t steps) {
   if (settings.folder.empty()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the `train` program, which trains one model under one recipe.
+// The `train` program. It trains one model under one recipe.
 #include <iostream>
 
 #include "cli/command_line.hpp"
@@ -45,7 +45,8 @@ int train(int argc, char const* const* argv) {
                                      : cli::Names();
   if (flags.file.print || (flags.file.deepspeed.prints_settings && !settings.quiet)) {
     auto derived = cli::derived_flags(settings);
-    if (line.given("--bf16") || line.given("--fp16")) derived["--precision"] = "";  // these flags give it
+    // --bf16 or --fp16 sets the precision already
+    if (line.given("--bf16") || line.given("--fp16")) derived["--precision"] = "";
     std::cout << line.settings_text(derived);
   }
   if (flags.file.print || !settings.quiet) cli::print_notes(std::cout, flags.file, differences);

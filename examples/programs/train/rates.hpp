@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the duration of a run's steps and reports it in the summary.
+// Measures the time of a run's steps, and writes rates and GPU figures to the summary of the log.
 #pragma once
 
 #include <cmath>
@@ -23,13 +23,13 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Sums the durations of timed steps. A duration is measured by the device's clock, from the end of one step
-/// to the end of the next, so it does not depend on when the host reads the reports. Its memory does not grow
-/// with the run.
+/// Adds up the times of the timed steps. The device's clock measures a time from the end of one step to the
+/// end of the next, so the time does not depend on when the host reads the reports. Memory does not grow with
+/// the run.
 class RunRates {
  public:
-  /// Call it when other work, such as a validation, followed the last step. The next step then counts only
-  /// its own time, without the gap before it.
+  /// Must be called if other work, such as a validation, followed the last step. For the next step only its
+  /// own time counts, without the time since the previous step.
   void pause() { paused_ = true; }
   void add(StepReport const& report) {
     double const took = std::exchange(paused_, false) ? report.seconds : report.interval;
@@ -42,13 +42,14 @@ class RunRates {
   }
 
   double seconds() const { return seconds_; }
-  /// Returns tokens per second over all ranks; 0 before the first step.
+  /// Returns the tokens per second of all ranks; 0 before the first step.
   double rate() const { return seconds_ > 0.0 ? static_cast<double>(tokens_) / seconds_ : 0.0; }
-  /// Returns the standard deviation of the step times in seconds.
+  /// Returns the standard deviation of the step times in seconds; nullopt for fewer than two steps.
   std::optional<double> deviation() const {
     return steps_ > 1 ? std::optional(std::sqrt(squares_ / static_cast<double>(steps_ - 1))) : std::nullopt;
   }
-  /// Returns the deviation as a fraction of the mean step time.
+  /// Returns the standard deviation of the step times as a fraction of their mean; nullopt for fewer than two
+  /// steps.
   std::optional<double> spread() const {
     return steps_ > 1 && mean_ > 0.0 ? std::optional(*deviation() / mean_) : std::nullopt;
   }
@@ -56,7 +57,8 @@ class RunRates {
     return spread() ? std::optional(*spread() > steady_share) : std::nullopt;
   }
 
-  /// Adds these fields to the summary in the log. They are named like columns of compare's rows.
+  /// Adds the rate, the times and their deviation to the summary in the log. The keys are the columns of
+  /// compare's rows.
   void add_to(Json& summary) const {
     summary["avg_tokens_per_sec"] = steps_ > 0 ? Json(rate()) : Json(nullptr);
     summary["train_time_s"] = steps_ > 0 ? Json(seconds_) : Json(nullptr);
@@ -65,10 +67,10 @@ class RunRates {
     summary["spread_pct"] = spread() ? Json(100.0 * *spread()) : Json(nullptr);
     summary["unsteady"] = or_null(unsteady());
   }
-  /// Formats the rate: "5,626 tok/s", or "~5,626 tok/s, steps vary by 31%" if it is unsteady, or "- tok/s" if
-  /// no step was timed.
+  /// Returns the rate as text: "5,626 tok/s"; "~5,626 tok/s, steps vary by 31%" if the steps vary much; "-
+  /// tok/s" if no step was timed.
   std::string text() const {
-    if (steps_ == 0) return "- tok/s";  // no step was timed
+    if (steps_ == 0) return "- tok/s";
     std::string const rate_text = grouped(std::llround(rate())) + " tok/s";
     if (!unsteady().value_or(false)) return rate_text;
     return "~" + rate_text + ", steps vary by " + fixed(100.0 * *spread(), 0) + "%";
@@ -80,10 +82,11 @@ class RunRates {
   double seconds_ = 0.0, mean_ = 0.0, squares_ = 0.0;
 };
 
-/// Measures the rates of a run and the use and memory of its GPUs. Used by rank 0 only, except `prepare`.
+/// Measures the rates of a run, and the use and the memory of its GPUs. Only rank 0 uses it, except for
+/// `prepare`.
 class RunFigures {
  public:
-  /// Call it before the ranks start.
+  /// Must be called before the ranks start.
   void prepare(RecipeTable const& recipe, int ranks) {
     device_ = recipe.device;
     ranks_ = ranks;
@@ -93,32 +96,33 @@ class RunFigures {
     ceiling_ = ceiling_of(recipe, ranks, facts);
     if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
   }
-  /// Call it once the report of the first step has been read.
+  /// Must be called when the report of the first step has been read.
   void first_step() { first_step_s_ = process_seconds(); }
-  /// Starts sampling the GPUs for the steps that follow.
+  /// Starts to sample the GPUs. The steps that follow are the timed ones.
   void begin() {
     paused_ = false;
     if (watch_) watch_->begin();
   }
-  /// Call it when other work followed the last step. The GPU figures of the run are then dropped, since they
-  /// would include that work.
+  /// Must be called if other work followed the last step. The GPU figures of the run are then dropped, since
+  /// they would include this work.
   void pause() {
     paused_ = true;
     rates.pause();
   }
-  /// Call it after the last step, while every rank still has its trainer.
+  /// Must be called after the last step, while every rank still has its trainer, so that its memory is
+  /// counted.
   void end() {
     if (watch_ && !paused_) use_ = watch_->sums().use();
     memory_ = device_memory_of(device_, ranks_);
   }
 
-  /// Returns the model FLOP utilization in percent. `flops_per_token` is absent if parameters are frozen,
-  /// since its formula counts the gradients of all parameters.
+  /// Returns the model FLOP utilization in percent; nullopt if it is unknown. `flops_per_token` must be
+  /// nullopt if parameters are frozen, since its formula counts the gradients of all parameters.
   std::optional<double> mfu_pct(std::optional<double> flops_per_token) const {
     if (!ceiling_ || !flops_per_token || rates.rate() == 0.0) return std::nullopt;
     return 100.0 * rates.rate() / ranks_ * *flops_per_token / ceiling_->flops;
   }
-  /// Adds all fields to the summary in the log. They are named like columns of compare's rows. Fields of GPUs
+  /// Adds all figures to the summary in the log. The keys are the columns of compare's rows. Figures of GPUs
   /// are null on the CPU.
   void add_to(Json& summary, std::optional<double> flops_per_token) const {
     rates.add_to(summary);
@@ -149,7 +153,7 @@ class RunFigures {
   Device device_ = Device::cpu;
   int ranks_ = 1;
   bool paused_ = false;
-  std::optional<double> first_step_s_;  // since the start of the process
+  std::optional<double> first_step_s_;  // seconds since the start of the process
   std::optional<Ceiling> ceiling_;
   std::optional<GpuWatch> watch_;
   std::optional<GpuUse> use_;

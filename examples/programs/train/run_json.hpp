@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the JSON lines that a run of `train` writes to its log.
+// Defines the JSON lines that `train` writes to its log.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Returns the complete configuration of a run, for the first line of its log.
+/// Returns all settings of a run, as the first line of its log.
 inline Json config_json(Settings const& settings) {
   ModelSpec const& sizes = settings.model.sizes;
   TrainerOptions const& options = settings.options;
@@ -66,7 +66,7 @@ inline Json config_json(Settings const& settings) {
   return config;
 }
 
-/// Converts the figures of an epoch to a line of the log.
+/// Returns the figures of an epoch as a line of the log.
 inline Json epoch_json(results::EpochLogRow const& epoch) {
   return {{"epoch", epoch.epoch},
           {"steps", epoch.steps},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the flags of `train` and resolves them to settings.
+// Defines the flags of `train`, and derives the settings of a run from them.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// The values of the flags, before they are checked.
+/// The values of the flags as they were given, before they are checked.
 struct TrainFlags {
   TrainFlags() { slots.of<slot::device>() = name_of(default_device()); }
 
@@ -54,12 +54,12 @@ struct TrainFlags {
   int ranks = 1;
   std::int64_t batch = 8, sequence = 128, accumulation = 1, global_batch = 0;
   Mesh mesh;
-  PerSlot<std::string> slots;       ///< empty: the slot's default
-  bool bf16 = false, fp16 = false;  ///< aliases of two precisions
+  PerSlot<std::string> slots;       ///< one for each slot; empty: the slot's default
+  bool bf16 = false, fp16 = false;  ///< flags for --precision bf16 and fp16
   DataFlags data;
   std::int64_t steps = 100, epochs = 0, samples = 0;
   TrainerOptions options;
-  std::string freeze;  ///< as given; the options hold the rule
+  std::string freeze;  ///< the text of the flag; `options` has the parsed pattern
   AdapterSettings adapters;
   std::filesystem::path validation, init, save, log, nvme_path, product_plans, tensorboard;
   double min_time = 0.0;
@@ -158,35 +158,37 @@ inline void declare(CommandLine& line, TrainFlags& flags) {
               "print the effect of every key of a DeepSpeed configuration");
 }
 
-/// The settings of a run, after the flags were checked and missing values were derived.
+/// The settings of a run. The flags were checked, and values that were not given were derived.
 struct Settings {
   ModelChoice model;
   RecipeTable recipe;
   BatchRelation relation;
   TrainerOptions options;
-  std::string freeze;  ///< the pattern; the options hold the rule
+  std::string freeze;  ///< the text of the pattern; `options` has the parsed one
   AdapterSettings adapters;
   DataFlags data;
-  std::optional<TokenSource> source;  ///< empty if nothing is trained and no data was named
+  /// the training data; nullopt if nothing is trained and --data is not given
+  std::optional<TokenSource> source;
   std::optional<TokenSource> validation;
   std::int64_t steps = 0;
-  std::int64_t samples = 0;  ///< number of samples to use from the start of the data; 0: all
+  std::int64_t samples = 0;  ///< how many samples to use, from the start of the data; 0: all
   std::int64_t epochs = 0;   ///< 0: the length is given in steps
-  double min_time = 0.0;     ///< minimum of timed seconds; further steps are added if needed
+  double min_time = 0.0;     ///< steps are added until the timed steps have taken this many seconds
   std::int64_t validate_every = 0, print_every = 0;
   std::filesystem::path init, save, log, tensorboard;
-  std::filesystem::path nvme_path;  ///< empty: a fresh folder if one is needed
+  /// the folder for state on disk; empty: a temporary folder, if state is on disk
+  std::filesystem::path nvme_path;
   std::filesystem::path product_plans;
-  std::shared_ptr<ProductPlans> plans;  ///< null: the library's default choice
-  std::string save_config;              ///< config.json of the saved folder; empty if a file is saved
+  std::shared_ptr<ProductPlans> plans;  ///< null: the library chooses the plans of products
+  std::string save_config;              ///< the config.json for --save FOLDER; empty if --save names a file
   CheckpointSettings checkpoints;
   TraceSettings trace;
-  std::string data_text;    ///< the data in words
-  std::string length_from;  ///< the flag that sets the training length
+  std::string data_text;    ///< a description of the data
+  std::string length_from;  ///< the flag that gives the training length
   bool quiet = false;
 
-  /// Returns the function that lists the model's units (the embedding, each block, the head), with adapters
-  /// and frozen parameters.
+  /// Returns the function that lists the model's units (the embedding, each block, the head), with their
+  /// adapters and frozen parameters.
   UnitLister lister() const { return trained_units(model.built.units(), recipe, options); }
   std::vector<UnitSpec> units() const { return lister()({1, 1}); }
   LoaderOptions loader(int rank, Order order) const {
@@ -204,7 +206,7 @@ struct Settings {
     loads.whole_epochs = epochs > 0;
     return loads;
   }
-  /// Returns the options of a loader that reads every sample once.
+  /// Returns the options of a loader that reads every sample of the validation data once, in order.
   LoaderOptions validation_loader(int rank) const {
     LoaderOptions loads = loader(rank, Order::sequential);
     loads.whole_epochs = true;
@@ -219,7 +221,7 @@ struct Settings {
             .seed = options.seed,
             .whole_epochs_of = epochs > 0 ? relation.global() : 0};
   }
-  /// Returns the number of samples that the run has read after `step` steps.
+  /// Returns how many samples the run has read after `step` steps.
   std::int64_t samples_after(std::int64_t step) const {
     if (epochs == 0) return (step + checkpoints.data_shift) * relation.global();
     std::int64_t const in_epoch = samples_of(*source, options.sequence, samples);
@@ -239,7 +241,7 @@ inline RecipeTable recipe_of(TrainFlags const& flags) {
   return recipe;
 }
 
-/// Throws if an output is an input, another output, or "-".
+/// Throws if an output would overwrite an input or another output, or if its path is "-".
 inline void check_outputs(CommandLine const& line, Settings const& settings) {
   for (auto const& [flag, path] : {std::pair("--log", settings.log), std::pair("--save", settings.save),
                                    std::pair("--trace", settings.trace.file)})
@@ -258,8 +260,8 @@ inline void check_outputs(CommandLine const& line, Settings const& settings) {
                {"--save", settings.save / ModelFolderWriter::config_name}});
 }
 
-/// Throws if the outputs would fill their disk before the last step. Includes the training state on disk,
-/// which exists until the weights are saved.
+/// Throws if the outputs would not fit on their disk until the last step. State on the disk is included,
+/// because it exists until the weights are saved.
 inline void check_free_space_for(Settings const& settings) {
   constexpr std::int64_t line_bytes = 150, max_steps = std::int64_t{1} << 50;
   std::vector<PlannedFile> files;
@@ -268,8 +270,8 @@ inline void check_free_space_for(Settings const& settings) {
     int const ranks = static_cast<int>(settings.relation.ranks);
     std::int64_t const state =
         footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
-    // If the state by itself is too large for the disk, planning refuses it later with a message that says
-    // what would fit.
+    // If only the state is too large for the disk, this function does not throw. Planning then does, with a
+    // message that says what would fit.
     if (state <= host_memory::free_bytes(options.nvme_directory))
       files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
                        .bytes = state,
@@ -284,7 +286,7 @@ inline void check_free_space_for(Settings const& settings) {
   check_free_space(files);
 }
 
-/// Throws if the folder cannot be written, or if this model cannot be saved as a folder.
+/// Throws if the folder of --save cannot be written, or if models of this family cannot be saved as a folder.
 inline void check_folder_to_save(Settings const& settings) {
   if (settings.model.family->hub.model_type.empty())
     throw Error(ErrorKind::unsupported,
@@ -294,8 +296,8 @@ inline void check_folder_to_save(Settings const& settings) {
   ModelFolderWriter::check(settings.save);
 }
 
-/// Sets the number of steps of the learning-rate schedule. Throws if the warm-up of a decaying schedule needs
-/// all steps.
+/// Sets the number of steps over which the learning-rate schedule decays, if it is not given. Throws if a
+/// decaying schedule has no step left after its warm-up.
 inline void check_schedule(Settings& settings) {
   TrainerOptions& options = settings.options;
   if (options.total_steps == 0) options.total_steps = settings.steps;
@@ -310,10 +312,10 @@ inline void check_schedule(Settings& settings) {
   options.total_steps = options.warmup_steps + 1;  // nothing is trained, so no rate is used
 }
 
-/// Sets the minimum of timed seconds. By default a run on GPUs is timed for at least 3 s, because measuring
-/// power and utilisation takes seconds. This default does not apply if the user gives the length, if the
-/// schedule has an end, or if the run saves or validates weights, since these must not depend on time. Throws
-/// if --min-time is given although the number of steps must be fixed.
+/// Sets the minimum time of the timed steps. On GPUs the default is 3 s, because measuring power and
+/// utilisation needs seconds. In three cases the default is 0: the user gives the length, the schedule has an
+/// end, or the run saves or validates weights. The weights must not depend on the speed. Throws if --min-time
+/// is given although the number of steps must be fixed.
 inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, Settings& settings) {
   constexpr double seconds_on_gpus = 3.0;
   TrainerOptions const& options = settings.options;
@@ -339,8 +341,8 @@ inline void resolve_min_time(CommandLine const& line, TrainFlags const& flags, S
         "--min-time continues after --steps, but a run with --checkpoint ends after --steps; leave one out");
 }
 
-/// Checks the flags and derives the settings. Checks everything that can be known before the first step,
-/// except the free space on disks, which state files may still reduce. Throws Error.
+/// Checks the flags and returns the settings of the run. Finds every mistake that can be known before the
+/// first step. The free space on disks is checked later, because state files can reduce it. Throws Error.
 inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   Settings settings;
   settings.options = flags.options;
@@ -398,7 +400,7 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   else if (writes && !settings.save.empty())
     check_writable(settings.save);
   if (writes && !settings.log.empty()) {
-    std::error_code ignored;  // a log named by a file gets its folder made; check_writable reports errors
+    std::error_code ignored;  // if a settings file names the log, its folder is created
     if (line.on_line("--log") == nullptr && settings.log.has_parent_path())
       std::filesystem::create_directories(settings.log.parent_path(), ignored);
     check_writable(settings.log);
@@ -458,8 +460,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
-/// Returns the derived values of flags that were not given, by flag. A flag has the value "" if giving it
-/// would be refused.
+/// Returns the values that the program derived for flags that were not given. The value is "" if the program
+/// would refuse the flag.
 inline std::map<std::string, std::string> derived_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {
@@ -476,7 +478,7 @@ inline std::map<std::string, std::string> derived_flags(Settings const& settings
   return flags;
 }
 
-/// Returns a box that shows every setting and where it comes from, such as a flag or a default.
+/// Returns a box with every setting and its source, such as a flag or a default.
 inline Box box_of(Settings const& settings, CommandLine const& line) {
   Box box("train");
   auto const origin = [&](char const* flag) { return line.origin(flag); };

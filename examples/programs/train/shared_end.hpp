@@ -20,8 +20,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Tells all processes of a launch which data error or signal ended the training of this one. Returns the
-/// error of the lowest rank that has one. Without a launch it returns nothing.
+/// Tells all processes of a launch which data error or signal ended training in this process. Returns the
+/// data error of the lowest rank that has one; nullopt if no rank has one. Returns nullopt without a launch.
 inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Error> const& data_error) {
   std::optional<Error> first;
   if (!joined_launch()) return first;
@@ -40,8 +40,9 @@ inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Err
   return first;
 }
 
-/// Stores this rank's times in `all`, which the threads of a process share. In a launch, rank 0 then has the
-/// times of all ranks. All ranks call it together.
+/// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share
+/// `all`. In a launch, the processes exchange their times, so rank 0 has the times of all ranks. All ranks
+/// must call it together.
 inline void gather_times(RankTimes times, comm::Comm const& comm, std::vector<RankTimes>& all) {
   if (!joined_launch()) {
     all[static_cast<std::size_t>(comm.rank())] = std::move(times);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the steps of a run that are traced and collects their times.
+// Decides which steps of a run are traced, and collects the times of their schedule entries.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace cli {
 
 /// The settings of --trace, --profile and --trace-steps.
 struct TraceSettings {
-  /// The number of steps before the first step in the trace. The last of them is timed too, but its times are
-  /// dropped.
+  /// The number of steps before the first traced step. The last of them is timed as a warm-up, and its times
+  /// are not used.
   static constexpr std::int64_t warmup = 2;
 
   std::filesystem::path file;  ///< empty: no trace
@@ -31,7 +31,7 @@ struct TraceSettings {
   std::int64_t steps = 3;
 
   bool requested() const { return profile || !file.empty(); }
-  /// Returns whether a step, numbered from 1, is timed only as a warm-up.
+  /// Returns whether the step `number` (the first step is 1) is timed only as a warm-up.
   bool warms_up(std::int64_t number) const { return requested() && number == warmup; }
 };
 
@@ -43,8 +43,8 @@ inline void add_trace_flags(CommandLine& line, TraceSettings& settings) {
                1000);
 }
 
-/// Throws if flags contradict each other. `run_steps` is the number of steps of the run. `adds`: --min-time
-/// may add steps to it. `silent`: nothing is printed or logged.
+/// Throws if flags contradict each other. `run_steps` is the number of steps of the run. `adds` says whether
+/// --min-time may add steps. `silent` says whether the run prints and logs nothing.
 inline void check_trace(CommandLine const& line, TraceSettings const& settings, std::int64_t run_steps,
                         bool adds, bool silent) {
   if (!settings.requested()) {
@@ -67,7 +67,7 @@ inline void check_trace(CommandLine const& line, TraceSettings const& settings, 
                                        std::to_string(run_steps) + "; raise --steps, or lower --trace-steps");
 }
 
-/// Times the traced steps of a run on one rank. Steps are counted from 0.
+/// Times the traced steps of a run on one rank. The first step is 0.
 class TracedSteps {
  public:
   TracedSteps(TraceSettings const& settings, std::int64_t first_step, AnyTrainer& trainer, int rank)
@@ -76,20 +76,21 @@ class TracedSteps {
         first_(first_step + TraceSettings::warmup),
         end_(settings.requested() ? first_ + settings.steps : 0) {}
 
-  /// Returns whether this step is timed. The reports of all earlier steps must be read before a timed step
-  /// starts, and its own report before the next step starts.
+  /// Returns whether the step is timed: it is traced, or it is the warm-up. Before a timed step, the reports
+  /// of all earlier steps must have been read; its own report must be read before the next step.
   bool times(std::int64_t step) const { return step >= first_ - 1 && step < end_; }
-  /// Call it before a timed step.
+  /// Must be called before a timed step.
   void begin(std::int64_t step) {
     if (!timer_) timer_.emplace(trainer_, rank_);
     timer_->begin(step + 1);
   }
-  /// Call it after a timed step. Returns whether that was the last one.
+  /// Must be called after a timed step, with the seconds of its report. Returns whether it was the last timed
+  /// step.
   bool end(std::int64_t step, double reported_seconds) {
     timer_->end(reported_seconds, step >= first_);
     return step + 1 == end_;
   }
-  /// Returns whether a run that stops before step `step` has not finished its timed steps.
+  /// Returns whether a run that ends before step `step` has not finished its timed steps.
   bool wants(std::int64_t step) const { return step < end_; }
   RankTimes take() { return timer_ ? timer_->take() : RankTimes(); }
 
@@ -100,7 +101,7 @@ class TracedSteps {
   std::optional<StepTimer> timer_;
 };
 
-/// Writes the trace file, if --trace names one. Prints a warning and returns false if that fails.
+/// Writes the trace file, if --trace names one. If writing fails, prints a warning and returns false.
 inline bool write_requested(TraceSettings const& settings, std::vector<RankTimes> const& times) {
   if (settings.file.empty()) return true;
   try {

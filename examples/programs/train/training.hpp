@@ -43,8 +43,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// One training run. Its ranks are threads of this process, or one rank is this process of a launch. Threads
-/// share read-only data and what mutexes or atomics protect. Comments mark the members that only rank 0 uses.
+/// One training run. Its ranks are threads of this process; in a launch, this process is one rank. Threads
+/// share constant data, and data behind a mutex or an atomic. Comments mark what only rank 0 uses.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -63,7 +63,7 @@ class Training {
       init_ = source_with_adapters(settings.units(), init_, settings.adapters.weights, settings.options.seed);
   }
 
-  /// Trains and saves the results. Returns the program's exit code.
+  /// Trains the model and saves the results. Returns the exit code of the program.
   int run() {
     std::optional<Interrupt> interrupt;
     unsigned const grace = settings_.checkpoints.grace;
@@ -134,7 +134,7 @@ class Training {
     auto const trainer = make_trainer(settings_.model.built, settings_.recipe, comm, settings_.options);
     if (init_) {
       trainer->fill(init_);
-      // The last rank releases the files, because their memory-mapped pages would count as memory of this
+      // The last rank releases the file of weights: its memory-mapped pages would count as memory of this
       // process.
       if (filled_.fetch_add(1) + 1 == ranks_here(static_cast<int>(settings_.relation.ranks))) init_ = nullptr;
     }
@@ -149,13 +149,13 @@ class Training {
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
-    // With --min-time, further steps follow until enough time has been measured.
+    // With --min-time, steps are added until the timed steps have taken this time. No step is then `last`.
     bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t validated = -1, saved = first;
     AsyncCheckpoint async_checkpoint;
-    auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };  // see below
-    // Returns whether all requested steps are done. With --min-time only rank 0 knows this.
+    auto const last = [&](std::int64_t done) { return done == settings_.steps && !beyond; };
+    // Returns whether the run has all its steps. With --min-time only rank 0 knows the measured time.
     auto const complete = [&](std::int64_t done) {
       return done >= settings_.steps && (!beyond || figures_.rates.seconds() >= settings_.min_time);
     };
@@ -206,7 +206,7 @@ class Training {
     std::int64_t const step = without_save([&] { return loop.run(); });
     if (loop.data_error()) note(*loop.data_error());
     if (auto const other = shared_end(comm, data_error_)) note(*other);
-    // All ranks meet in this vote, so afterwards rank 0 sees errors that other ranks stored.
+    // All ranks synchronise in this vote, so afterwards rank 0 sees the errors that other ranks stored.
     bool const complete_end = !loop.stopped() || comm::unanimous(comm, !root || complete(step));
     if (root) figures_.end();
     if (validation && complete_end && validated != step)
@@ -219,8 +219,8 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it after the last traced
-  /// step, or earlier if the run stops before that step, so that a trace always exists.
+  /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it together: after the
+  /// last traced step, or when the run stops earlier, so that the trace is always written.
   void collect_times(RankTimes times, comm::Comm const& comm) {
     gather_times(std::move(times), comm, times_);
     if (!comm.is_root()) return;
@@ -234,8 +234,8 @@ class Training {
     if (any && trace.profile) to_log([&](JsonlLog& log) { log.note({{"profile", profile_json(times_)}}); });
   }
 
-  /// Saves a checkpoint after a step, whose line is already in the log. With `async`, a thread writes it
-  /// while the next steps run.
+  /// Saves a checkpoint after `step`. The log has the step's line already. With `async`, a thread writes the
+  /// checkpoint during the next steps.
   void checkpoint(AnyTrainer& trainer, std::int64_t step, bool root, AsyncCheckpoint* async = nullptr) {
     if (async) async->wait();
     if (root && !saving_.empty()) say_saved();
@@ -247,7 +247,7 @@ class Training {
     if (root && epoch_) notes["epoch"] = part_json(epoch_->part());
     notes["config"] = config_json(settings_);
     CheckpointOptions const options{
-        .config = settings_.checkpoints.config,  // paths need not be UTF-8
+        .config = settings_.checkpoints.config,  // the notes contain paths, possibly not in UTF-8
         .notes = notes.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)};
     std::filesystem::path const folder =
         async ? checkpoints_.save(trainer, *async, options) : checkpoints_.save(trainer, options);
@@ -258,7 +258,7 @@ class Training {
     if (!async) say_saved();
   }
 
-  /// Calls f before anything is saved. If the loss diverges, adds to the error that --save wrote nothing.
+  /// Returns f(), for work before --save. If the loss diverges, the error adds that nothing was saved.
   template <class F>
   std::invoke_result_t<F> without_save(F&& f) const {
     try {
@@ -270,13 +270,13 @@ class Training {
     }
   }
 
-  /// Stores an error of the data. The first call counts.
+  /// Stores an error of the data. Only the first error is kept.
   void note(Error const& error) {
     std::lock_guard const lock(data_mutex_);
     if (!data_error_) data_error_ = error;
   }
 
-  /// Returns a batch of the validation data. If it cannot be read, stores the error and returns null.
+  /// Returns a validation batch. If the data cannot be read, stores the error and returns null.
   Batch const* load(Loader& loader, std::int64_t step) {
     try {
       return &loader.load(step);
@@ -287,7 +287,7 @@ class Training {
     }
   }
 
-  /// Computes the mean loss over all targets of the validation data.
+  /// Computes the mean loss over all targets of the validation data, and prints and logs it.
   void validate(AnyTrainer& trainer, Loader& loader, comm::Comm const& comm, std::int64_t after_step) {
     auto const start = Clock::now();
     std::int64_t const batches = loader.steps_per_epoch();
@@ -303,7 +303,7 @@ class Training {
     }
     if (!comm.is_root()) return;
     figures_.pause();
-    if (index < batches) {  // cut short; a mean over a part would be misleading
+    if (index < batches) {  // interrupted: a mean over a part would be misleading
       validation_cut_ = true;
       return;
     }
@@ -326,8 +326,8 @@ class Training {
                   0);
   }
 
-  /// Collects the weights once, in blocks, for both the file and the hash. Needs no more memory than the
-  /// steps did. Throws if a weight is not finite.
+  /// Collects the weights in blocks, and writes each block to the file and to the hash. This needs no more
+  /// memory than the steps. Throws if a weight is not finite.
   void finish(AnyTrainer& trainer, bool root) {
     if (root) bar_.clear();
     if (!root) return trainer.collect_pieces([](ParameterSpec const&, std::span<float const>) {});
@@ -368,8 +368,8 @@ class Training {
     std::cout << text << std::endl;
   }
 
-  /// Returns whether to stop before the next step: after a signal, an incomplete validation, or if the reader
-  /// of the output has exited.
+  /// Returns whether to stop before the next step. The reason is a signal, an incomplete validation, or an
+  /// exited reader of the output.
   bool wants_end() {
     unread_ = unread_ || unread();
     return Interrupt::caught() || validation_cut_ || unread_;
@@ -378,8 +378,8 @@ class Training {
   /// Returns whether steps or a validation loss are missing because the run was interrupted.
   bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
 
-  /// Calls `write` with the log, if there is one. If writing fails, prints a warning, closes the log, and the
-  /// run continues.
+  /// Calls write(log), if there is a log. If writing fails, prints a warning and closes the log; the run
+  /// continues without it.
   template <class Write>
   void to_log(Write&& write) {
     if (!log_) return;
@@ -395,7 +395,7 @@ class Training {
     }
   }
 
-  /// Calls `write` with TensorBoard's event file. Handles failures like `to_log`.
+  /// Calls write(event file), for TensorBoard. Handles a failure like `to_log`.
   template <class Write>
   void to_events(Write&& write) {
     if (!events_) return;
@@ -411,7 +411,7 @@ class Training {
     }
   }
 
-  /// Opens the log and the event file. Throws if that fails, since no training is lost yet.
+  /// Opens the log and the event file. Throws if this fails, since no training is lost yet.
   void begin(AnyTrainer const& trainer) {
     std::int64_t const device = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::device)];
     std::int64_t const host = trainer.plan().arena_bytes[static_cast<std::size_t>(Tier::host)];
@@ -440,7 +440,7 @@ class Training {
     }
     if (!settings_.tensorboard.empty()) {
       trainer_ = &trainer;
-      std::error_code code;  // the folder of checkpoints is already locked
+      std::error_code code;  // a folder of checkpoints is locked already
       events_.emplace(settings_.tensorboard, !std::filesystem::equivalent(
                                                  settings_.tensorboard, settings_.checkpoints.folder, code));
       std::string table = "| setting | value |\n|---|---|\n";
@@ -455,7 +455,7 @@ class Training {
     bar_.start("train", settings_.steps);
   }
 
-  /// Warns if the micro-batch size differs from the checkpoint's, since that changes the order of sums.
+  /// Warns if the micro-batch size is not that of the checkpoint, since it changes the order of sums.
   void warn_of_split() {
     CheckpointSettings const& saved = settings_.checkpoints;
     if (!saved.from || settings_.recipe.reduction != ReductionKind::ordered) return;
@@ -480,7 +480,7 @@ class Training {
     }
     last_loss_ = report.loss;
     bool const only = settings_.steps - settings_.checkpoints.first_step() == 1 && settings_.min_time == 0.0;
-    if (steps_run == 1 && !only)  // the first one warms up caches
+    if (steps_run == 1 && !only)  // the first step warms up caches, so it is not timed
       figures_.begin();
     else if (settings_.trace.warms_up(steps_run))
       figures_.pause();
@@ -508,15 +508,15 @@ class Training {
     std::optional<results::EpochLogRow> const epoch = epoch_ ? epoch_->add(report) : std::nullopt;
     if (epoch) to_log([&](JsonlLog& log) { log.note(epoch_json(*epoch)); });
     if (!settings_.quiet) {
-      // Without a progress bar, prints the first ten steps, about a hundred lines for the rest, the last
-      // step, and problems. With a bar, prints the first step and about twenty lines, or one line a minute.
+      // Without a progress bar, prints the first ten steps, about a hundred further steps, the last one, and
+      // problems. With a bar, prints the first step and about twenty further steps, or one a minute.
       bool const bar = bar_.interactive();
       std::int64_t const given = settings_.print_every;
       std::int64_t const every =
           given > 0 ? given : std::max<std::int64_t>(1, settings_.steps / (bar ? 20 : 100));
       bool const late = bar && Clock::now() - line_printed_ >= std::chrono::minutes(1);
       bool const early = given == 0 && done_ <= (bar ? 1 : 10);
-      bool const beyond = given == 0 && done_ > settings_.steps;  // --min-time: a line per second
+      bool const beyond = given == 0 && done_ > settings_.steps;  // added by --min-time: a line per second
       bool const second = Clock::now() - line_printed_ >= std::chrono::seconds(1);
       if (report.skipped || early || (beyond ? second : done_ % every == 0) || done_ == settings_.steps ||
           late) {
@@ -572,21 +572,21 @@ class Training {
   Settings const& settings_;
   std::string command_;
   std::vector<UnitSpec> units_;
-  ParameterSource init_;         // released when all ranks have read it
-  std::atomic<int> filled_ = 0;  // ranks that have read it
+  ParameterSource init_;         // the initial weights; released when all ranks have read them
+  std::atomic<int> filled_ = 0;  // number of ranks that have read init_
   std::mutex data_mutex_;
-  std::optional<Error> data_error_;  // error of the first rank whose data ended; read after the last vote
+  std::optional<Error> data_error_;  // the first stored error of the data; read after the last vote
 
-  std::vector<RankTimes> times_;  // one per rank; read after a vote
+  std::vector<RankTimes> times_;  // one for each rank; read after a vote
   Terminal terminal_;
   Progress bar_;
-  std::optional<EpochSums> epoch_;  // if the length is given in epochs
+  std::optional<EpochSums> epoch_;  // only if the length is given in epochs
   Checkpoints checkpoints_;
-  std::string saving_;  // folder of a save that is not reported yet
+  std::string saving_;  // the folder of a checkpoint that is not reported yet
   Clock::time_point saving_since_;
   std::optional<JsonlLog> log_;
   std::optional<EventFile> events_;
-  AnyTrainer const* trainer_ = nullptr;  // of rank 0 during training; for the event file
+  AnyTrainer const* trainer_ = nullptr;  // rank 0's trainer during training, for the event file
   bool log_cut_ = false, trace_lost_ = false, events_cut_ = false, validation_cut_ = false;
   bool unread_ = false;
   std::int64_t done_, logged_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Solves the equation global batch = batch x ranks x accumulation for the value that is missing. If it has no
-// solution, throws an error with the equation, its numbers and the nearest possible values.
+// Solves the equation global batch = batch x ranks x accumulation for the value that is not given. If there
+// is no solution, throws an error with the equation, its numbers and the nearest possible values.
 #pragma once
 
 #include <algorithm>
@@ -26,18 +26,18 @@ struct BatchRelation {
   std::int64_t accumulation = 1;
 
   std::int64_t global() const { return batch * ranks * accumulation; }
-  /// Formats the equation: "batch 4 x ranks 4 x accumulation 2 = 32".
+  /// Returns the equation as text: "batch 4 x ranks 4 x accumulation 2 = 32".
   std::string text() const {
     return "batch " + std::to_string(batch) + " x ranks " + std::to_string(ranks) + " x accumulation " +
            std::to_string(accumulation) + " = " + std::to_string(global());
   }
 };
 
-/// The maximum number of sequences in a step.
+/// The maximum number of sequences (samples) in a step.
 inline constexpr std::int64_t max_sequences = std::numeric_limits<std::int32_t>::max();
 
-/// Throws if a step would have more than 2^31 - 1 sequences, or more micro-batches than a schedule can hold.
-/// Otherwise returns `relation`.
+/// Returns `relation`. Throws if its step would have more than 2^31 - 1 sequences, or more micro-batches than
+/// a schedule can contain.
 inline BatchRelation checked_relation(BatchRelation relation) {
   std::int64_t product = 0;
   if (__builtin_mul_overflow(relation.batch, relation.ranks, &product) ||
@@ -54,8 +54,8 @@ inline BatchRelation checked_relation(BatchRelation relation) {
   return relation;
 }
 
-/// Returns text that names the possible global batches nearest to `requested`: multiples of `unit`, up to
-/// `times` * `unit`. Example: "; the nearest are --global-batch 12 and 24".
+/// Returns a text with the possible global batches nearest to `requested`: "; the nearest are --global-batch
+/// 12 and 24". The possible ones are the multiples of `unit` up to `times` * `unit`.
 inline std::string nearest_global_batches(std::int64_t requested, std::int64_t unit, std::int64_t times) {
   std::int64_t const most = std::min(times, max_sequences / unit);
   std::int64_t const below = std::min(requested / unit, most), above = std::min(below + 1, most);
@@ -65,18 +65,19 @@ inline std::string nearest_global_batches(std::int64_t requested, std::int64_t u
          std::to_string(above * unit);
 }
 
-/// Returns the least common multiple of these products; 0 if it exceeds the sequences that a step may have.
+/// Returns the least common multiple of the products; 0 if it is more than the number of sequences that a
+/// step may have.
 inline std::int64_t common_unit(std::vector<std::int64_t> const& products) {
   std::int64_t unit = 1;
   for (std::int64_t const product : products) {
-    unit = std::lcm(unit, product);  // both are below 2^31
+    unit = std::lcm(unit, product);  // the two numbers are below 2^31, so this cannot overflow
     if (unit > max_sequences) return 0;
   }
   return unit;
 }
 
-/// Suggests what to change if the global batch contradicts both --batch and --accumulation. Suggests only
-/// changes that solve the equation of every relation.
+/// Returns a text that says which flags to change if the global batch contradicts both --batch and
+/// --accumulation. A suggested change solves the equation of every relation in `relations`.
 inline std::string remedies_text(std::int64_t requested, std::vector<BatchRelation> const& relations) {
   bool same = true, without_accumulation = true, without_batch = true;
   for (BatchRelation const& relation : relations) {
@@ -94,10 +95,10 @@ inline std::string remedies_text(std::int64_t requested, std::vector<BatchRelati
   return joined(remedies, ", or ");
 }
 
-/// Solves the equation. Without a global batch, `batch` and `accumulation` stay as given (accumulation
-/// defaults to 1). With a global batch, the missing one of the two is derived. If both are missing, the batch
-/// is the largest number up to `default_batch` that divides the samples of a rank. Throws Error(config) if
-/// there is no solution.
+/// Returns the relation with the value that was not given. Without a global batch, `batch` and `accumulation`
+/// are as given; the default of `batch` is `default_batch`, and that of `accumulation` is 1. With a global
+/// batch, `batch` or `accumulation` is computed from it. If neither is given, `batch` is the largest number
+/// up to `default_batch` that divides the samples of a rank. Throws Error(config) if there is no solution.
 inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
                                     std::optional<std::int64_t> batch,
                                     std::optional<std::int64_t> accumulation, std::int64_t default_batch) {
@@ -128,7 +129,7 @@ inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int
     fail("batch x ranks " + number(ranks) + " x accumulation " + number(accumulation.value_or(1)) + " = " +
              number(requested) + " needs batch " + number(requested) + " / " + number(unit),
          unit, max_sequences);
-  std::int64_t each = requested / unit;  // samples per rank
+  std::int64_t each = requested / unit;  // samples per rank and step
   if (accumulation) return checked_relation({each, ranks, *accumulation});
   std::int64_t largest = 1;
   for (std::int64_t size = 1; size <= default_batch; ++size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the data that the command line names, and counts its samples and epochs.
+// Opens the data that the command line names, and counts its samples and the steps of an epoch.
 #pragma once
 
 #include <algorithm>
@@ -27,13 +27,13 @@ namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
 
-/// Opens the tokenizer that --tokenizer names; returns null without this flag.
+/// Returns the tokenizer that --tokenizer names; null without this flag.
 inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
   return flags.tokenizer.empty() ? nullptr : text::Tokenizer::open(flags.tokenizer);
 }
 
-/// Opens the paths, or the default data if there are none. `vocabulary` is as in TokenOptions. If there is a
-/// tokenizer, it encodes text on `threads` threads.
+/// Opens the data at `paths`, or the default data if `paths` is empty. `vocabulary` is
+/// TokenOptions::vocabulary. A tokenizer, if there is one, encodes text on `threads` threads.
 inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::int64_t vocabulary,
                              SharedTokenizer const& tokenizer, int threads) {
   if (tokenizer && flags.samples_are == SamplesAre::tokens)
@@ -48,14 +48,14 @@ inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::in
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Returns whether the data may be JSONL, so that --field applies: if samples are records, or if a tokenizer
-/// reads the data as one stream of tokens.
+/// Returns whether the data is possibly JSONL, so that --field has an effect. It is if samples are records,
+/// or if a tokenizer reads the data as one stream of tokens.
 inline bool reads_fields(DataFlags const& flags) {
   return flags.samples_are == SamplesAre::records ||
          (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
 }
 
-/// Throws if --field or --separator is given although samples are not records.
+/// Throws if --field or --separator is given although it has no effect on this data.
 inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
   bool const records = flags.samples_are == SamplesAre::records;
   for (char const* flag : {"--field", "--separator"})
@@ -64,18 +64,18 @@ inline void check_data_flags(CommandLine const& line, DataFlags const& flags) {
              "; give --samples-are records, or leave it out");
 }
 
-/// Returns the number of samples in an epoch: the first `limit`, or all if `limit` is 0.
+/// Returns the number of samples in an epoch: `limit`, or all samples of the data if `limit` is 0.
 inline std::int64_t samples_of(TokenSource const& source, std::int64_t sequence, std::int64_t limit) {
   return Loader(source, {.sequence = static_cast<int>(sequence), .samples = limit}).samples();
 }
 
-/// Returns the number of steps in an epoch. The last step may be padded.
+/// Returns the number of steps in an epoch. The last step is padded if there are not enough samples.
 inline std::int64_t steps_of_epoch(std::int64_t samples, std::int64_t global_batch) {
   return (samples + global_batch - 1) / global_batch;
 }
 
-/// Describes the samples for the user: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all positions
-/// padding".
+/// Returns a description of the samples: "lines, the first 1,000, 12 cut to 129 tokens, 38.1% of all
+/// positions padding".
 inline std::string samples_text(TokenSource const& source, DataFlags const& flags, std::int64_t sequence,
                                 std::int64_t limit) {
   std::string text = name_of(flags.samples_are);
@@ -94,23 +94,23 @@ inline std::string samples_text(TokenSource const& source, DataFlags const& flag
          "% of all positions padding";
 }
 
-/// Converts a step's mean loss over valid tokens to the mean over all `positions` of its samples, where
-/// padding counts as a loss of 0.
+/// Returns the loss of a step as a mean over all `positions` of its samples. The report has the mean over the
+/// tokens that are not padding. Padding counts as a loss of 0.
 inline double loss_with_padding(StepReport const& report, std::int64_t positions) {
   return report.loss * static_cast<double>(report.valid_tokens) / static_cast<double>(positions);
 }
 
-/// Sums the reports of steps over each epoch.
+/// Adds up the reports of the steps of each epoch.
 class EpochSums {
  public:
-  /// The sums of an unfinished epoch.
+  /// The sums over the steps of an unfinished epoch.
   struct Part {
     std::int64_t positions = 0, valid_tokens = 0;
     double seconds = 0.0, loss = 0.0;
   };
 
-  /// `first` is the number of steps done before a resumed run. If that is within an epoch, `part` holds the
-  /// epoch's sums so far. Without `part`, the figures of that epoch cover only the remaining steps.
+  /// A resumed run has done `first` steps before. If it resumes within an epoch, `part` holds the sums over
+  /// the epoch's earlier steps. Without `part`, the figures of this epoch cover only the remaining steps.
   EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
             std::optional<Part> part = std::nullopt)
       : samples_(samples),
@@ -122,15 +122,16 @@ class EpochSums {
     part_ = part.value_or(Part());
   }
 
-  /// Returns the sums of the current epoch so far; nullopt if its first steps are unknown.
+  /// Returns the sums of the current epoch so far; nullopt if the sums over its first steps are unknown.
   std::optional<Part> part() const { return known_ ? std::optional(part_) : std::nullopt; }
-  /// Returns the number of token positions in a step, numbered from 1. Samples that only pad an epoch's last
-  /// step do not count.
+  /// Returns the number of token positions in the step `step` (the first step is 1). The last step of an
+  /// epoch is possibly filled with samples that are only padding; these do not count.
   std::int64_t positions(std::int64_t step) const {
     std::int64_t const before = (step - 1) % steps_ * global_batch_;
     return std::min(global_batch_, samples_ - before) * sequence_;
   }
-  /// Adds the report of a step. If the step ends an epoch, returns the epoch's figures; unknown ones are NaN.
+  /// Adds the report of a step. If the step is the last one of an epoch, returns the figures of the epoch. An
+  /// unknown figure is NaN.
   std::optional<results::EpochLogRow> add(StepReport const& report) {
     part_.seconds += report.interval;
     part_.loss += report.loss * static_cast<double>(report.valid_tokens);
@@ -154,8 +155,8 @@ class EpochSums {
   Part part_;
 };
 
-/// Formats an epoch as "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 | with padding 0.3143".
-/// Unknown values print as "-".
+/// Returns the figures of an epoch as text: "epoch 1 | 250 steps | 52.31 s | 19.1 samples/s | loss 1.0809 |
+/// with padding 0.3143". An unknown figure is "-".
 inline std::string epoch_text(results::EpochLogRow const& epoch) {
   auto const number = [](double value, int digits) {
     return std::isfinite(value) ? fixed(value, digits) : std::string("-");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds the rows of `compare` and `plan`: all combinations of the recipes and shapes that their flags list.
+// Builds the rows of `compare` and `plan`. The rows are all combinations of the recipes and shapes that the
+// flags list.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ namespace cli {
 
 inline constexpr std::int64_t default_batch = 4;
 
-/// Returns the offloads that this build can run, starting with none.
+/// Returns the offloads that this build can run. The first one is "none".
 inline Names built_offloads() {
   Names names;
   for (auto const& name : slot_choices<slot::offload>())
@@ -39,8 +40,8 @@ inline Names built_offloads() {
   return names;
 }
 
-/// Returns the choices of a slot (such as the precision) that occur in the registered recipes. They are the
-/// default of its list.
+/// Returns the choices of a slot (such as the precision) that occur in the registered recipes, which this
+/// build compiles. They are the default of the slot's list.
 template <class Slot>
 Names registered_choices() {
   Names names;
@@ -48,12 +49,13 @@ Names registered_choices() {
   return distinct(names);
 }
 
-/// The lists of values that the flags give. If the list of a slot is empty, the slot has its default choice.
+/// The lists of values that the flags give. If the list of a slot is empty, all rows have the default choice
+/// of the slot.
 struct MatrixFlags {
   std::vector<ModelChoice> models = {model_choice("--models", "tiny")};
-  std::vector<std::int64_t> batches;  ///< empty: derived, or `default_batch`
+  std::vector<std::int64_t> batches;  ///< empty: computed from the global batch, or `default_batch`
   std::vector<std::int64_t> sequences = {128};
-  std::vector<std::int64_t> accumulations;  ///< empty: derived or 1
+  std::vector<std::int64_t> accumulations;  ///< empty: computed from the global batch, or 1
   std::optional<std::int64_t> global_batch;
 
   std::string device = std::string(name_of(default_device()));
@@ -61,8 +63,8 @@ struct MatrixFlags {
   std::vector<Mesh> meshes = {Mesh{}};
   PerSlot<Names> slots;
   bool stages_given = false, offloads_given = false;
-  std::string by_strategies;  ///< the flag whose list --strategies set; empty: none
-  bool selection = false;     ///< use a selection of the recipes in the lists (is_selected) instead of all
+  std::string by_strategies;  ///< the flag that --strategies replaces, --stages or --offloads; empty: none
+  bool selection = false;     ///< whether the rows are only the recipes for which is_selected is true
 
   MatrixFlags() {
     slots.of<slot::sharding>() = registered_choices<slot::sharding>();
@@ -71,7 +73,8 @@ struct MatrixFlags {
   }
 };
 
-/// Parses a list of choices of a slot and removes duplicates.
+/// Returns the choices of a slot that `items` name, without repetitions. Throws Error(usage) for an unknown
+/// name.
 template <class Slot>
 Names slot_list(std::string const& flag, Names const& items) {
   Names names;
@@ -81,8 +84,8 @@ Names slot_list(std::string const& flag, Names const& items) {
 
 namespace detail {
 
-/// Returns whether the values of --strategies are offloads; false if they are shardings. Throws for a mixture
-/// and for unknown names.
+/// Returns whether the values of --strategies are offloads; false if they are shardings. Throws if they are a
+/// mixture, or if a name is unknown.
 inline bool are_offloads(std::string const& flag, Names const& items) {
   Names all = {"ddp", "zero0", "zero1", "zero2", "zero3"};
   for (Names const& more : {slot_choices<slot::sharding>(), slot_choices<slot::offload>()})
@@ -159,27 +162,29 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
 }
 
-/// Whether names of rows and tables always contain this slot or never need it. Other slots are in a name only
-/// if rows differ in them.
+/// Whether `experiment_name` treats this slot itself: the name of a row always contains the slot's choice, or
+/// never. Other slots are added to the name only if rows differ in them.
 template <class Slot>
 inline constexpr bool named_otherwise =
     std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
     std::is_same_v<Slot, slot::precision> || std::is_same_v<Slot, slot::offload>;
 
-/// One row of the matrix: a model, a shape and a recipe.
+/// One row of the matrix: a model, a shape (batch, ranks, accumulation, sequence) and a recipe.
 struct Point {
   ModelChoice model;
   BatchRelation split;
   Mesh mesh;
   std::int64_t sequence = 0;
-  bool own_positions = false;  ///< the model sets its positions; else they follow the sequence
+  bool own_positions = false;  ///< whether the model gives its positions; else they follow from the sequence
   RecipeTable recipe;
   std::string experiment;
-  std::optional<std::string> refusal;  ///< the violated rule, or the missing part of the build
-  std::size_t number = 0;              ///< the row's place among all rows of the command
+  /// why the row cannot run: the violated rule, or what this build lacks
+  std::optional<std::string> refusal;
+  std::size_t number = 0;  ///< the index of the row among all rows of the command
 
   int world() const { return static_cast<int>(split.ranks); }
-  /// Returns a heading for rows that differ only in sharding and offload.
+  /// Returns a heading for the rows that have this model, precision and shape. They differ only in sharding
+  /// and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
     std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
@@ -199,9 +204,9 @@ struct Point {
 
 namespace detail {
 
-/// Returns the batch per rank if only --global-batch is given: the largest one, up to the default, that
-/// divides the samples of a rank for every rank count. All rows then have equal micro-batches and end with
-/// equal weights.
+/// Returns the batch per rank if only --global-batch is given. It is the largest one, up to the default, that
+/// divides the samples of a rank for every number of ranks. All rows then have the same micro-batch, so they
+/// end with the same weights.
 inline std::int64_t common_batch(MatrixFlags const& flags) {
   for (std::int64_t batch = default_batch; batch > 1; --batch)
     if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
@@ -210,7 +215,8 @@ inline std::int64_t common_batch(MatrixFlags const& flags) {
   return 1;
 }
 
-/// Throws if some row cannot have this global batch. The message suggests one that every row can have.
+/// Throws if some row cannot have this global batch. The message suggests a global batch that every row can
+/// have.
 inline void check_global_batch(MatrixFlags const& flags) {
   using Sizes = std::vector<std::int64_t>;
   Sizes const batches = flags.batches.empty() ? Sizes{1} : flags.batches,
@@ -219,7 +225,7 @@ inline void check_global_batch(MatrixFlags const& flags) {
   std::int64_t const requested = *flags.global_batch;
   std::vector<BatchRelation> relations;
   Sizes products;
-  std::int64_t most = max_sequences;  // largest possible for every row
+  std::int64_t most = max_sequences;  // the largest global batch that every row can have
   for (int const ranks : flags.ranks)
     for (std::int64_t const batch : batches)
       for (std::int64_t const accumulation : accumulations) {
@@ -252,8 +258,8 @@ inline void check_global_batch(MatrixFlags const& flags) {
        nearest_global_batches(requested, unit, most / unit));
 }
 
-/// Returns the batches and accumulations for one rank count. A list that is not given is derived from the
-/// global batch.
+/// Returns the batches and accumulations of the rows on `ranks` ranks. A list that is not given is computed
+/// from the global batch.
 inline std::vector<BatchRelation> relations(MatrixFlags const& flags, int ranks) {
   using Given = std::vector<std::optional<std::int64_t>>;
   auto const given = [](std::vector<std::int64_t> const& list) {
@@ -278,7 +284,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .sequence = point.sequence,
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
-  // Appends the choices of slots that the name does not contain yet, if rows of the matrix differ in them.
+  // If rows of the matrix differ in a slot that the name does not contain yet, its choice is appended.
   for_each_slot([&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
     std::string_view const value = names.*Slot::field;
@@ -289,14 +295,16 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   });
   if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
-  std::replace(name.begin(), name.end(), '/', '-');  // from a model's folder; names are parts of paths
+  // the name of a model's folder can contain it, but an experiment's name is part of a path
+  std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
 
-/// Returns whether a row is in the selection, a smaller set of rows than all combinations. Without offload,
-/// the selection has every sharding in every precision. With an offload, it has every sharding in one
-/// precision, which changes from sharding to sharding and from offload to offload. So each sharding occurs
-/// with each precision and each offload, and each offload with each precision.
+/// Returns whether a row belongs to the selection, which has fewer rows than all combinations. Without
+/// offload, the selection has every sharding in every precision. With an offload, it has every sharding in
+/// one precision only, and this precision changes from sharding to sharding and from offload to offload. So
+/// the selection has each pair of sharding and precision, each pair of sharding and offload, and each pair of
+/// offload and precision.
 inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   auto const place = [&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
@@ -307,8 +315,8 @@ inline bool is_selected(MatrixFlags const& flags, SlotNames const& row) {
   return offload == 0 || place(slot::precision{}) == (place(slot::sharding{}) + offload) % precisions;
 }
 
-/// Returns the combinations of choices of all slots, for the rows of one shape. Shardings vary fastest, then
-/// offloads, then the other slots. The result refers to strings of `flags`, which must outlive it.
+/// Returns all combinations of the choices of all slots. Shardings vary fastest, then offloads, then the
+/// other slots. The result refers to strings of `flags`, which must outlive it.
 inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
   std::vector<SlotNames> rows(1);
   rows.front().device = flags.device;
@@ -334,9 +342,9 @@ inline std::vector<SlotNames> all_answers(MatrixFlags const& flags) {
 
 }  // namespace detail
 
-/// Returns all rows in the order of the table. `vocabulary` is the value of the flag (0: not given), and
-/// `text_vocabulary` that of the data. `missing` returns why this build lacks a valid recipe. Throws
-/// Error(config) for an impossible batch or size.
+/// Returns all rows in the order of the table. `vocabulary` is the value of the flag --vocabulary (0: not
+/// given), and `text_vocabulary` is the vocabulary of the data. `missing` returns why this build cannot run a
+/// valid recipe. Throws Error(config) for an impossible batch or size.
 inline std::vector<Point> make_matrix(
     MatrixFlags const& flags, std::int64_t vocabulary, std::int64_t text_vocabulary = 256,
     std::optional<std::string> (*missing)(RecipeTable const&) = &unavailable_reason) {
@@ -374,8 +382,8 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// Returns the derived values of flags that were not given, by flag. The value is "" if it differs between
-/// rows, since a list of all values would create other rows.
+/// Returns the values that the program derived for flags that were not given. The value is "" if it differs
+/// between rows, since a list of the values would give other rows.
 inline std::map<std::string, std::string> derived_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
   std::map<std::string, std::string> derived;
@@ -418,7 +426,7 @@ inline void describe_point(results::Row& row, Point const& point) {
   row["global_batch"] = point.split.global();
 }
 
-/// Returns `options` with the batch, sequence and accumulation of this row.
+/// Returns `options` with the batch, sequence and accumulation of the row `point`.
 inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   options.batch = point.split.batch;
   options.sequence = point.sequence;
@@ -428,7 +436,7 @@ inline TrainerOptions options_of(Point const& point, TrainerOptions options) {
   return options;
 }
 
-/// Adds LoRA adapters to all rows if --lora defines them and no list of the slot `adapters` is given.
+/// If --lora is given and the slot `adapters` has no list, trains LoRA adapters in all rows.
 inline void choose_adapters(MatrixFlags& flags, LoraOptions const& lora) {
   if (lora && flags.slots.of<slot::adapters>().empty()) flags.slots.of<slot::adapters>() = {"lora"};
 }

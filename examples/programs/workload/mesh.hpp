@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the value of --mesh, which arranges the ranks in groups: replicate=2,shard=2.
+// Parses the value of --mesh, for example replicate=2,shard=2. It arranges the ranks as a table: each row of
+// the table shards one copy of the state.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +16,21 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A mesh of ranks: the number of groups that replicate each other, and the number of shards in a group. 0
-/// shards means that the number follows from the ranks.
+/// A mesh of ranks: the number of copies of the state (replicas), and the number of shards of each copy. If
+/// `shards` is 0, it is the number of ranks divided by `replicas`.
 struct Mesh {
   int replicas = 1;
   int shards = 0;
 
-  /// Formats the mesh for this many ranks as replicas x shards: "2x2".
+  /// Returns the mesh of `ranks` ranks as text, replicas x shards: "2x2".
   std::string text(std::int64_t ranks) const {
     return std::to_string(replicas) + "x" + std::to_string(ranks / replicas);
   }
   friend bool operator==(Mesh const&, Mesh const&) = default;
 };
 
-/// Parses "replicate=2,shard=2"; either part may be omitted. Throws an error that names the flag for anything
-/// else.
+/// Returns the mesh that a text such as "replicate=2,shard=2" gives. One of the two parts may be missing.
+/// Throws an error that names the flag for any other text.
 inline Mesh read_mesh(std::string const& flag, std::string const& value) {
   Mesh mesh;
   for (std::size_t begin = 0; begin <= value.size();) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes models in folders with Hugging Face's layout: a config.json, and the weights in the same
-// folder.
+// Reads and writes models in folders with Hugging Face's layout. Such a folder contains a config.json and the
+// weights.
 #pragma once
 
 #include <filesystem>
@@ -24,16 +24,16 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A model that a folder's config.json describes.
+/// A model that the config.json of a folder describes.
 struct FolderModel {
   ModelFamily const* family;
   ModelSpec sizes;
-  std::string config;       ///< text of the config.json
-  std::string not_applied;  ///< dropouts and other settings that are not applied, in words; empty: none
+  std::string config;       ///< the text of the config.json
+  std::string not_applied;  ///< a list of dropouts and other settings that are ignored here; empty: none
 };
 
-/// Reads the config.json of a folder. Throws Error(data) if the folder holds no model. Throws
-/// Error(unsupported) if no family here can represent the model.
+/// Returns the model that the config.json of a folder describes. Throws Error(data) if the folder has no
+/// model, and Error(unsupported) if no model family of this build can represent the model.
 inline FolderModel read_model_folder(std::filesystem::path const& folder) {
   std::error_code code;
   if (!std::filesystem::exists(folder / "config.json", code)) refuse_pickles_in(folder);
@@ -54,8 +54,9 @@ inline FolderModel read_model_folder(std::filesystem::path const& folder) {
                                           "; the kinds that are supported here are " + joined(known));
 }
 
-/// Reads the model of a weights file of llm.c: GPT-2 with the sizes in its header. Throws Error(data) for
-/// another kind of file. Throws Error(usage) for a weights file that does not say which model it belongs to.
+/// Returns the model of a weights file of llm.c: GPT-2 with the sizes in the file's header. Throws
+/// Error(data) for a file that is not a weights file. Throws Error(usage) for a weights file of another
+/// format, which does not contain the sizes of its model.
 inline FolderModel read_model_file(std::filesystem::path const& path) {
   if (weights_format(path) != WeightsFormat::llmc)
     refuse(files::path_text(path) +
@@ -74,8 +75,9 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
               files::path_text(path) + ": belongs to GPT-2, which is not part of this build");
 }
 
-/// Returns whether a folder holds weights of any format, or parts of them whose index file is missing.
-/// Returns true for a file, which must be weights, and false for an empty path.
+/// Returns whether a folder contains weights of any format, or parts of weights without their index file.
+/// `folder` may also be a file, which must contain weights, so the result is true. For an empty path it is
+/// false.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
@@ -92,8 +94,8 @@ inline bool holds_weights(std::filesystem::path const& folder) {
   return false;
 }
 
-/// Returns whether --save writes a folder at this path: the path does not end in .safetensors and is not a
-/// device or pipe.
+/// Returns whether --save writes a folder at this path. It does if the path does not end in .safetensors and
+/// is not a device or a pipe.
 inline bool is_model_folder(std::filesystem::path const& path) {
   std::error_code code;
   if (path.empty() || path.native().ends_with(".safetensors")) return false;
@@ -105,8 +107,8 @@ inline bool is_model_folder(std::filesystem::path const& path) {
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
 }
 
-/// Returns a path on the disk that will hold the weights of a folder, to query its free space. The folder
-/// need not exist yet.
+/// Returns a path on the disk that will contain the weights of a folder, so that its free space can be read.
+/// The folder does not need to exist.
 inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   std::error_code code;
   while (!std::filesystem::exists(folder, code)) {
@@ -116,10 +118,11 @@ inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   return folder / ModelFolderWriter::weights_name;
 }
 
-/// Writes trained weights: to a file, or to a folder with a config.json.
+/// Writes trained weights to a file, or to a folder with a config.json.
 class WeightsOutput {
  public:
-  /// `config` is the text of the config.json. If it is empty, `path` is a file.
+  /// `config` is the text of the config.json. If it is empty, `path` is the path of a file, otherwise of a
+  /// folder.
   WeightsOutput(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                 std::string const& config) {
     if (config.empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds a model by its text on the command line: the name of a known model, sizes as FAMILY:key=N,...
-// (without a family: the first one), or a folder with a config.json.
+// Finds the model that the command line gives as text. The text is the name of a known model, the sizes of a
+// model as FAMILY:key=N,... (without FAMILY: of the first family), or a folder with a config.json.
 #pragma once
 
 #include <algorithm>
@@ -26,28 +26,29 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// A model from the command line. `with_sizes` derives the sizes that are 0, and builds the model.
+/// A model from the command line. The function `with_sizes` derives the sizes that are 0 and builds the
+/// model.
 struct ModelChoice {
-  std::string name;  ///< as in results
+  std::string name;  ///< the name in result files
   ModelFamily const* family = nullptr;
   ModelSpec sizes;
-  bool named = false;                 ///< has its own positions and vocabulary
-  std::int64_t parameters = 0;        ///< of a model that cannot be built; 0 otherwise
-  std::string lacking = {};           ///< why it cannot be built
-  AnyModel built = {};                ///< empty until its sizes are settled, or if it cannot be built
-  std::filesystem::path folder = {};  ///< folder with its config.json, or a file of llm.c; empty: neither
-  std::string config = {};            ///< text of the config.json
-  std::string not_applied = {};       ///< settings in it that training here does not apply
-  ParameterSource weights = {};       ///< initial weights; empty: from the seed
-  std::string hub = {};               ///< the name on the Hugging Face hub, if given
+  bool named = false;                 ///< whether the model has its own positions and vocabulary
+  std::int64_t parameters = 0;        ///< number of parameters of a model that cannot be built; 0 otherwise
+  std::string lacking = {};           ///< why it cannot be built; empty if it can
+  AnyModel built = {};                ///< the model; empty until with_sizes, or if it cannot be built
+  std::filesystem::path folder = {};  ///< the folder of its config.json, or a file of llm.c; empty: neither
+  std::string config = {};            ///< the text of the config.json
+  std::string not_applied = {};       ///< settings of `config` that training here ignores
+  ParameterSource weights = {};       ///< the initial weights; empty: random ones from the seed
+  std::string hub = {};               ///< its name on the Hugging Face hub, if the user gave it
 
-  /// Returns whether the model can run. A known model cannot run if it needs a feature that its family here
-  /// lacks.
+  /// Returns whether the model can run. A known model cannot run if it needs a feature that its family does
+  /// not have here.
   bool can_run() const { return lacking.empty(); }
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
 
-/// Returns the models' folders or files, for models that have one.
+/// Returns the folders or files of the models that have one.
 inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> const& models) {
   std::vector<std::filesystem::path> folders;
   for (ModelChoice const& model : models)
@@ -62,8 +63,8 @@ inline void for_each_named(std::function<void(ModelFamily const&, NamedModel con
     for (NamedModel const& model : family->models) visit(*family, model);
 }
 
-/// Finds a known model by a name such as "openai-community/gpt2", "gpt2", "meta-llama/Llama-2-7b" or
-/// "Llama-2-7b-hf".
+/// Returns the known model with this name; nullopt if there is none. The name may be "openai-community/gpt2",
+/// "gpt2", "meta-llama/Llama-2-7b" or "Llama-2-7b-hf", for example.
 inline std::optional<ModelChoice> find_known(std::string_view text) {
   std::string const lower_name = lower(text);
   auto const without_hf = [](std::string name) {
@@ -84,12 +85,12 @@ inline std::optional<ModelChoice> find_known(std::string_view text) {
   return found;
 }
 
-/// Returns the prefix of a family's sizes, such as "llama:"; "" for the first family.
+/// Returns the text before the sizes of a model of this family, such as "llama:"; "" for the first family.
 inline std::string prefix_of(ModelFamily const& family) {
   return &family == model_families().front() ? std::string() : family.name + ":";
 }
 
-/// Returns the syntax of a family's sizes: "layers=L,heads=H,channels=C[,positions=P]".
+/// Returns the syntax of the sizes of a family: "layers=L,heads=H,channels=C[,positions=P]".
 inline std::string form_of(ModelFamily const& family) {
   auto const item = [](std::string const& key) {
     return key + "=" + static_cast<char>(std::toupper(static_cast<unsigned char>(key.front())));
@@ -106,8 +107,8 @@ inline std::string number_text(ModelKey const& key, double number) {
   return key.real ? shortest(number) : std::to_string(static_cast<std::int64_t>(number));
 }
 
-/// Throws if one size must divide another but does not, such as heads and channels. The message suggests the
-/// nearest valid number.
+/// Throws if a size must divide another size but does not. For example, the number of heads must divide the
+/// number of channels. The message suggests the nearest valid number.
 inline void check_divisors(std::string const& flag, ModelFamily const& family, ModelSpec const& sizes) {
   for (ModelKey const& key : family.keys) {
     if (key.divides.empty()) continue;
@@ -125,8 +126,8 @@ inline void check_divisors(std::string const& flag, ModelFamily const& family, M
   }
 }
 
-/// Splits "FAMILY:key=N,..." at the colon into the family and the sizes. Without a family, uses the first
-/// one.
+/// Splits "FAMILY:key=N,..." at the colon. Returns the family and the text of the sizes. Without a colon the
+/// family is the first one.
 inline std::pair<ModelFamily const*, std::string> family_of(std::string const& flag,
                                                             std::string const& text) {
   std::vector<ModelFamily const*> families = model_families();
@@ -187,7 +188,7 @@ inline ModelChoice sizes_choice(std::string const& flag, std::string const& text
 
 }  // namespace detail
 
-/// Returns the names of all known models. With `runnable_only`, returns only the ones that can run.
+/// Returns the names of all known models; with `runnable_only`, only of the models that can run here.
 inline Names model_names(bool runnable_only = false) {
   Names names;
   detail::for_each_named([&](ModelFamily const&, NamedModel const& model) {
@@ -196,7 +197,7 @@ inline Names model_names(bool runnable_only = false) {
   return names;
 }
 
-/// Returns the syntax of custom sizes for each family.
+/// Returns the syntax of the sizes for all families as one text.
 inline std::string model_forms() {
   Names forms;
   for (ModelFamily const* family : model_families()) forms.push_back(detail::form_of(*family));
@@ -231,8 +232,9 @@ inline ModelChoice folder_choice(std::string const& flag, std::string const& tex
 
 }  // namespace detail
 
-/// Parses the text of one model. Throws Error(usage) with the nearest known name, Error(config) if the heads
-/// do not divide the channels, and the errors of read_model_folder.
+/// Returns the model that a text of the command line gives. Throws Error(usage) for an unknown name, with the
+/// nearest known one, Error(config) if the heads do not divide the channels, and the errors of
+/// read_model_folder.
 inline ModelChoice model_choice(std::string const& flag, std::string const& text) {
   if (auto known = detail::find_known(text)) return *std::move(known);
   if (detail::is_folder(text) || detail::is_file(text)) return detail::folder_choice(flag, text);
@@ -243,8 +245,8 @@ inline ModelChoice model_choice(std::string const& flag, std::string const& text
          joined(all) + ", name a folder with a config.json or a file of llm.c, or write " + model_forms());
 }
 
-/// Prints a warning if the model was named by its name on the Hugging Face hub, because nothing is downloaded
-/// and it gets random weights.
+/// Prints a warning if the user gave the model's name on the Hugging Face hub. Nothing is downloaded, so the
+/// model has random weights.
 inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) {
   if (model.hub.empty() || !model.can_run()) return;
   std::cerr << "warning: " << flag << " " << model.hub
@@ -254,8 +256,8 @@ inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) 
             << ", or --init ./" << model.name << std::endl;
 }
 
-/// Splits a list of models at commas or spaces. Sizes such as "layers=2,heads=2,channels=64" stay together as
-/// one model.
+/// Returns the models in a list, which is separated by commas or spaces. Sizes such as
+/// "layers=2,heads=2,channels=64" are one model.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
@@ -263,7 +265,7 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
       models.push_back(value);
       continue;
     }
-    Names keys;  // keys of the last model in this word, if it is a list of sizes that may continue
+    Names keys;  // the keys of the last model so far; empty if it is not a list of sizes
     for (auto const& item : split_list(flag, {value})) {
       std::size_t const equals = item.find('='), colon = item.find(':');
       bool const size = equals != std::string::npos, begins = colon < equals;
@@ -284,9 +286,9 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
   return distinct(found);
 }
 
-/// Sets the positions and vocabulary of a model and builds it. A `vocabulary` above 0 comes from a flag and
-/// replaces the model's own. If the model has no positions, they become max(sequence, 1024). If it has no
-/// vocabulary, it becomes `text_vocabulary`, the vocabulary of the data. Throws Error(config) if the sequence
+/// Returns the model with its positions and vocabulary, and builds it. A `vocabulary` above 0 comes from a
+/// flag and replaces the model's own. If the model has no positions, it gets max(sequence, 1024). If it has
+/// no vocabulary, it gets `text_vocabulary`, the vocabulary of the data. Throws Error(config) if the sequence
 /// is longer than the positions.
 inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int64_t vocabulary,
                               std::int64_t text_vocabulary = 256) {
@@ -303,18 +305,18 @@ inline ModelChoice with_sizes(ModelChoice model, std::int64_t sequence, std::int
   return model;
 }
 
-/// Opens and checks the weights in the model's folder, if there are any.
+/// Opens and checks the weights in the model's folder. Does nothing if there are no weights.
 inline void open_weights(ModelChoice& model) {
   if (model.built && holds_weights(model.folder))
     model.weights =
         ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
 }
 
-/// Throws if a step would have more than 10^15 values, so that byte counts cannot overflow 64 bits. Call it
-/// before planning.
+/// Throws if a step would have more than 10^15 values. Numbers of bytes could then overflow 64 bits, so it
+/// must be called before planning.
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
   if (!model.built) return;
-  double values = 0.0;  // per token
+  double values = 0.0;  // activations per token
   for (UnitSpec const& unit : model.built.units({1, 1})) {
     values += static_cast<double>(unit.output.elements());
     for (auto const* list : {&unit.saved, &unit.backward})
@@ -336,7 +338,7 @@ inline void check_micro_batch(std::int64_t batch, std::int64_t sequence) {
                                        " is more than 2^28 tokens a micro-batch; lower one of them");
 }
 
-/// Returns why a model cannot run; nothing if it can.
+/// Returns why a model cannot run; nullopt if it can.
 inline std::optional<std::string> model_refusal(ModelChoice const& model) {
   if (model.can_run()) return std::nullopt;
   return "model " + model.name + " " + model.lacking + ", which " + model.family->title +

@@ -16,12 +16,12 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Checks weights, block by block, for values that are not finite. The loss of the last step cannot show
-/// this, since it precedes the last update.
+/// Checks blocks of weights for values that are not finite. The loss of the last step cannot show such
+/// values, because it is computed before the last update.
 class FiniteWeights {
  public:
-  /// Throws Error(diverged), which names the tensor and the element, for a value that is not finite. `then`
-  /// is appended to the message.
+  /// Throws Error(diverged) if a value is not finite. The message names the tensor and the element, and ends
+  /// with `then`. `values` is the next block of the tensor `parameter`.
   void check(ParameterSpec const& parameter, std::span<float const> values, std::string const& then = {}) {
     if (name_ != parameter.name) {
       name_ = parameter.name;
@@ -39,7 +39,7 @@ class FiniteWeights {
 
  private:
   std::string name_;
-  std::size_t before_ = 0;  // elements of this parameter in earlier pieces
+  std::size_t before_ = 0;  // number of elements of this tensor in earlier blocks
 };
 
 }  // namespace cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines how a recipe tells the operations which arithmetic to use, and how the operations report which
-// attention ran.
+// Defines Math, the arithmetic that a recipe selects, and MathChannel. Through MathChannel, operations learn
+// which arithmetic to use, and report which attention ran.
 #pragma once
 
 #include "tessera/policy/table.hpp"
@@ -8,8 +8,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The arithmetic of the operations. `product` is the format in which matrix products are computed. It may
-/// differ from the type of the tensors: tf32, bf16x6 and bf16x3 multiply fp32 tensors.
+/// The arithmetic of the operations. `product` is the format in which matrix products are computed. This
+/// format may differ from the type of the tensors: tf32, bf16x6 and bf16x3 multiply fp32 tensors.
 struct Math {
   DType product = DType::f32;
   AttentionKind attention = AttentionKind::automatic;
@@ -18,14 +18,14 @@ struct Math {
   friend constexpr bool operator==(Math const&, Math const&) = default;
 };
 
-/// Base class of a context. Tells the operations which arithmetic to use, and stores which attention ran
-/// last.
+/// Base class of a context. Tells the operations which arithmetic to use, and stores which attention
+/// implementation ran last.
 class MathChannel {
  public:
   explicit MathChannel(Math const& math) : math_(math) {}
 
   Math const& math() const noexcept { return math_; }
-  /// Returns the attention that ran last; `automatic` if none has run.
+  /// Returns the attention implementation that ran last, or `automatic` if none has run.
   AttentionKind attention_ran() const noexcept { return attention_ran_; }
   void ran(AttentionKind attention) noexcept { attention_ran_ = attention; }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares the operations of a device. `Place` is the device as a type (Cpu or Cuda). Each kind of operation
-// is one trait, which the backend of the device specialises. The functions in ops/ and optim/ define the
-// results, check the shapes, report each operation and enqueue it.
+// is one class template, which the backend of the device specialises. The functions in ops/ and optim/ are
+// the interface of the operations: their comments define the results, and they check the shapes and enqueue
+// the work.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +16,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass. Both are
-/// -1 if all values are finite.
+/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass. `unit` and
+/// `element` are -1 if all values are finite.
 struct BadElement {
   std::int64_t unit = -1;
   std::int64_t element = -1;
 };
 
-/// An elementwise activation after a linear layer.
+/// The elementwise activation function after a linear layer.
 enum class Activation : std::uint8_t { none, gelu, relu };
 
-/// Returns whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that
-/// the compiler then warns about (-Wswitch).
+/// Whether `activation` is one of the enumerators. Add a new enumerator here and in each switch that the
+/// compiler then warns about (-Wswitch).
 constexpr bool is_known(Activation activation) {
   switch (activation) {
     case Activation::none:
@@ -39,7 +40,7 @@ constexpr bool is_known(Activation activation) {
 
 namespace ops {
 
-/// Adjacent columns of a row-major matrix. `stride` is the distance between rows, in values.
+/// A view of adjacent columns of a row-major matrix. `stride` is the distance between rows, in values.
 template <class T, class Place>
 struct Columns {
   T* data = nullptr;
@@ -58,16 +59,16 @@ struct Columns {
   constexpr std::int64_t bytes() const { return rows * columns * static_cast<std::int64_t>(sizeof(T)); }
 };
 
-/// Queries, keys and values of attention, or their gradients. Each has one row per token (B*T rows), with the
-/// columns of the heads next to each other. Keys and values have the same layout; they may have fewer heads
-/// than the queries.
+/// Queries, keys and values of attention, or their gradients. Each of them has one row per token (B*T rows).
+/// A row has the columns of all heads, one head after another. Keys and values have the same layout; they may
+/// have fewer heads than the queries.
 template <class T, class Place>
 struct HeadColumns {
   Columns<T, Place> q, k, v;
 
   constexpr HeadColumns(Columns<T, Place> queries, Columns<T, Place> keys, Columns<T, Place> values)
       : q(queries), k(keys), v(values) {}
-  /// Splits one tensor (B,T,3C) that holds queries, keys and values one after another.
+  /// Splits the columns of one tensor (B,T,3C), whose rows have queries, keys and values one after another.
   explicit constexpr HeadColumns(Tensor<T, Place> packed)
       : q(packed, 0, packed.shape().columns() / 3),
         k(packed, q.columns, q.columns),
@@ -77,40 +78,42 @@ struct HeadColumns {
   constexpr HeadColumns(HeadColumns<U, Place> const& other) : q(other.q), k(other.k), v(other.v) {}
 };
 
-/// The sizes of an attention. Each `group` of adjacent query heads shares one head of keys and values.
+/// The sizes of an attention. `group` adjacent query heads share one head of keys and values.
 struct AttentionSizes {
   std::int64_t samples = 0;
   std::int64_t queries = 0, keys = 0;  ///< per sample
-  std::int64_t first = 0;              ///< query i sees the keys up to first + i
+  std::int64_t first = 0;              ///< the position of query 0; query i sees the keys up to first + i
   std::int64_t heads = 0, group = 1;
   std::int64_t head = 0;  ///< channels per head
 
   constexpr std::int64_t key_heads() const { return heads / group; }
 };
 
-/// The rotation angles of rotary position embeddings. At position p, channels i and i + pairs of each head
-/// are rotated by the angle p * inverse[i]. Plain data, so that a kernel can receive it by value.
+/// The frequencies of rotary position embeddings. At position p, channels i and i + pairs of each head are a
+/// pair, which is rotated by the angle p * inverse[i]. The struct is plain data, so that a kernel can receive
+/// it by value.
 struct RotaryFrequencies {
   static constexpr int most = 256;
   int pairs = 0;
   float inverse[most] = {};
 };
 
-/// The position of a sample's first row, and whether to rotate by the negative angle (the backward pass).
+/// `first` is the position of a sample's first row. If `transposed` is true, the rotation is by the negative
+/// angle (the backward pass).
 struct RotaryOptions {
   std::int64_t first = 0;
   bool transposed = false;
 };
 
-/// `first_position` is the row of the position table that holds position 0. The embedding row of
-/// `padding_token` gets no gradient from lookups.
+/// `first_position` is the row of the position table for position 0. The embedding of `padding_token` gets no
+/// gradient from lookups; a negative value means no such token.
 struct EmbeddingOptions {
   std::int64_t first_position = 0;
   std::int64_t padding_token = -1;
 };
 
-/// The weights of a product: usually a plain tensor. A format of fewer bits also has scales, and a transposed
-/// copy (`twin`) if products support only one orientation.
+/// The weights of a matrix product: usually a plain tensor. Quantized weights also have scales, and a
+/// transposed copy (`twin`) if the product supports only one orientation.
 template <class T, class Place>
 struct Operand {
   Tensor<T const, Place> values;
@@ -123,7 +126,7 @@ struct Operand {
   constexpr Operand(V&& tensor) : values(tensor) {}
 };
 
-/// Optional inputs and outputs of a linear layer with x (M,K), w and y (M,N).
+/// Optional inputs and outputs of a linear layer y = x w. x is (M,K), y is (M,N).
 template <class T, class Place>
 struct LinearOptions {
   bool transposed = false;            ///< w is (N,K), as PyTorch stores it, instead of (K,N)
@@ -134,48 +137,51 @@ struct LinearOptions {
   double scale = 1.0;      ///< factor of the product
 };
 
-/// Options of the gradient of x: the orientation of w, a tensor to add, and the activation that produced x.
+/// Options of the gradient of x, a matrix (M,K): the orientation of w, a tensor to add, and the activation
+/// that produced x.
 template <class T, class Place>
 struct LinearInputOptions {
   bool transposed = false;
-  Tensor<T const, Place> residual{};  ///< (M,K), added to the product; may be dx
+  Tensor<T const, Place> residual{};  ///< (M,K), added to the product; may be the same tensor as dx
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), the input of the activation
   double scale = 1.0;            ///< factor of the product
   /// (linear_partial_rows(M),K): receives the sums of dx over blocks of its rows. The layer that receives dx
-  /// as its dy computes its bias gradient from these sums. A backend that computes that bias gradient in
+  /// as its dy computes its bias gradient from these sums. A backend that computes this bias gradient in
   /// another way, such as the CPU's, leaves `partials` unchanged.
   Tensor<compute_t<T>, Place> partials{};
 };
 
-/// Options of the gradient of w: the orientation of w, and the destination of the bias gradient.
+/// Options of the gradient of w: the orientation of w, the destination of the bias gradient, and sums for the
+/// bias gradient.
 template <class T, class Place>
 struct LinearWeightOptions {
   bool transposed = false;
   Tensor<T, Place> dbias{};  ///< (N)
-  /// (blocks,N): the sums of dy over blocks of its rows, if an earlier operation computed them; otherwise
-  /// empty.
+  /// (blocks,N): the sums of dy over blocks of its rows, if an earlier operation computed these sums;
+  /// otherwise empty.
   Tensor<compute_t<T> const, Place> partials{};
 };
 
-/// Extra outputs of a norm's backward pass: the sums over blocks of rows of the residual gradient and of dx,
-/// as stored. Each is (layer_norm_partial_rows(M),C). A layer that receives one of these gradients as its dy
-/// computes its bias gradient from the sums. A backend that computes bias gradients in another way, such as
-/// the CPU's, leaves both outputs unchanged.
+/// Extra outputs of a norm's backward pass: the sums of the stored residual gradient and of the stored dx
+/// over blocks of rows. Each is (layer_norm_partial_rows(M),C). A layer that receives the residual gradient
+/// or dx as its dy computes its bias gradient from the sums. A backend that computes bias gradients in
+/// another way, such as the CPU's, leaves both outputs unchanged.
 template <class S, class Place>
 struct NormSums {
   Tensor<S, Place> residual_gradient{}, dx{};
 };
 
-/// Tells an operation where to record the first non-finite value of a unit. The operation sets *bad to {unit,
-/// begin + index of the value}, unless *bad already names a later unit. If `bad` is null, it records nothing.
+/// Tells an operation on values of a unit where to record the first non-finite value. The operation sets *bad
+/// to {unit, begin + index of the value}. It does not do so if *bad already names a later unit, because
+/// backward visits later units first. If `bad` is null, it records nothing.
 struct BadNote {
   BadElement* bad = nullptr;
   std::int64_t unit = 0, begin = 0;
 };
 
 /// One array of a norm over several arrays (ops::norm_partials). `partials` receives the sums of squares of
-/// its blocks.
+/// the array's blocks. `block` is the number of blocks of the arrays before it.
 struct NormRow {
   void const* values = nullptr;
   void* partials = nullptr;
@@ -183,11 +189,11 @@ struct NormRow {
   BadNote note{};
 };
 
-/// The maximum number of states per element of an optimizer, not counting the master weights.
+/// The maximum number of states that an optimizer keeps per element, not counting the master weights.
 inline constexpr int max_optimizer_states = 2;
 
-/// One array of an update over several arrays (ops::adamw). `weights` is null if the model computes with the
-/// master weights themselves.
+/// The arrays of one update in an operation with several updates (ops::adamw). `weights` is null if the model
+/// computes with the master weights themselves. `block` is the number of blocks of the updates before it.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
@@ -197,11 +203,13 @@ struct UpdateRow {
   void const* factors = nullptr;
 };
 
-/// The number of elements in a block of an array. The last block of an array may be shorter.
+/// The number of elements in a block. Operations on several arrays divide each array into blocks; the last
+/// block of an array may be shorter.
 constexpr std::int64_t row_block = 4096;
 
-/// A table of the arrays of one operation. The device reads the table when the operation runs. A row's
-/// `block` is the number of blocks in the rows before it. `elements` and `blocks` count all rows.
+/// The table of the arrays that one operation processes, with one row per array. The device reads the table
+/// when the operation runs. The field `block` of a row is the number of blocks in the rows before it.
+/// `elements` and `blocks` count all rows.
 template <class Row>
 struct Rows {
   Row const* first = nullptr;
@@ -209,7 +217,8 @@ struct Rows {
   std::int64_t elements = 0, blocks = 0;
 };
 
-/// Sets `block` of each row. The caller then copies the rows to `address`, from where the device reads them.
+/// Sets the field `block` of each row, and returns the table with its rows at `address`. The caller then
+/// copies `rows` to `address`, from where the device reads them.
 template <class Row>
 constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* address) {
   Rows<Row> all{address, static_cast<int>(rows.size())};
@@ -221,23 +230,25 @@ constexpr Rows<Row> number_rows(std::span<Row> rows, Row const* address) {
   return all;
 }
 
-/// The number of rows in each block that linear_backward_input sums, and the number of blocks in M rows.
+/// linear_backward_input sums the rows of its result in blocks of linear_block_rows rows. linear_partial_rows
+/// returns the number of blocks in `rows` rows.
 constexpr std::int64_t linear_block_rows = 128;
 constexpr std::int64_t linear_partial_rows(std::int64_t rows) {
   return rows <= linear_block_rows ? 1 : (rows - 1) / linear_block_rows + 1;
 }
 
-/// The same for the sums that attention_backward writes of its gradient (B,T,3C). A block is part of one
-/// sample. If sequences are shorter than a block, the blocks of linear_backward_input are used instead.
+/// attention_backward sums the rows of its result (B,T,3C) in blocks of attention_block_rows rows. Each block
+/// is a part of one sample. If a sequence is shorter than a block, the blocks have linear_block_rows rows
+/// instead and may span samples. attention_partial_rows returns the number of blocks.
 constexpr std::int64_t attention_block_rows = 64;
 constexpr std::int64_t attention_partial_rows(std::int64_t samples, std::int64_t sequence) {
   return sequence < attention_block_rows ? linear_partial_rows(samples * sequence)
                                          : samples * ((sequence - 1) / attention_block_rows + 1);
 }
 
-/// The maximum number of rows of partial sums that the backward pass of a norm over M rows writes. Every
-/// backend divides the rows into at most this many blocks (264 is two for each multiprocessor of a Hopper
-/// GPU).
+/// Returns the maximum number of rows of partial sums that the backward pass of a norm over `rows` rows
+/// writes. Every backend divides the rows into at most this many blocks (264 is two for each multiprocessor
+/// of a Hopper GPU).
 constexpr std::int64_t layer_norm_partial_rows(std::int64_t rows) {
   return rows < 1 ? 1 : rows < 264 ? rows : 264;
 }
@@ -249,15 +260,16 @@ namespace backend {
 template <class Place>
 inline constexpr bool always_false = false;
 
-/// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing: it suits a device
-/// that computes each sum at once.
+/// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing, because a device
+/// without a specialisation computes each sum at once.
 template <class Place>
 struct RowSums {
   static void begin(Context<Place>& /*context*/) noexcept {}
   static void end(Context<Place>& /*context*/) noexcept {}
 };
 
-/// Accepts every call of an operation that a device lacks, so that the static_assert is the only error.
+/// The base class of the operations below, for a device that lacks an operation. It accepts every call, so
+/// that the static_assert is the only error.
 struct NoOperations {
   struct Call {
     void operator()(auto&&...) const {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves checkpoints while steps run: copies the state, and writes the copy in one thread per rank.
+// Saves checkpoints while training steps run: copies the state, and then one thread per rank writes the copy.
 #pragma once
 
 #include <atomic>
@@ -20,33 +20,35 @@ namespace detail {
 class CheckpointWriter;
 }  // namespace detail
 
-/// Saves one rank's part while steps run, at most one save at a time. The trainer's plan must include memory
-/// for the copy of the state (CheckpointMemory::snapshot). All ranks call `save` and `wait` together. The
-/// next of these calls throws the error of a failed save, the same on all ranks, after the save's files are
-/// removed.
+/// Saves one rank's part of checkpoints while training steps run. At most one save runs at a time. The
+/// trainer must be constructed with TrainerOptions::checkpoints = CheckpointMemory::snapshot, so that its
+/// plan includes memory for the copy of the state. All ranks call `save` together, and `wait` together. If a
+/// save fails, its files are removed, and the next call of `save` or `wait` throws the error, the same on all
+/// ranks.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint();
   AsyncCheckpoint(AsyncCheckpoint const&) = delete;
   AsyncCheckpoint& operator=(AsyncCheckpoint const&) = delete;
-  /// Abandons a running save; call `wait` first to complete it. The trainer of the last save must still
-  /// exist.
+  /// Abandons a running save. To complete the save, call `wait` first. The trainer of the last save must
+  /// still exist.
   ~AsyncCheckpoint();
 
-  /// Waits for the previous save and for running steps, starts to copy the state, and returns. A thread then
-  /// writes `folder`, byte for byte as save_checkpoint would. Rank 0's thread calls `named` once the folder
-  /// has its final name. Throws the errors of save_checkpoint that are known by then.
+  /// Waits for the previous save and for running steps, starts to copy the state, and returns. Then a thread
+  /// writes the files in `folder`, with the same bytes as save_checkpoint. When the folder has its final
+  /// name, rank 0's thread calls `named`. Throws the errors of save_checkpoint that occur before this call
+  /// returns.
   void save(AnyTrainer& trainer, std::filesystem::path const& folder, CheckpointOptions const& options = {},
             std::function<void()> named = {});
 
   /// Waits until no save is running.
   void wait();
 
-  /// Whether this rank is still writing its files or renaming the folder. Any thread may call `busy` and
-  /// `failed`.
+  /// Whether this rank's thread still writes files or, on rank 0, still waits to rename the folder. Any
+  /// thread may call `busy` and `failed`.
   bool busy() const noexcept;
-  /// Whether the running save has failed on this rank. The training may then end at once.
-  /// `wait` throws the reason.
+  /// Whether the running save has failed on this rank. Training may stop as soon as a save has failed. `wait`
+  /// throws the error.
   bool failed() const noexcept;
 
  private:
@@ -55,11 +57,11 @@ class AsyncCheckpoint {
   void write(detail::CheckpointWriter& to, std::function<void()> const& named) noexcept;
   void end();
 
-  std::unique_ptr<detail::CheckpointWriter> writer_;  // of the running save; set on all ranks or on none
+  std::unique_ptr<detail::CheckpointWriter> writer_;  // for the running save; set on all ranks or none
   std::atomic<State> state_ = State::none;
   std::atomic<bool> stop_ = false;
-  std::exception_ptr error_;  // set once the save has failed
-  std::thread thread_;        // destroyed first
+  std::exception_ptr error_;  // the error of a failed save
+  std::thread thread_;        // declared last, so it is destroyed first
 };
 
 }  // namespace v0

@@ -24,10 +24,11 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Thrown to end the thread of an abandoned save.
+/// The exception that ends the thread of an abandoned save.
 struct SaveStopped {};
 
-/// Waits a little for another thread, and shows other ranks that this one is alive.
+/// Sleeps for 2 ms while the caller waits for another thread. The heartbeat shows other ranks that this rank
+/// is alive.
 inline void pause(comm::Transport& transport) {
   transport.heartbeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -61,7 +62,8 @@ TESSERA_INLINE void AsyncCheckpoint::save(AnyTrainer& trainer, std::filesystem::
 TESSERA_INLINE void AsyncCheckpoint::wait() {
   if (!writer_) return;
   comm::Transport& transport = writer_->transport();
-  // A rank writes its part without other ranks, but the folder is renamed only when all parts are written.
+  // Each rank writes its part independently, so this rank first waits for its own part. Rank 0 renames the
+  // folder only after all ranks have written their parts.
   while (state_.load() == State::writing) detail::pause(transport);
   auto const agree = [&](char const* what) {
     detail::together(transport, what, [&] {
@@ -75,9 +77,9 @@ TESSERA_INLINE void AsyncCheckpoint::wait() {
     end();
   } catch (PeerLost const&) {
     end();
-    throw;  // other ranks may still be writing
+    throw;  // does not remove files, because other ranks possibly still write them
   } catch (Error const&) {
-    stop_ = true;  // rank 0 would wait for parts that never arrive
+    stop_ = true;  // ends rank 0's thread, which would wait for parts that never arrive
     thread_.join();
     transport.barrier({"checkpoint", "end"});
     writer_->remove();

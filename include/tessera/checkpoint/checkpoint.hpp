@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and loads checkpoints. A checkpoint is a folder with all state of a run.
+// Saves and loads checkpoints. A checkpoint is a folder with all state of a training run.
 #pragma once
 
 #include <cstdint>
@@ -18,48 +18,52 @@ inline namespace v0 {
 
 /// Writes all state of a trainer to a new folder, which appears complete or not at all. All ranks call it
 /// together and must see the same file system. Waits for running steps. Each rank writes the state that it
-/// holds, one chunk at a time. Needs SaveStaging::bytes of host memory per rank, which are part of the plan
-/// if TrainerOptions::checkpoints requests it. Throws Error(failed) with path and reason, the same on all
-/// ranks.
+/// holds, one chunk at a time. Needs SaveStaging::bytes of host memory per rank. The trainer's plan includes
+/// this memory if TrainerOptions::checkpoints requests it. Throws Error(failed) with path and reason, the
+/// same on all ranks.
 void save_checkpoint(AnyTrainer& trainer, std::filesystem::path const& folder,
                      CheckpointOptions const& options = {});
 
-/// Replaces all state of a trainer with a checkpoint's. The checkpoint may come from another ZeRO stage,
-/// number of ranks, offload, precision or device. The next step follows the checkpoint's step. All ranks call
-/// it together. Checks every file once against its checksum. Throws Error(data) that names the file or
-/// tensor, the same on all ranks; the trainer may then be partly filled.
+/// Replaces all state of a trainer with the state in a checkpoint, and returns the contents of its
+/// trainer.json. The run that saved the checkpoint may have another ZeRO stage, number of ranks, offload,
+/// precision or device. The next training step has the number after the checkpoint's step. All ranks call it
+/// together. Checks every file once against its checksum. Throws Error(data) that names the file or the
+/// tensor, the same on all ranks. After an error the state of the trainer is possibly partly replaced.
 CheckpointInfo resume(AnyTrainer& trainer, std::filesystem::path const& folder);
 
-/// A folder of checkpoints, one per step: `step-00000010`, and `latest`, a file that names the newest. Only
-/// one run at a time may use it. Every rank may construct one.
+/// Manages a folder of checkpoints, one per saved step. The checkpoint of step 10 is the folder
+/// `step-00000010`. The file `latest` contains the name of the newest checkpoint. Only one run at a time may
+/// use the folder. Every rank may construct this object.
 class Checkpoints {
  public:
-  /// `keep`: the number of newest checkpoints that stay; 0: all.
+  /// `keep` is the number of newest checkpoints that are not removed. 0 keeps all checkpoints.
   explicit Checkpoints(std::filesystem::path folder, int keep = 0);
 
   std::filesystem::path path(std::int64_t step) const;
-  /// Returns the steps that have a checkpoint, in ascending order. Empty if the folder does not exist.
+  /// Returns the steps that have a checkpoint, in ascending order. The list is empty if the folder does not
+  /// exist.
   std::vector<std::int64_t> steps() const;
   std::optional<std::int64_t> newest() const;
 
-  /// Creates the folder, locks it for the lifetime of this object, and removes what killed saves and removals
-  /// have left. Only one rank calls it. Throws Error(failed) if another run has locked the folder.
+  /// Creates the folder and locks it for the lifetime of this object. Removes incomplete checkpoints of
+  /// killed saves and the remains of killed removals. Only one rank may call it. Throws Error(failed) if
+  /// another run has locked the folder.
   void lock();
 
-  /// Saves the trainer's current step, then removes the oldest checkpoints beyond `keep`. All ranks call it
-  /// together. Returns the checkpoint's folder.
+  /// Saves a checkpoint of the trainer's current step, then removes the oldest checkpoints so that `keep`
+  /// remain. All ranks call it together. Returns the folder of the new checkpoint.
   std::filesystem::path save(AnyTrainer& trainer, CheckpointOptions const& options = {}) const;
-  /// Same, but saves while the next steps run. Waits for the previous save. This object must outlive the
-  /// save.
+  /// Starts the same save with `async` and returns, so the next steps can run during the save. First waits
+  /// for the previous save. This object must exist until the save ends.
   std::filesystem::path save(AnyTrainer& trainer, AsyncCheckpoint& async,
                              CheckpointOptions const& options = {}) const;
 
  private:
-  /// Updates `latest` and removes old checkpoints. Called on rank 0 when a checkpoint's folder has its final
-  /// name.
+  /// Writes the name of the newest checkpoint to `latest` and removes old checkpoints. Called on rank 0 when
+  /// the folder `newest` has its final name.
   void named(std::filesystem::path const& newest) const;
-  /// Renames a checkpoint before removing it, so that a folder with the name of a checkpoint is always
-  /// complete.
+  /// Removes the oldest checkpoints so that `keep_` remain. Each one is renamed first, so a folder with the
+  /// name of a checkpoint is always complete.
   void remove_old() const;
 
   std::filesystem::path folder_;

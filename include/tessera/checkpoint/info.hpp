@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads trainer.json of a checkpoint, and verifies the files of the checkpoint against its checksums.
+// Reads the file trainer.json of a checkpoint, and verifies the other files against the checksums in
+// trainer.json.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +15,39 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The contents of a checkpoint in addition to the trainer's state.
+/// The contents of a checkpoint that are not state of the trainer.
 struct CheckpointOptions {
-  std::string config = {};   ///< the text of the model's config.json; empty: the folder has none
-  std::string notes = "{}";  ///< the text of a JSON object, which `resume` returns
-  std::int64_t part_bytes = 5'000'000'000;  ///< a file of weights ends with the tensor that reaches this size
+  std::string config = {};   ///< the text of the model's config.json; empty: do not write the file
+  std::string notes = "{}";  ///< the text of a JSON object; `resume` returns it
+  /// After a tensor that brings a file of weights to this size, a new file begins.
+  std::int64_t part_bytes = 5'000'000'000;
 };
 
-/// The contents of trainer.json.
+/// The contents of a checkpoint's trainer.json.
 struct CheckpointInfo {
   struct File {
     std::int64_t bytes = 0;
-    std::string sum;  ///< XXH3-128
+    std::string sum;  ///< the XXH3-128 of the file, 32 hexadecimal digits
   };
 
   std::filesystem::path folder;
-  std::int64_t step = 0;              ///< the last step that was begun; includes skipped steps
-  StepState state;                    ///< the scalars that outlive a step
+  std::int64_t step = 0;              ///< number of attempted steps; skipped steps count
+  StepState state;                    ///< the scalars that training keeps between steps
   std::string loss_scale;             ///< the kind of loss scale: "none", "static" or "dynamic"
-  std::map<std::string, File> files;  ///< by path in the folder
+  std::map<std::string, File> files;  ///< key: the file's path in the folder
   std::string notes;                  ///< the text of a JSON object: CheckpointOptions::notes
-  std::string json;                   ///< the whole text except its checksum
+  std::string json;                   ///< the text of trainer.json without its checksum
 };
 
-/// Reads trainer.json of a checkpoint and checks it against its checksum. Does not touch the other files.
-/// Throws Error(data) that names the file.
+/// Returns the contents of a checkpoint's trainer.json. Checks this file against the checksum in it, and
+/// reads no other file. Throws Error(data) that names the file.
 CheckpointInfo read_checkpoint(std::filesystem::path const& folder);
 
-/// Checks files of a checkpoint against their sizes and checksums: every `world`-th one, starting with number
-/// `rank`. Calls `heartbeat` after each chunk of up to 1 MiB. Throws Error(data) that lists all missing,
-/// damaged and extra files.
+/// Checks files of a checkpoint against their sizes and checksums. Of the files in the order of their paths,
+/// checks number `rank` and every `world`-th after it, so that `world` ranks check all files together. Rank 0
+/// also refuses files of weights that trainer.json does not list. Calls `heartbeat` after each chunk of up to
+/// 1 MiB. Throws Error(data) that names up to three files of each fault (missing, wrong size, damaged, extra)
+/// and the number of further ones.
 void verify_checkpoint(CheckpointInfo const& info, int rank = 0, int world = 1,
                        detail::FunctionRef<void()> heartbeat = {});
 

@@ -63,7 +63,7 @@ TESSERA_INLINE CheckpointInfo read_checkpoint(std::filesystem::path const& folde
   info.json = json.dump();
   if (hash_of(info.json) != sum)
     throw Error(ErrorKind::data, name + ": does not match its checksum; the file is damaged");
-  // Checks keys that are optional here and read later.
+  // These keys are optional. Other code reads them later, so their types are checked here.
   if (json.contains("adapters")) {
     std::map<std::string, double> scales;
     read(json, "adapters", scales);
@@ -115,7 +115,8 @@ TESSERA_INLINE void verify_checkpoint(CheckpointInfo const& info, int rank, int 
       damaged.push_back(file);
     }
   }
-  // Other programs would read extra weights, so they are refused. Other extra files may stay.
+  // Extra files of weights are refused, because other programs would load them. Other extra files are
+  // ignored.
   if (rank == 0)
     for (std::string const inside : {"", detail::model_folder}) {
       std::filesystem::directory_iterator entry(info.folder / inside, code);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a checkpoint into a trainer of any recipe and world. Each rank reads the elements that it holds.
-// Needs nlohmann-json and xxHash.
+// Reads a checkpoint into a trainer. The trainer may have another recipe and number of ranks than the run
+// that saved it. Each rank reads the elements that it holds. Needs nlohmann-json and xxHash.
 #pragma once
 
 #include <algorithm>
@@ -35,14 +35,15 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Reads one rank's part of a checkpoint. All ranks make a reader and call `run` together.
+/// Reads one rank's part of a checkpoint. All ranks construct a reader and call `run` together.
 class CheckpointReader {
  public:
   CheckpointReader(StateAccess& state, std::filesystem::path const& folder)
       : state_(state), plan_(state.plan()), transport_(state.transport()), folder_(without_slash(folder)) {}
 
-  /// Throws Error(data), the same on all ranks. The trainer is untouched until all files are verified and
-  /// matched; after that an error leaves its state undefined.
+  /// Reads the checkpoint into the trainer and returns the contents of trainer.json. First verifies all files
+  /// and compares their tensors with the model, without changing the trainer. An error after this leaves the
+  /// trainer's state undefined. Throws Error(data), the same on all ranks.
   CheckpointInfo run() {
     (void)state_.scalars();
     CheckpointInfo info;
@@ -67,7 +68,8 @@ class CheckpointReader {
   }
 
  private:
-  /// A range of elements of a parameter or of its optimizer state, and the tensor of a file that holds them.
+  /// A range of elements of a parameter, or of one kind of its optimizer state, and the tensor in a file that
+  /// holds them.
   struct Box {
     Range logical;
     SafetensorsFile const* file;
@@ -97,7 +99,8 @@ class CheckpointReader {
       std::sort(list.begin(), list.end(),
                 [](Box const& a, Box const& b) { return a.logical.begin < b.logical.begin; });
   }
-  /// Adds a part of a parameter's state, such as "wte.weight.exp_avg[0:4096]".
+  /// Adds the tensor `entry` of an optimizer file to `boxes_`. Its name gives the parameter, the kind of
+  /// state and the range of elements, as in "wte.weight.exp_avg[0:4096]".
   void add_box(SafetensorsFile const& file, SafetensorsEntry const& entry) {
     std::string_view const name = entry.name;
     std::size_t const bracket = name.rfind('['), colon = name.rfind(':'),
@@ -117,7 +120,8 @@ class CheckpointReader {
         .push_back({range, &file, entry.name});
   }
 
-  /// Compares the files' tensors with the model and the state that its optimizer keeps.
+  /// Throws Error(data) if the tensors in the files do not match the model's parameters and the state that
+  /// its optimizer keeps.
   void match() const {
     std::vector<std::string> missing, extra, misshapen;
     std::set<std::pair<std::string, std::string>> expected;
@@ -160,7 +164,8 @@ class CheckpointReader {
     fail(text + "resume with the model and the frozen parameters that were saved");
   }
 
-  /// Compares the adapters' scales, which can differ even if the shapes agree.
+  /// Throws Error(data) if the scale of an adapter differs from the saved scale. The shapes do not show a
+  /// different scale.
   void match_scales(CheckpointInfo const& info) const {
     auto const saved =
         nlohmann::ordered_json::parse(info.json).value("adapters", nlohmann::ordered_json::object());
@@ -173,7 +178,8 @@ class CheckpointReader {
     }
   }
 
-  /// Fills this rank's part of a state buffer. Ignores other buffers.
+  /// Reads this rank's part of a buffer of weights, master weights or moments from the files. Ignores other
+  /// buffers.
   void read(Buffer const& buffer) {
     std::string state;
     if (buffer.kind == BufferKind::moment)
@@ -213,8 +219,9 @@ class CheckpointReader {
     }
   }
 
-  /// Returns the step counts and other scalars of the checkpoint. Keeps the loss scale only if it is dynamic
-  /// in the checkpoint and in this recipe. Otherwise resets it to the recipe's initial one.
+  /// Returns the step counts and other scalars of the checkpoint. Keeps the saved loss scale only if it was
+  /// dynamic and this recipe's loss scale is dynamic too. Otherwise the loss scale is the initial one of this
+  /// recipe.
   StepState scalars_of(CheckpointInfo const& info) const {
     StepState state = info.state;
     LossScaleKind const kind = plan_.recipe.loss_scale;
@@ -232,7 +239,9 @@ class CheckpointReader {
   comm::Transport& transport_;
   std::filesystem::path folder_;
   std::map<std::string, SafetensorsFile> files_;
-  std::map<std::pair<std::string, std::string>, std::vector<Box>> boxes_;  // by parameter and state
+  // The tensors of each parameter and kind of state. The second string of the key is the kind of state, such
+  // as "exp_avg"; empty: the weights.
+  std::map<std::pair<std::string, std::string>, std::vector<Box>> boxes_;
   std::vector<float> values_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a checkpoint. Every rank writes the state that it holds directly to its position in the files, so no
-// rank ever gathers the model. Needs nlohmann-json and xxHash.
+// rank needs memory for the whole model. Needs nlohmann-json and xxHash.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +47,9 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Runs each rank's part of a collective task. If the part fails on a rank, all ranks throw the error of the
-/// first such rank. The part itself must not communicate.
+/// Runs `part` on each rank, then exchanges the outcomes. If `part` fails on some ranks, all ranks throw the
+/// error of the lowest of them. All ranks call it together. `part` must not communicate. `what` names the
+/// exchange in messages.
 inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
   struct Outcome {
     std::int32_t failed = 0;
@@ -76,16 +77,17 @@ inline void together(comm::Transport& transport, char const* what, FunctionRef<v
     if (all[rank].failed) throw Error(all[rank].kind, all[rank].text, static_cast<int>(rank));
 }
 
-/// Returns the text of trainer.json: the object with its own checksum. Bytes of paths that are not UTF-8
-/// become U+FFFD.
+/// Returns the text of trainer.json: the given object with the checksum of its text added. In paths, bytes
+/// that are not UTF-8 become U+FFFD.
 inline std::string with_checksum(nlohmann::ordered_json json) {
   constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
   json["checksum"] = hash_of(json.dump(-1, ' ', false, replace));
   return json.dump(2, ' ', false, replace) + "\n";
 }
 
-/// A state that is saved for a group of trained parameters in addition to their fp32 weights: its name and
-/// its buffer.
+/// One kind of state that a checkpoint stores for a flat group of trained parameters, in addition to the
+/// weights in fp32. `name` is a moment such as "exp_avg", or "master" for fp64 master weights. `buffer` is
+/// the index of its buffer in the plan.
 struct StoredState {
   std::string name;
   int buffer;
@@ -100,14 +102,14 @@ inline std::vector<StoredState> stored_states(StepPlan const& plan, Flat of) {
   return list;
 }
 
-/// Whether a parameter of a unit belongs to an adapter.
+/// Whether parameter number `parameter` of a unit belongs to an adapter.
 inline bool is_adapter(UnitSpec const& unit, int parameter) {
   for (nn::Adapter const& adapter : unit.adapters)
     if (adapter.a.index == parameter || adapter.b.index == parameter) return true;
   return false;
 }
 
-/// Returns the scale of each adapter, by the name of its layer.
+/// Returns the scale of each adapter. The key is the name of the adapter's layer.
 inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
   std::map<std::string, double> scales;
   for (UnitSpec const& unit : plan.units)
@@ -118,14 +120,14 @@ inline std::map<std::string, double> adapter_scales(StepPlan const& plan) {
   return scales;
 }
 
-/// Syncs a file, or a folder if the file system can.
+/// Syncs a file or a folder to disk. Does nothing for a folder whose file system cannot sync folders.
 inline void sync_path(std::filesystem::path const& path) {
   Descriptor const file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) file_error(path, "open", errno);
   if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) file_error(path, "sync", errno);
 }
 
-/// A file in which each rank writes its own ranges.
+/// A file that several ranks write. Each rank writes its own ranges of bytes.
 class PlacedFile {
  public:
   PlacedFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
@@ -145,7 +147,8 @@ class PlacedFile {
       at += written;
       size -= written;
     }
-    // A single long sync could make this rank look lost.
+    // Syncs after every 256 MiB. During one long sync at the end, this rank would send no heartbeat and would
+    // look lost.
     if (unsynced_ >= std::int64_t{1} << 28) sync();
   }
   void sync() {
@@ -159,8 +162,9 @@ class PlacedFile {
   std::int64_t unsynced_ = 0;
 };
 
-/// Writes one rank's part of a checkpoint. All ranks make a writer and call `run` together. To save while
-/// steps run, all ranks call `begin` together, and each then calls `write` on a separate thread (async.hpp).
+/// Writes one rank's part of a checkpoint. All ranks construct a writer and call `run` together. To save
+/// while steps run, all ranks call `begin(true)` together instead, and each rank then calls `write` on a
+/// separate thread (async.hpp).
 class CheckpointWriter {
  public:
   CheckpointWriter(StateAccess& state, std::filesystem::path const& folder, CheckpointOptions options)
@@ -172,8 +176,10 @@ class CheckpointWriter {
         partial_folder_(folder_.parent_path() / ("." + folder_.filename().string() + ".partial")),
         staging_(state.staging()) {}
 
-  /// Throws Error(failed) with path and reason, the same on all ranks, after removing what was written. If a
-  /// rank is lost (PeerLost), the folder whose name ends with .partial stays; the next save removes it.
+  /// Writes the whole checkpoint. If it fails, removes the written files and throws, the same error on all
+  /// ranks: Error(failed) with path and reason, or Error(diverged) if weights are not finite. If a rank is
+  /// lost (PeerLost), the folder stays under its temporary name, which ends with .partial, and the next save
+  /// removes it.
   void run() {
     heartbeat_ = [this] { transport_.heartbeat(); };
     begin();
@@ -184,15 +190,15 @@ class CheckpointWriter {
       exchange_sums();
       together(transport_, "name", [&] { finish(); });
     } catch (PeerLost const&) {
-      throw;  // other ranks may still be writing
+      throw;  // does not remove files, because other ranks possibly still write them
     } catch (Error const&) {
       remove();
       throw;
     }
   }
 
-  /// Creates the folder and this rank's files in it, and starts the copy that `write` reads. All ranks call
-  /// it together. Throws what `run` throws.
+  /// Creates the folder and this rank's files in it. With `from_snapshot`, also starts to copy the state into
+  /// the snapshot that `write` reads. All ranks call it together. Throws the same errors as `run`.
   void begin(bool from_snapshot = false) {
     from_snapshot_ = from_snapshot;
     scalars_ = state_.scalars();
@@ -211,9 +217,9 @@ class CheckpointWriter {
       throw;
     }
   }
-  /// Writes this rank's part from its snapshot while steps run. Then writes a small file with the checksum of
-  /// its optimizer file, which rank 0 reads. Communicates with no other rank. Calls `heartbeat` repeatedly;
-  /// an exception from it ends the write.
+  /// Waits until the snapshot is complete, then writes this rank's part from it. Steps may run meanwhile. At
+  /// the end writes a small file for rank 0 with the checksum of this rank's optimizer file. Communicates
+  /// with no other rank. Calls `heartbeat` repeatedly; an exception from `heartbeat` ends the write.
   void write(std::function<void()> heartbeat) {
     heartbeat_ = std::move(heartbeat);
     while (!state_.has_snapshot()) rest();
@@ -223,8 +229,8 @@ class CheckpointWriter {
     Sum const own = sum_of(parts_.size() + static_cast<std::size_t>(rank));
     write_file(partial_folder_ / mark_of(rank), std::to_string(own.bytes) + " " + own.text());
   }
-  /// On rank 0, after its own part: waits for the other ranks' parts, computes the checksums of the weights,
-  /// and gives the folder its name.
+  /// Completes the checkpoint. Called on rank 0 after `write`. Waits for the other ranks' parts, computes the
+  /// checksums of the weights, and gives the folder its final name.
   void name() {
     sums_.assign(files_.size(), {});
     std::error_code code;
@@ -243,7 +249,7 @@ class CheckpointWriter {
     for (std::size_t part = 0; part < parts_.size(); ++part) sums_[part] = sum_of(part);
     finish();
   }
-  /// Removes what was written so far. Rank 0 does this, after all ranks have stopped writing.
+  /// On rank 0, removes all files written so far. Call it only when no rank writes any more.
   void remove() const {
     std::error_code ignored;
     if (plan_.is_root()) std::filesystem::remove_all(partial_folder_, ignored);
@@ -270,11 +276,11 @@ class CheckpointWriter {
   };
   struct Box {
     std::size_t tensor;
-    std::int64_t begin;  // its first element in the parameter
+    std::int64_t begin;  // index of the tensor's first element in the parameter
   };
 
   static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
-  /// Waits a little for another thread or another process.
+  /// Sleeps for 5 ms while this thread waits for another thread or another process.
   void rest() const {
     heartbeat_();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -286,8 +292,9 @@ class CheckpointWriter {
   int world() const { return plan_.shape.world; }
   int owner(std::size_t part) const { return static_cast<int>(part) % world(); }
 
-  /// Calls `write(piece, values)` for each part of a parameter in the range of a buffer that this rank
-  /// writes, one chunk at a time.
+  /// Calls `write(piece, values)` for each piece of a parameter in the part of `buffer` that this rank
+  /// writes. `values` points to the piece's values in the buffer's number format. Handles one chunk of the
+  /// buffer at a time.
   template <class Write>
   void stream(Buffer const& buffer, Write&& write) {
     Flat const of{buffer.unit, buffer.flat};
@@ -303,8 +310,8 @@ class CheckpointWriter {
     }
   }
 
-  /// Assigns each parameter a position in a file of weights, in the order of units, the same on every rank.
-  /// Adapters are in the last file, separate from the model's own weights.
+  /// Assigns each parameter a position in a file of weights, in the order of the units. Every rank computes
+  /// the same positions. Adapters have a file of their own after the files of the model's own weights.
   void lay_out() {
     for (bool const adapters : {false, true}) {
       std::int64_t bytes = options_.part_bytes;
@@ -370,12 +377,12 @@ class CheckpointWriter {
     std::error_code code;
     if (std::filesystem::exists(folder_, code))
       throw Error(ErrorKind::failed, path_text(folder_) + ": exists already; give another folder");
-    std::filesystem::remove_all(partial_folder_, code);  // left by a killed save
+    std::filesystem::remove_all(partial_folder_, code);  // the incomplete folder of a killed save
     make_folder(partial_folder_ / model_folder);
   }
 
-  /// Creates this rank's file of optimizer state and the files of weights that it owns, with their headers
-  /// only.
+  /// Creates this rank's file of optimizer state, and the files of weights that this rank owns. Writes only
+  /// their headers.
   void make_files() {
     auto const make = [&](std::string const& name, SafetensorsLayout const& layout) {
       PlacedFile file(partial_folder_ / name, true);
@@ -400,7 +407,8 @@ class CheckpointWriter {
     file.sync();
   }
 
-  /// Throws Error(diverged) for weights that are not finite, because they could not be trained on.
+  /// Writes this rank's elements to the files of weights. Throws Error(diverged) if a weight is not finite,
+  /// because training could not continue from such a checkpoint.
   void write_weights() {
     for (std::size_t part = 0; part < parts_.size(); ++part) {
       PlacedFile file(partial_folder_ / parts_[part].name, false);
@@ -430,7 +438,7 @@ class CheckpointWriter {
       file.sync();
     }
   }
-  /// Reads back what was written, each file on one rank, and computes its checksum.
+  /// Reads the written files again and computes their checksums. Each file is read by one rank.
   void compute_sums() {
     sums_.assign(files_.size(), {});
     for (std::size_t file = 0; file < files_.size(); ++file) {
@@ -459,7 +467,8 @@ class CheckpointWriter {
         if (all[rank * count + file].digits[0] != 0) sums_[file] = all[rank * count + file];
   }
 
-  /// Writes the small files and renames the folder. From then on the checkpoint exists.
+  /// On rank 0, writes config.json, the index and trainer.json, and renames the folder. The checkpoint exists
+  /// only after the rename.
   void finish() {
     if (!plan_.is_root()) return;
     nlohmann::ordered_json files = nlohmann::ordered_json::object();
@@ -523,19 +532,19 @@ class CheckpointWriter {
   StepPlan const& plan_;
   comm::Transport& transport_;
   CheckpointOptions options_;
-  nlohmann::ordered_json notes_;  // only on rank 0
+  nlohmann::ordered_json notes_;  // set only on rank 0
   std::filesystem::path folder_, partial_folder_;
   std::byte* staging_;
   std::function<void()> heartbeat_;  // called repeatedly while this rank writes
-  bool from_snapshot_ = false;       // writes from the snapshot
+  bool from_snapshot_ = false;       // whether values come from the snapshot
   StepState scalars_;
   std::vector<Part> parts_;
-  std::size_t model_parts_ = 0;                  // without the part that holds adapters
-  std::map<std::pair<int, int>, Place> places_;  // by unit and parameter
-  SafetensorsLayout states_;                     // of this rank's file
-  std::map<std::pair<int, int>, Box> box_of_;    // in this rank's file, by buffer and parameter
-  std::vector<std::string> files_;               // files of weights, then of optimizers
-  std::vector<Sum> sums_;                        // by file of files_
+  std::size_t model_parts_ = 0;                  // number of parts_ without the adapters
+  std::map<std::pair<int, int>, Place> places_;  // key: unit and parameter
+  SafetensorsLayout states_;                     // layout of this rank's file of optimizer state
+  std::map<std::pair<int, int>, Box> box_of_;    // tensors in this rank's file; key: buffer and parameter
+  std::vector<std::string> files_;               // paths of the files of weights, then of optimizer state
+  std::vector<Sum> sums_;                        // checksum of each file in files_
 };
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the owner of an open file or socket.
+// Defines Descriptor, which owns an open file or socket and closes it at the end.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace tessera {
 inline namespace v0 {
 namespace files {
 
-/// An open file descriptor that closes itself.
+/// An open file descriptor. The destructor closes it. A negative number means that there is none.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) noexcept : number_(number) {}

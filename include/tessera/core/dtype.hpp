@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the number formats: two 16-bit storage types, the names of all formats, and the types for sums.
+// Defines the number formats: two 16-bit storage types, the names of all formats, and the types in which
+// values of each format are summed.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +15,15 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Replaces std::bit_cast, which device code cannot call.
+/// Returns the object of type To that has the bits of `from`. Same as std::bit_cast, which device code cannot
+/// call.
 template <class To, class From>
 TESSERA_HOST_DEVICE constexpr To bit_cast(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-/// Converts IEEE binary32 to binary16. Rounds to nearest even. Overflow gives infinity, and NaN stays NaN.
+/// Returns the binary16 bits of an IEEE binary32 value, rounded to nearest even. Overflow gives infinity, and
+/// NaN stays NaN.
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_half_bits(float value) {
   std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   std::uint32_t const sign = (bits >> 16) & 0x8000u;
@@ -58,7 +61,7 @@ TESSERA_HOST_DEVICE constexpr float half_bits_to_float(std::uint16_t half_bits) 
   return bit_cast<float>(sign | ((113u - shift) << 23) | ((mantissa & 0x3ffu) << 13));
 }
 
-/// Converts IEEE binary32 to bfloat16. Rounds to nearest even. NaN stays a (quiet) NaN.
+/// Returns the bfloat16 bits of an IEEE binary32 value, rounded to nearest even. NaN stays a (quiet) NaN.
 TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_bfloat16_bits(float value) {
   std::uint32_t const bits = bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
@@ -67,7 +70,8 @@ TESSERA_HOST_DEVICE constexpr std::uint16_t float_to_bfloat16_bits(float value) 
 
 }  // namespace detail
 
-/// IEEE binary16, a storage type of 2 bytes: convert to float, compute, convert back.
+/// IEEE binary16. The type only stores values: code converts them to float, computes, and converts the result
+/// back.
 struct half {
   std::uint16_t bits;
 
@@ -77,7 +81,8 @@ struct half {
   TESSERA_HOST_DEVICE constexpr operator float() const { return detail::half_bits_to_float(bits); }
 };
 
-/// bfloat16, a storage type of 2 bytes: the upper half of a float.
+/// bfloat16: the upper 16 bits of a float. The type only stores values: code converts them to float,
+/// computes, and converts the result back.
 struct bfloat16 {
   std::uint16_t bits;
 
@@ -93,17 +98,17 @@ struct bfloat16 {
 static_assert(sizeof(half) == 2 && std::is_trivially_copyable_v<half>);
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>);
 
-/// Tags for formats stored as float whose products run on tensor cores (CUDA only). tf32 multiplies 10-bit
-/// mantissas. bf16x6 and bf16x3 write each fp32 value as a sum of three bfloat16 values, called pieces. A
-/// product of two fp32 values is then a sum of nine products of pieces. bf16x6 computes the six largest of
-/// them, bf16x3 only three.
+/// Tags for formats whose values are stored as float and multiplied on tensor cores (CUDA only). tf32 rounds
+/// each factor to a mantissa of 10 bits. bf16x6 and bf16x3 write each fp32 value as a sum of three bfloat16
+/// values, called pieces. A product of two fp32 values is then a sum of nine products of pieces. bf16x6
+/// computes the six largest of these products, bf16x3 the three largest.
 struct tf32;
 struct bf16x6;
 struct bf16x3;
 
-/// The number formats as values, for tables, files and reports. u8 holds codes, such as quantized optimizer
-/// state. Only the code that writes them can decode them, and they cannot be summed. tf32, bf16x6 and bf16x3
-/// are ways to multiply values stored as f32.
+/// The number formats as an enum, for tables, files and reports. u8 holds codes, such as the codes of a
+/// quantized optimizer state. Only the code that writes codes can decode them, so they cannot be summed.
+/// tf32, bf16x6 and bf16x3 are ways to multiply values that are stored as f32.
 enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8, bf16x6, bf16x3 };
 
 constexpr std::string_view name_of(DType dtype) {
@@ -128,7 +133,7 @@ constexpr std::string_view name_of(DType dtype) {
   return "?";
 }
 
-/// Returns the bytes of one stored element.
+/// Returns the size of one stored element, in bytes.
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -162,14 +167,15 @@ inline constexpr DType dtype_of<half> = DType::f16;
 template <>
 inline constexpr DType dtype_of<bfloat16> = DType::bf16;
 
-/// The element type of tensors of a format. tf32, bf16x6 and bf16x3 are stored as float.
+/// The C++ type of the elements of a tensor with the format T. Values of tf32, bf16x6 and bf16x3 are stored
+/// as float.
 template <class T>
 using storage_t =
     std::conditional_t<std::is_same_v<T, tf32> || std::is_same_v<T, bf16x6> || std::is_same_v<T, bf16x3>,
                        float, T>;
 
-/// Returns the number of bfloat16 products that replace one product of floats (see bf16x6). Returns 0 for
-/// formats that are not split.
+/// Returns the number of bfloat16 products that replace one product of floats in the format `product` (see
+/// bf16x6). Returns 0 for formats that do not split floats.
 constexpr int piece_terms(DType product) {
   switch (product) {
     case DType::bf16x6:
@@ -187,8 +193,8 @@ constexpr int piece_terms(DType product) {
   return 0;
 }
 
-/// The type used for sums, statistics and the optimizer with values of type T: double for double, otherwise
-/// float.
+/// The type in which code computes sums, statistics and optimizer updates from values of type T: double for
+/// double, otherwise float.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines errors: a kind that programs turn into an exit code, and a sentence for the user.
+// Defines errors. An error has a kind, which programs turn into an exit code, and a sentence for the user.
 #pragma once
 
 #include <concepts>
@@ -19,14 +19,14 @@ inline namespace v0 {
 
 /// The kind of an error. Programs exit with `exit_code(kind)`.
 enum class ErrorKind {
-  failed,         ///< a run that could not finish for another reason
-  usage,          ///< the command line or a call was wrong
-  config,         ///< the settings contradict each other
-  data,           ///< a data file, a weights file or a checkpoint is missing, damaged or of another kind
-  out_of_memory,  ///< the plan does not fit; the text gives the bytes
+  failed,  ///< the run could not finish, and no other kind applies
+  usage,   ///< the command line or a call was wrong
+  config,  ///< the settings contradict each other
+  data,    ///< a data file, a weights file or a checkpoint is missing or damaged, or has a wrong format
+  out_of_memory,  ///< the run needs more memory than is available; the message gives the bytes
   peer_lost,      ///< another rank threw, died or did not arrive
   diverged,       ///< the loss is not finite
-  unsupported     ///< a legal request that this build cannot serve
+  unsupported     ///< the request is valid, but this build does not support it
 };
 
 /// Returns the exit code of a program that ends with an error of this kind.
@@ -52,8 +52,9 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-/// Thrown by constructors, plans and file readers. `what()` says what is wrong, where, and what to do. `unit`
-/// is a part of the model, such as "h.3". `rank` is -1 and `unit` is empty if they do not apply.
+/// Thrown by constructors, plans and file readers. `what()` says what is wrong, where, and what to do.
+/// `rank()` is the rank that the error concerns, or -1. `unit()` is the part of the model that the error
+/// concerns, such as "h.3", or empty.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})
@@ -69,15 +70,16 @@ class Error : public std::runtime_error {
   std::string unit_;
 };
 
-/// Thrown by the surviving ranks. `rank()` is the rank that was lost. `unit()` is the part of the model in
-/// the last collective of the rank that throws.
+/// Thrown on the surviving ranks if a rank is lost. `rank()` is the rank that was lost. `unit()` is the part
+/// of the model for which the throwing rank ran its last collective.
 class PeerLost : public Error {
  public:
   PeerLost(std::string const& text, int lost_rank, std::string unit = {})
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-/// A part of a message: a reference to text, or a whole number.
+/// One part of a message: text or a whole number. A Word only refers to the text, so the text must outlive
+/// it.
 class Word {
  public:
   Word(char const* text) : text_(text), value_(-1) {}
@@ -99,12 +101,12 @@ class Word {
   }
 
  private:
-  char const* text_ = nullptr;  // null: a number
-  std::int64_t value_;          // the number, or the length of the text; -1: null-terminated
+  char const* text_ = nullptr;  // null if the word is a number
+  std::int64_t value_;          // the number; or the length of the text, or -1 if the text is null-terminated
 };
 
-/// Concatenates the words. This keeps call sites small. With operator+, every call site would contain code
-/// for strings, mostly for errors that never happen.
+/// Returns the concatenation of the words. A call site only builds a list, so it is small. With operator+,
+/// every call site would contain code for strings, mostly for errors that never happen.
 inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls code with the C++ type of a number format, and converts values in host memory between formats.
+// Provides functions that call code with the C++ type of a number format, and functions that convert values
+// in host memory between formats.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Calls f with a null pointer to the C++ type in which values of a format are stored, and returns its
-/// result. Throws Error(unsupported) for u8, whose values are codes.
+/// Calls `f` with a null pointer whose type points to the C++ type of stored values of `format`. Returns the
+/// result of `f`. Throws Error(unsupported) for u8, whose values are codes.
 template <class F>
 decltype(auto) with_type(DType format, F&& f) {
   switch (format) {
@@ -33,14 +34,16 @@ decltype(auto) with_type(DType format, F&& f) {
   throw_error(ErrorKind::unsupported, {"values of format ", name_of(format), " are codes, not numbers"});
 }
 
-/// Converts values of a format to fp32. The stored values begin at `from`.
+/// Converts to.size() values of format `format` to fp32 and writes them to `to`. The stored values begin at
+/// `from`.
 inline void widen(DType format, std::byte const* from, std::span<float> to) {
   with_type(format, [&]<class U>(U*) {
     for (std::size_t at = 0; at < to.size(); ++at)
       to[at] = static_cast<float>(reinterpret_cast<U const*>(from)[at]);
   });
 }
-/// Converts fp32 values to a format. Rounds to nearest even.
+/// Converts the fp32 values of `from` to the format `format`, rounded to nearest even, and writes them to
+/// `to`.
 inline void narrow(std::span<float const> from, DType format, std::byte* to) {
   with_type(format, [&]<class U>(U*) {
     for (std::size_t at = 0; at < from.size(); ++at) reinterpret_cast<U*>(to)[at] = static_cast<U>(from[at]);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes one operation as data, and defines the interfaces that record and time operations.
+// Defines the description of one operation (its name and cost), the lanes (queues) of a step, and the
+// interfaces that record and time operations.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +10,18 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A queue for the entries (operations) of a training step, such as a CUDA stream. Entries of one lane run in
-/// order. Entries of different lanes run concurrently unless one waits for another.
+/// A queue for the entries of a training step, such as a CUDA stream. An entry is one computation or one
+/// transfer. Entries of one lane run in order. Entries of different lanes run concurrently unless one waits
+/// for another.
 enum class Lane : std::uint8_t {
   compute,
   communication,
-  download,  ///< copies from the device to the other tiers
-  upload,    ///< copies back to the device, concurrent with downloads
+  download,  ///< copies from device memory to host memory
+  upload,    ///< copies from host memory to device memory; a separate lane, so that they overlap downloads
   host,
-  gathering,  ///< communication that runs ahead of its use, on a separate channel
+  gathering,  ///< all-gathers of weights before they are needed, on a separate communicator
   disk,       ///< reads and writes of files
-  gradients   ///< gradients of parameters, concurrent with other compute
+  gradients   ///< computation of parameter gradients, which can overlap the lane `compute`
 };
 inline constexpr std::size_t lane_count = 8;
 
@@ -45,16 +47,18 @@ constexpr std::string_view name_of(Lane lane) {
   return "?";
 }
 
-/// Describes an operation that is about to run: its name, its floating-point operations, and the bytes it
-/// reads and writes at least once. `name` must outlive the program's operations (a string literal).
+/// Describes an operation that is about to run: its name, the number of its floating-point operations, and
+/// the number of bytes that it must read and write. `name` must stay valid until the program ends, as a
+/// string literal does.
 struct Operation {
   char const* name = "";
   double flops = 0;
   double bytes = 0;
 };
 
-/// Receives the operations of a context. A context with a recorder reports each operation instead of running
-/// it. It reports a call that is forbidden during a step (a read of device memory by the host, a wait) as a
+/// Receives descriptions of operations from a context. A context with a recorder does not run operations; it
+/// passes the description of each operation to the recorder. If the context is called in a way that is
+/// forbidden during a step (a read of device memory by the host, a wait), the context reports this call as a
 /// violation.
 class Recorder {
  public:
@@ -64,8 +68,8 @@ class Recorder {
 };
 
 /// Receives the times at which the entries of a step ran, in nanoseconds of the machine's monotonic clock. A
-/// context with a timer (`begin_timing`) reports each entry in the order of enqueueing, and then the whole
-/// step as entry -1. Its functions must not throw.
+/// context with a timer (`begin_timing`) calls `ran` for each entry in the order of enqueueing, and then for
+/// the whole step as entry -1. The functions of a timer must not throw.
 class EntryTimer {
  public:
   virtual ~EntryTimer() = default;
@@ -73,8 +77,8 @@ class EntryTimer {
   virtual void ran(int entry, std::int64_t begin, std::int64_t end) noexcept = 0;
 };
 
-/// Enqueues the operations of one rank on a place, such as Cpu or Cuda. Holds its threads or streams and its
-/// workspace. Each backend specialises it.
+/// Runs the operations of one rank on a device. `Place` is the device as a type, Cpu or Cuda. A context owns
+/// the threads or streams that run the operations. Each backend specialises this template.
 template <class Place>
 class Context;
 

@@ -14,18 +14,18 @@ inline namespace v0 {
 /// The devices on which a model computes.
 enum class Device : std::uint8_t { cpu, cuda };
 
-/// The properties of a device on which code depends.
+/// The properties of a device that other code needs.
 struct DeviceInfo {
-  std::string_view name;  ///< in flags, results and stored files
-  bool own_memory;        ///< it has memory separate from the host's
-  /// The number of steps that a training loop enqueues before it reads the oldest report. 0: a call returns
-  /// when its work has finished.
+  std::string_view name;  ///< the name of the device in flags, results and stored files
+  bool own_memory;        ///< the device has memory separate from the host's
+  /// The maximum number of steps that a training loop enqueues before it reads the report of the oldest one.
+  /// 0: a call that enqueues a step returns when the step has finished.
   int max_steps_in_flight;
-  bool graphs;        ///< it can record a step and replay it as one graph
-  bool tensor_cores;  ///< it can multiply in tf32, bf16x6 and bf16x3
+  bool graphs;        ///< the device can record a step and replay it as one graph
+  bool tensor_cores;  ///< the device can multiply in tf32, bf16x6 and bf16x3
   bool on_cores;      ///< ranks share the machine's cores; otherwise each rank has its own device
 };
-/// The devices in the order of their enumerators.
+/// The properties of the devices, in the order of the enumerators of Device.
 inline constexpr std::array<DeviceInfo, 2> device_table{{
     {.name = "cpu",
      .own_memory = false,
@@ -43,20 +43,24 @@ inline constexpr std::array<DeviceInfo, 2> device_table{{
 constexpr DeviceInfo const& info_of(Device device) { return device_table[static_cast<std::size_t>(device)]; }
 constexpr std::string_view name_of(Device device) { return info_of(device).name; }
 
-/// The tiers of memory. The model computes on `device`. `host` is a separate arena in host memory for
-/// `Offload`, also if the device is the CPU. `nvme` is a file. Values move one tier at a time: between device
-/// and disk they pass through the host.
+/// The tiers (kinds) of memory. `device` is the memory in which the model computes. `host` is the host memory
+/// that the policy Offload adds. It is a separate allocation, also if the device is the CPU. `nvme` is a file
+/// on disk, one for each rank. Values move one tier at a time: between device and disk they pass through the
+/// host.
 enum class Tier : std::uint8_t { device, host, nvme };
 
 /// The properties of a tier.
 struct TierInfo {
-  std::string_view name;       ///< in listings, reports and JSON
-  bool has_addresses;          ///< its bytes have addresses; otherwise they are copied to a tier that has
-  Tier worked_on;              ///< the tier where its values are processed
-  std::string_view optimizer;  ///< the name of the offload that keeps the optimizer's state there
-  std::string_view all_state;  ///< the name of the offload that keeps parameters there too
+  std::string_view name;  ///< the name of the tier in listings, reports and JSON
+  bool has_addresses;     ///< false: code must copy values to another tier before it can address them
+  Tier worked_on;         ///< the tier in which code computes with values of this tier
+  /// The name of the Offload policy that keeps only the optimizer's state in this tier.
+  std::string_view optimizer;
+  /// The name of the Offload policy that also keeps the parameters in this tier.
+  std::string_view all_state;
 };
-/// The tiers, one row each, in the order of Tier. Tiers with addresses, except the device, are host memory.
+/// The properties of the tiers, in the order of the enumerators of Tier. Tiers with addresses, except the
+/// device, are host memory.
 inline constexpr TierInfo tier_table[] = {
     {"device", true, Tier::device, "none", ""},
     {"host", true, Tier::host, "cpu_optimizer", "cpu_full"},
@@ -68,11 +72,12 @@ constexpr TierInfo const& info_of(Tier tier) { return tier_table[static_cast<std
 constexpr std::string_view name_of(Tier tier) { return info_of(tier).name; }
 constexpr bool has_addresses(Tier tier) { return info_of(tier).has_addresses; }
 constexpr Tier worked_on(Tier tier) { return info_of(tier).worked_on; }
-/// Whether a tier is host memory separate from the device.
+/// Whether a tier is host memory separate from the memory of the device.
 constexpr bool in_host_memory(Tier tier) { return has_addresses(tier) && tier != Tier::device; }
 
-/// Tag types for policies. A place in On<...> needs a `device`. A place in Offload<...> needs an
-/// `offload_tier`, the memory tier that keeps the offloaded state.
+/// The places: devices and memory tiers as types, for policies such as On<Cuda> and Offload<Nvme>. A place in
+/// On<...> needs the member `device`. A place in Offload<...> needs the member `offload_tier`, the memory
+/// tier that keeps the offloaded state.
 struct Cpu {
   static constexpr Device device = Device::cpu;
   static constexpr std::string_view name = name_of(device);

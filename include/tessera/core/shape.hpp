@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Shape: up to four dims, row-major, so the last dim is contiguous.
+// Defines Shape: the extents of up to four dimensions (dims) of a tensor. Tensors are row-major, so the last
+// dim is contiguous.
 #pragma once
 
 #include <array>
@@ -28,12 +29,12 @@ class Shape {
   constexpr int dims() const { return dims_; }
   constexpr std::int64_t operator[](int dim) const { return extents_[place(dim)]; }
   constexpr std::int64_t elements() const { return rows() * columns(); }
-  /// Returns the last extent, or 1.
+  /// Returns the last extent, or 1 if the shape has no dims.
   constexpr std::int64_t columns() const { return extents_[max_dims - 1]; }
   /// Returns the product of all extents except the last.
   constexpr std::int64_t rows() const { return extents_[0] * extents_[1] * extents_[2]; }
 
-  /// Returns a copy with one extent replaced.
+  /// Returns a copy of the shape in which dimension `dim` has the extent `extent`.
   constexpr Shape with(int dim, std::int64_t extent) const {
     Shape other = *this;
     other.extents_[place(dim)] = extent;
@@ -45,7 +46,8 @@ class Shape {
  private:
   constexpr std::size_t place(int dim) const { return static_cast<std::size_t>(max_dims - dims_ + dim); }
 
-  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};  // aligned to the end, filled with 1
+  // The last dim is at index 3. The unused entries before the first dim are 1.
+  std::array<std::int64_t, max_dims> extents_{1, 1, 1, 1};
   int dims_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides batches, which hold the data of one optimizer step, and the loader that makes them from a token
+// Provides batches, which hold the data of one optimizer step, and the loader that makes batches from a token
 // source.
 #pragma once
 
@@ -23,23 +23,24 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The tokens of one optimizer step on one rank. `tokens` and `targets` are laid out (A,B,T): accumulation
-/// index, sequence, time. A negative target is masked: it counts neither in the loss nor in its mean.
+/// The data of one optimizer step on one rank. `tokens` and `targets` have the shape (A,B,T): accumulation
+/// index, sequence, time. A negative target is masked: it adds no loss, and the mean of the loss does not
+/// count it.
 struct Batch {
-  int accumulation = 1;                 ///< A, micro-batches in this step
-  int batch = 1;                        ///< B, sequences in a micro-batch
-  int sequence = 1;                     ///< T, tokens in a sequence
+  int accumulation = 1;                 ///< A, number of micro-batches in this step
+  int batch = 1;                        ///< B, number of sequences in a micro-batch
+  int sequence = 1;                     ///< T, number of tokens in a sequence
   std::vector<std::int32_t> tokens{};   // (A,B,T)
   std::vector<std::int32_t> targets{};  // (A,B,T)
-  /// The position of sequence (0,0), counted in sequences from the start of the run. With W ranks, sequence
-  /// (a,b) has position first_sample + a*W*B + b.
+  /// The position of sequence (0,0) in the run: the number of sequences of all ranks before it. With W ranks,
+  /// sequence (a,b) has position first_sample + a*W*B + b.
   std::int64_t first_sample = 0;
-  std::int64_t step = 0;  ///< from 0
-  /// The rank whose share of the global batch this is, and the number of ranks; world 0: unknown. A trainer
-  /// on several ranks rejects the share of another rank.
+  std::int64_t step = 0;  ///< the number of the step, counted from 0
+  /// `rank` is the rank whose share of the global batch this batch is, and `world` is the number of ranks. If
+  /// `world` is 0, they are unknown. A trainer on several ranks rejects the share of another rank.
   int rank = 0, world = 0;
 
-  /// Returns A*B*T.
+  /// Returns A*B*T, the number of tokens.
   std::int64_t elements() const noexcept { return std::int64_t{1} * accumulation * batch * sequence; }
   /// Returns the number of targets that are not masked.
   std::int64_t valid_tokens() const noexcept {
@@ -47,9 +48,9 @@ struct Batch {
     for (std::int32_t const target : targets) count += target >= 0 ? 1 : 0;
     return count;
   }
-  /// Returns the inputs of micro-batch `index`, (B,T).
+  /// Returns the inputs of micro-batch number `index`, as (B,T).
   std::span<std::int32_t const> micro_tokens(int index) const { return micro(tokens, index); }
-  /// Returns the targets of micro-batch `index`, (B,T).
+  /// Returns the targets of micro-batch number `index`, as (B,T).
   std::span<std::int32_t const> micro_targets(int index) const { return micro(targets, index); }
 
  private:
@@ -60,32 +61,34 @@ struct Batch {
 };
 
 struct LoaderOptions {
-  int batch = 1;         ///< sequences in a micro-batch of one rank
-  int sequence = 128;    ///< tokens in a sequence
-  int accumulation = 1;  ///< micro-batches in a step
+  int batch = 1;         ///< B, number of sequences in a micro-batch of one rank
+  int sequence = 128;    ///< T, number of tokens in a sequence
+  int accumulation = 1;  ///< A, number of micro-batches in a step
   int rank = 0;          ///< the rank whose share of the global batch is read
   int world = 1;         ///< the number of ranks that share the global batch
   Order order = Order::shuffled;
   std::uint64_t seed = 1;
-  std::int64_t first_step = 0;  ///< the step at which iteration begins
-  std::int64_t samples = 0;     ///< use only this many samples, from the start of the data; 0: all
-  /// If true, each epoch ends with a partial step, whose missing sequences are masked. Otherwise the
-  /// remaining samples of an epoch begin the next step.
+  std::int64_t first_step = 0;  ///< the step at which the iteration begins
+  std::int64_t samples = 0;     ///< number of samples to use, from the start of the data; 0: all
+  /// Whether no step contains samples of two epochs. If true, an epoch can end with a partial step, whose
+  /// missing sequences are masked. If false, the remaining samples of an epoch begin the first step of the
+  /// next epoch.
   bool whole_epochs = false;
 };
 
-/// Reads batches. `load(step)` depends only on its argument, the options and the data, so a resumed run and a
-/// run on another number of ranks read the same samples. As a range, it yields the steps from `first_step` to
-/// the end of that epoch. Only one thread at a time may use a loader.
+/// Reads batches from a token source. `load(step)` depends only on the step, the options and the data. So a
+/// resumed run, or a run on another number of ranks, reads the same samples. As a range, the loader yields
+/// the steps from `first_step` to the end of the epoch that contains `first_step`. Only one thread at a time
+/// may use a loader.
 ///
-/// A record (a sample of its own length, see TokenSource::divide) is cut to sequence + 1 tokens, or padded on
-/// the right with token 0, whose targets are masked. No position attends to a later one, so padding does not
-/// affect the tokens before it and needs no attention mask. Its loss and the gradient of its logits are 0,
-/// and so is everything computed from them.
+/// A source can consist of records, which are samples of different lengths (see TokenSource::divide). A
+/// record is cut to sequence + 1 tokens, or padded on the right with token 0. The targets of the padding are
+/// masked, so the padding adds no loss and no gradient. Attention is causal: a position attends only to
+/// earlier positions, so the padding does not affect the tokens before it and needs no attention mask.
 class Loader {
  public:
-  /// `source` must outlive the loader. Throws Error(usage) if a number is not positive, and Error(data) if
-  /// the source holds less than one sample. All memory is allocated here.
+  /// `source` must exist longer than the loader. Throws Error(usage) if an option is out of range, and
+  /// Error(data) if the source has fewer samples than requested or none. Allocates all memory of the loader.
   Loader(TokenSource const& source, LoaderOptions options)
       : source_(&source),
         options_(checked(options, source)),
@@ -95,7 +98,7 @@ class Loader {
     current_.accumulation = options.accumulation;
     current_.batch = options.batch;
     current_.sequence = options.sequence;
-    current_.step = -1;  // nothing is loaded yet
+    current_.step = -1;  // no step is loaded yet
     current_.rank = options.rank;
     current_.world = options.world;
     auto const elements = static_cast<std::size_t>(current_.elements());
@@ -103,32 +106,32 @@ class Loader {
     current_.targets = std::vector<std::int32_t>(elements);
   }
   Loader(TokenSource&&, LoaderOptions) = delete;
-  /// Gives a short error for an argument that is not a LoaderOptions. Without this overload, compilers list
-  /// every constructor.
+  /// If the second argument is not a LoaderOptions, this overload makes the compiler print one short error.
+  /// Without it, compilers list every constructor.
   template <class Fields = LoaderOptions>
   // clang-format off
   Loader(TokenSource const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.
   // clang-format on
 
-  /// Throws what the constructor would throw for these arguments. Allocates no memory.
+  /// Throws the errors of the constructor for these arguments. Allocates no memory.
   static void check(TokenSource const& source, LoaderOptions const& options) { checked(options, source); }
 
   LoaderOptions const& options() const noexcept { return options_; }
   /// Returns the number of samples in an epoch.
   std::int64_t samples() const noexcept { return order_.samples(); }
-  /// Returns the number of sequences in a step over all ranks.
+  /// Returns the number of sequences in a step, over all ranks.
   std::int64_t global_batch() const noexcept { return split_.global_batch(); }
-  /// Returns the number of steps in an epoch, at least 1. With `whole_epochs` it includes a partial last
-  /// step. Otherwise it counts only full steps; the remaining samples begin the next step.
+  /// Returns the number of steps in an epoch, at least 1. With `whole_epochs`, a partial last step counts.
+  /// Otherwise only full steps count, and the remaining samples begin the first step of the next epoch.
   std::int64_t steps_per_epoch() const noexcept {
     std::int64_t const steps =
         (samples() + (options_.whole_epochs ? global_batch() - 1 : 0)) / global_batch();
     return steps > 0 ? steps : 1;
   }
-  /// Returns the index of the sample at a position of the run.
+  /// Returns the index of the sample at the position `position` of the run.
   std::int64_t sample_at(std::int64_t position) const noexcept { return order_(position); }
-  /// Returns the number of valid targets in a step over all ranks. Reads no tokens, only the lengths of
-  /// records.
+  /// Returns the number of targets in a step that are not masked, over all ranks. Reads the lengths of
+  /// records, but no tokens.
   std::int64_t targets_in(std::int64_t step) const {
     std::int64_t count = 0;
     for (std::int64_t sequence = 0; sequence < global_batch(); ++sequence)
@@ -136,7 +139,8 @@ class Loader {
     return count;
   }
 
-  /// Returns the batch of a step, from 0. It stays valid until the next call. Does not allocate.
+  /// Returns the batch of a step. Steps count from 0. The batch is valid until the next call. Does not
+  /// allocate.
   Batch const& load(std::int64_t step) {
     std::int64_t const last = std::numeric_limits<std::int64_t>::max() / global_batch() - 1;
     if (step < 0 || step > last)
@@ -159,7 +163,7 @@ class Loader {
     return current_;
   }
 
-  /// An input iterator over steps. Dereferencing it loads the step.
+  /// An input iterator over steps. To dereference it loads the batch of the step.
   class Iterator {
    public:
     using iterator_concept = std::input_iterator_tag;
@@ -193,14 +197,15 @@ class Loader {
     std::int64_t const held = records > 0 ? records : samples_in(source.size(), options.sequence);
     return options.samples > 0 && options.samples < held ? options.samples : held;
   }
-  /// Returns the position in the run of sequence number `sequence` in the global batch of a step. With
-  /// `whole_epochs`, it may be past the end of the epoch.
+  /// Returns the position in the run of a sequence. `sequence` is its number in the global batch of the step.
+  /// With `whole_epochs`, the position is possibly after the end of the epoch.
   std::int64_t position_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (!options_.whole_epochs) return step * global_batch() + sequence;
     return step / steps_per_epoch() * samples() + step % steps_per_epoch() * global_batch() + sequence;
   }
-  /// Returns the range of tokens of sequence number `sequence` in the global batch of a step, at most
-  /// options.sequence + 1 tokens. With `whole_epochs`, the range is empty past the end of the epoch.
+  /// Returns the range of tokens of a sequence: at most options.sequence + 1 tokens. `sequence` is its number
+  /// in the global batch of the step. With `whole_epochs`, the range is empty if the position is after the
+  /// end of the epoch.
   Record read_of(std::int64_t step, std::int64_t sequence) const noexcept {
     if (options_.whole_epochs && step % steps_per_epoch() * global_batch() + sequence >= samples()) return {};
     std::int64_t const sample = order_(position_of(step, sequence)),
@@ -250,7 +255,7 @@ class Loader {
   LoaderOptions options_;
   BatchSplit split_;
   SampleOrder order_;
-  std::vector<std::int32_t> row_;  // (T+1)
+  std::vector<std::int32_t> row_;  // the T+1 tokens of one sequence
   Batch current_;
 };
 
@@ -263,7 +268,7 @@ using v0::Order;
 using v0::TokenOptions;
 using v0::TokenSource;
 
-/// Combines a token source and its loader, for `for (auto const& batch : data::tokens(...))`.
+/// Holds a token source and its loader. Used in `for (auto const& batch : data::tokens(...))`.
 class TokenBatches {
  public:
   TokenBatches(TokenSource source, LoaderOptions options)
@@ -279,12 +284,13 @@ class TokenBatches {
   Loader loader_;
 };
 
-/// Returns batches from a file or a folder, one epoch as a range. Example: `tokens("train.bin", {.batch = 8,
-/// .sequence = 1024})`.
+/// Returns the batches of one epoch as a range. `path` is a file or a folder. Example: `tokens("train.bin",
+/// {.batch = 8, .sequence = 1024})`.
 inline TokenBatches tokens(std::string const& path, LoaderOptions options = {}, TokenOptions kind = {}) {
   return {TokenSource::open(path, kind), options};
 }
-/// Returns batches from several paths. An empty list reads `default_data_path`.
+/// Returns the batches of one epoch, from several files or folders. If `paths` is empty, reads
+/// `default_data_path`.
 inline TokenBatches tokens(std::span<std::string const> paths, LoaderOptions options = {},
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};
@@ -293,8 +299,8 @@ inline TokenBatches tokens(std::initializer_list<std::string> paths, LoaderOptio
                            TokenOptions kind = {}) {
   return {TokenSource::open(paths, kind), options};
 }
-/// Gives a short error for an argument that is not a LoaderOptions. Without this overload, compilers list
-/// every function.
+/// If the second argument is not a LoaderOptions, this overload makes the compiler print one short error.
+/// Without it, compilers list every function.
 template <class Fields = LoaderOptions>
 // clang-format off
 TokenBatches tokens(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write LoaderOptions{...}, and the compiler names the field. See docs/trainer.md.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the bytes of a file, whole or piece by piece.
+// Reads the bytes of a file, all at once or in parts.
 #pragma once
 
 #include <cerrno>
@@ -26,10 +26,10 @@ inline namespace v0 {
 
 namespace files {
 
-/// Returns the system's message for an errno.
+/// Returns the system's message for an errno value.
 inline std::string errno_text(int code) { return std::generic_category().message(code); }
 
-/// Formats 1234567 as "1,234,567".
+/// Returns a number with commas between groups of three digits: 1234567 becomes "1,234,567".
 inline std::string with_commas(std::int64_t number) {
   std::string const digits = sentence({number});
   std::size_t const sign = number < 0 ? 1 : 0;
@@ -41,14 +41,14 @@ inline std::string with_commas(std::int64_t number) {
   return text;
 }
 
-/// Returns a number for printing: a NaN loses its sign.
+/// Returns a value for printing. A NaN loses its sign, so that it prints as "nan" and not as "-nan".
 inline double plain(double value) {
   return value != value ? std::numeric_limits<double>::quiet_NaN() : value;
 }
 
-/// Returns the size in bytes of the UTF-8 character at the start of a text if it can corrupt a terminal's
-/// output, else 0. Such characters are control characters of one or two bytes, and characters that break
-/// lines, change the text direction or are invisible.
+/// Returns the size in bytes of the UTF-8 character at the start of `text` if this character can corrupt the
+/// output of a terminal. Otherwise returns 0. Such characters are control characters (one or two bytes), and
+/// characters that break lines, change the direction of text or are invisible (three bytes).
 inline std::size_t control_bytes(std::string_view text) {
   auto const byte = [&](std::size_t at) {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
@@ -56,7 +56,7 @@ inline std::size_t control_bytes(std::string_view text) {
   if (byte(0) < 0x20 || byte(0) == 0x7f) return 1;
   if (byte(0) == 0xc2 && byte(1) >= 0x80 && byte(1) < 0xa0) return 2;  // U+0080 to U+009F
   bool const general = byte(0) == 0xe2 && byte(1) == 0x80 &&
-                       (byte(2) == 0x8b || byte(2) == 0x8e || byte(2) == 0x8f ||  // U+200B, E, F
+                       (byte(2) == 0x8b || byte(2) == 0x8e || byte(2) == 0x8f ||  // U+200B, U+200E, U+200F
                         (byte(2) >= 0xa8 && byte(2) <= 0xae));                    // U+2028 to U+202E
   bool const isolates =
       byte(0) == 0xe2 && byte(1) == 0x81 && byte(2) >= 0xa6 && byte(2) <= 0xa9;  // U+2066 to U+2069
@@ -64,8 +64,9 @@ inline std::size_t control_bytes(std::string_view text) {
   return general || isolates || mark ? 3 : 0;
 }
 
-/// Returns a name in a form that is safe to print on one line. Each byte of a control character
-/// (`control_bytes`) becomes \xNN. Cuts the name between two characters after about `limit` bytes.
+/// Returns a name in a form that is safe to print on one line. Each byte of a control character (see
+/// `control_bytes`) becomes \xNN. After about `limit` bytes, the name is cut between two characters and ends
+/// with "...".
 inline std::string printable(std::string_view name, std::size_t limit = 200) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text;
@@ -87,14 +88,15 @@ inline std::string printable(std::string_view name, std::size_t limit = 200) {
   return name.size() > limit ? text + "..." : text;
 }
 
-/// Returns a whole path in printable form, for messages.
+/// Returns a path in the form of `printable`, without cutting it. For messages.
 inline std::string path_text(std::string const& path) { return printable(path, path.size()); }
 
 [[noreturn]] inline void read_error(std::string const& path, char const* what, int code) {
   throw_error(ErrorKind::data, {path_text(path), ": cannot ", what, " (", errno_text(code), ")"});
 }
 
-/// Opens a regular file for reading and fills in its status. Throws Error(data) that names the path.
+/// Opens a regular file for reading, returns its descriptor and stores its status in `status`. Throws
+/// Error(data) that names the path.
 inline Descriptor open_regular(std::string const& path, struct stat& status) {
   auto const refuse = [&](char const* what) { throw_error(ErrorKind::data, {path_text(path), what}); };
   if (::stat(path.c_str(), &status) != 0) {
@@ -109,8 +111,9 @@ inline Descriptor open_regular(std::string const& path, struct stat& status) {
   return file;
 }
 
-/// Reads up to `size` bytes at `offset`, and continues after interruptions and short reads. Returns the
-/// number of bytes read.
+/// Reads `size` bytes of the descriptor `file` from byte `offset` into `out`. Continues after interruptions
+/// and short reads. Returns the number of bytes read, which is less than `size` only at the end of the file.
+/// `path` is for messages.
 inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t size,
                             std::string const& path) {
   std::size_t done = 0;
@@ -125,8 +128,8 @@ inline std::size_t read_all(int file, std::size_t offset, void* out, std::size_t
   return done;
 }
 
-/// Throws Error(data) for a Git LFS pointer, the few lines that Git LFS keeps in place of a file. `start` is
-/// the whole file.
+/// Throws Error(data) if the bytes are a Git LFS pointer: a few lines of text that Git LFS stores in place of
+/// a large file. `start` are all bytes of the file.
 inline void refuse_pointer(std::string const& path, std::span<std::byte const> start) {
   constexpr std::string_view first = "version https://git-lfs.github.com/spec/";
   if (start.size() > 1024 || start.size() < first.size() ||
@@ -137,18 +140,20 @@ inline void refuse_pointer(std::string const& path, std::span<std::byte const> s
                ": is a pointer of Git LFS, not the file itself; run git lfs pull where it was cloned"});
 }
 
-/// Files up to this many bytes are copied into memory, so that a folder of many small files needs few
+/// Files up to this size in bytes are copied into memory. So a folder of many small files needs few
 /// descriptors.
 inline constexpr std::size_t copied_up_to = 64 * 1024;
 
-/// Reads a file piece by piece during a run. If the file has been cut short, a read throws, whereas a memory
-/// mapping would crash the process. Small files are copied into memory. Several threads may read. Move-only.
+/// Reads parts of a file during a run. If another process truncates the file, a read throws an error; a
+/// memory mapping would crash the process instead. Small files are copied into memory. Several threads may
+/// read. Move-only.
 class FileReader {
  public:
-  /// An empty reader.
+  /// Constructs a reader without a file.
   FileReader() = default;
-  /// Throws Error(data) that names the path if it is missing, not a regular file, or cannot be read. Without
-  /// `keep_open`, each read of a file that was not copied opens it again.
+  /// Opens the file `path`. Throws Error(data) that names the path if it is missing, is not a regular file,
+  /// or cannot be read. If `keep_open` is false, the file is closed, and each `read` opens it again. This
+  /// does not apply to small files, which are copied.
   FileReader(std::string path, bool keep_open) : path_(std::move(path)) {
     struct stat status {};
     Descriptor file = open_regular(path_, status);
@@ -168,11 +173,12 @@ class FileReader {
 
   std::string const& path() const noexcept { return path_; }
   std::size_t size() const noexcept { return size_; }
-  /// Whether the file is kept open.
+  /// Whether this reader keeps the file open.
   bool is_open() const noexcept { return static_cast<bool>(file_); }
 
-  /// Copies bytes offset..offset+size-1, which must be within the file's size at opening. Throws Error(data)
-  /// that names the file if it no longer has them.
+  /// Copies bytes offset..offset+size-1 of the file to `out`. They must be within the size that the file had
+  /// when it was opened. Throws Error(data) that names the file if the file was truncated or replaced since
+  /// then.
   void read(std::size_t offset, void* out, std::size_t size) const {
     if (copied_) {
       if (size > 0) std::memcpy(out, copy_.data() + offset, size);
@@ -213,14 +219,15 @@ namespace detail {
 using namespace files;
 }  // namespace detail
 
-/// Holds all bytes of a small file, such as an index. Move-only.
+/// Holds all bytes of a small file, such as an index of safetensors files. Move-only.
 class FileBytes {
  public:
   FileBytes() = default;
   FileBytes(FileBytes&&) noexcept = default;
   FileBytes& operator=(FileBytes&&) noexcept = default;
 
-  /// Throws Error(data) that names the path if it is missing, not a regular file, or cannot be read.
+  /// Reads the file `path`. Throws Error(data) that names the path if it is missing, is not a regular file,
+  /// or cannot be read.
   static FileBytes open(std::string const& path) {
     struct stat status {};
     files::Descriptor const file = files::open_regular(path, status);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recognizes and checks token files (`.bin`), with llm.c's header or raw uint16 ids, before a token is read.
+// Recognizes token files (`.bin`) and checks them before a token is read. A token file has llm.c's header, or
+// it consists of raw uint16 ids.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +25,11 @@ inline namespace v0 {
 
 static_assert(std::endian::native == std::endian::little, "tessera reads little-endian files in place");
 
-/// The storage format of a source's tokens.
+/// The format in which a token source stores its tokens.
 enum class TokenFormat : std::uint8_t {
-  bytes,  ///< text: every byte is a token, 0 to 255
-  u16,    ///< 16-bit ids: nanoGPT's raw files, llm.c's GPT-2 files
-  u32     ///< 32-bit ids: llm.c's LLaMA 3 files, tokens given in memory
+  bytes,  ///< text: every byte is a token from 0 to 255
+  u16,    ///< 16-bit ids: nanoGPT's raw files and llm.c's GPT-2 files
+  u32     ///< 32-bit ids: llm.c's LLaMA 3 files, and tokens given in memory
 };
 
 constexpr char const* name_of(TokenFormat format) {
@@ -55,8 +56,8 @@ constexpr std::int64_t bytes_per_token(TokenFormat format) {
   return 0;
 }
 
-/// Returns the vocabulary of a source when none is given: 256 for bytes, GPT-2's 50257 for 16-bit ids, LLaMA
-/// 3's 128256 for 32-bit ids.
+/// Returns the vocabulary size of a source if the user gives none: 256 for bytes, 50257 (GPT-2) for 16-bit
+/// ids, 128256 (LLaMA 3) for 32-bit ids.
 constexpr std::int64_t default_vocabulary(TokenFormat format) {
   switch (format) {
     case TokenFormat::bytes:
@@ -69,17 +70,17 @@ constexpr std::int64_t default_vocabulary(TokenFormat format) {
   return 0;
 }
 
-/// The format and the position of the tokens in a `.bin` file.
+/// The format of a `.bin` file, and the position and number of its tokens.
 struct TokenLayout {
   TokenFormat format = TokenFormat::u16;
-  std::size_t offset = 0;  ///< bytes before the first token: 1024 with a header, else 0
+  std::size_t offset = 0;  ///< number of bytes before the first token: 1024 with a header, else 0
   std::int64_t tokens = 0;
 };
 
 namespace detail {
 
-/// Describes the llm.c file, other than a token file, that begins with this magic number. Returns null for
-/// other numbers.
+/// Returns a description of the file of llm.c that begins with the number `magic`, if this file does not hold
+/// tokens. Returns null for other numbers.
 constexpr char const* foreign_magic(std::int32_t magic) {
   switch (magic) {
     case 20240326:
@@ -97,8 +98,8 @@ constexpr char const* foreign_magic(std::int32_t magic) {
   }
 }
 
-/// A kind of file that is neither text nor token ids, and advice for the user. `what` is null for other
-/// files.
+/// A foreign format: a file format that is neither text nor token ids. `what` is its description, and
+/// `advice` is for the user. In a null kind, `what` is null: the file is text, token ids or unknown.
 struct ForeignKind {
   char const* what = nullptr;
   char const* advice = nullptr;
@@ -113,14 +114,14 @@ inline constexpr char weights[] =
 inline constexpr char other[] = "give text, JSON Lines or token files";
 }  // namespace advice
 
-/// A kind of file that has certain bytes at a fixed position.
+/// The signature of a foreign format: the bytes `bytes` at offset `at` of the file.
 struct ForeignMagic {
   std::size_t at;
   std::string_view bytes;
   ForeignKind kind;
 };
 
-/// Checks for bytes that text never contains: control characters other than white space and escape.
+/// Whether the bytes include control characters other than white space and escape. Text never includes them.
 inline bool has_control_bytes(std::span<std::byte const> bytes) {
   return std::any_of(bytes.begin(), bytes.end(), [](std::byte value) {
     auto const c = static_cast<unsigned char>(value);
@@ -128,12 +129,12 @@ inline bool has_control_bytes(std::span<std::byte const> bytes) {
   });
 }
 
-/// Returns the kind of a file of `size` bytes that begins with these bytes, or no kind if it is uncertain.
-/// The file may hold raw token ids, which can have any bytes. So a kind is reported only if at least 6 bytes
-/// match its format. Random bytes match by chance once in 10^12 files (gzip), once in 10^14 files (NumPy) or
-/// less often (the rest). Token ids of a real text hardly ever match, because as 16-bit ids these bytes are
-/// rare tokens. The exception is zstd, which has only four bytes: one of the two ids they would form is
-/// beyond GPT-2's vocabulary.
+/// Returns the foreign format of a file of `size` bytes that begins with `bytes`, or a null kind if the
+/// format is not certain. The file possibly holds raw token ids, which can have any bytes. So a signature
+/// must have at least 6 bytes. Random bytes match gzip once in 10^12 files, NumPy once in 10^14 files, and
+/// the other formats less often. The token ids of a real text hardly ever match, because the bytes of a
+/// signature, read as 16-bit ids, are rare tokens. Only the signature of zstd has four bytes. It is safe
+/// because one of its two 16-bit ids is beyond GPT-2's vocabulary.
 inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
@@ -177,23 +178,26 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
        {"a Python pickle (an old PyTorch file)", advice::weights}}};
   for (ForeignMagic const& magic : magics)
     if (all.size() > magic.at && all.substr(magic.at).starts_with(magic.bytes)) return magic.kind;
-  // ELF: four bytes, then 32 or 64 bits, a byte order, version 1.
+  // ELF: four magic bytes, then one byte each for the word size (1 or 2), the byte order (1 or 2) and the
+  // version (1).
   if (all.starts_with("\x7f"
                       "ELF"sv) &&
       (byte(4) == 1 || byte(4) == 2) && (byte(5) == 1 || byte(5) == 2) && byte(6) == 1)
     return {"a program or library (ELF)", advice::other};
-  // gzip: three bytes are too few, so flags (none or a name), the level and the system must be known ones.
+  // gzip: the magic has only three bytes. So the flags (none, or a file name), the compression level and the
+  // operating system must have known values too.
   if (all.starts_with("\x1f\x8b\x08"sv) && (byte(3) == 0 || byte(3) == 8) &&
       (byte(8) == 0 || byte(8) == 2 || byte(8) == 4) && (byte(9) <= 13 || byte(9) == 255))
     return {"compressed with gzip", "unpack it with gunzip, or make a token file of it with prepare"};
-  // zip: four bytes, then a version below 6.4 and the method, stored or deflated; PyTorch and .npz are zip.
+  // zip: four magic bytes, a version below 6.4, and a compression method: stored or deflated. PyTorch files
+  // and .npz files are zip archives.
   if (all.starts_with("PK\x03\x04"sv) && byte(4) < 64 && byte(5) <= 3 && (byte(8) == 0 || byte(8) == 8) &&
       byte(9) == 0)
     return {"a zip archive (as .npz and PyTorch files are)", advice::unpack};
-  // LZ4: the four magic bytes, then version 1 and zeros in the reserved bits of two bytes.
+  // LZ4: four magic bytes, then two bytes with version 1 and zeros in their reserved bits.
   if (all.starts_with("\x04\x22\x4d\x18"sv) && (byte(4) & 0xc2) == 0x40 && (byte(5) & 0x8f) == 0)
     return {"compressed with lz4", advice::unpack};
-  // Parquet: the four magic bytes, then a page's type and the start of its size in Thrift's encoding.
+  // Parquet: four magic bytes, then the type of a page and the start of the page's size in Thrift's encoding.
   if (all.starts_with("PAR1\x15"sv) && byte(5) <= 6 && byte(5) % 2 == 0 && byte(6) == 0x15)
     return {"a Parquet file", advice::export_rows};
   if (all.starts_with("Obj\1"sv) && all.substr(0, 256).find("avro.") != all.npos)
@@ -203,29 +207,30 @@ inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t si
     return {"a GGUF file (weights)", advice::weights};
   if (all.starts_with("%PDF-"sv) && byte(6) == '.' && (byte(8) == '\r' || byte(8) == '\n'))
     return {"a PDF document", advice::other};
-  // safetensors: eight bytes with the length of a header that fits in the file, then the header, in braces as
-  // far as it was read.
+  // safetensors: eight bytes with the length of the header, then the header. The header must fit in the file,
+  // begin with {" and, if `bytes` includes its end, end with }.
   if (all.substr(8, 2) == "{\""sv && u64(0) >= 2 && u64(0) <= std::min<std::uint64_t>(size - 8, 1 << 27)) {
     std::size_t const length = static_cast<std::size_t>(u64(0));
     std::size_t const last = all.substr(8, length).find_last_not_of(' ');
     if (length > all.size() - 8 || (last != all.npos && all[8 + last] == '}'))
       return {"a safetensors file (weights)", advice::weights};
   }
-  // pickle: protocol 4 or 5. The first frame fits in the file. The last byte, if it was read, is the stop
-  // opcode.
+  // pickle: protocol 4 or 5, whose first frame must fit in the file. If `bytes` is the whole file, the last
+  // byte must be the opcode STOP.
   if ((all.starts_with("\x80\x04\x95"sv) || all.starts_with("\x80\x05\x95"sv)) && u64(3) <= size - 11 &&
       (size > all.size() || all.back() == '.'))
     return {"a Python pickle", advice::weights};
   return {};
 }
 
-/// Returns "UTF-16" or "UTF-32" if a text has that encoding, else null. A text counts as UTF-16 if it has a
-/// byte order mark and an ASCII character, or if it consists only of ASCII characters.
+/// Returns "UTF-16" or "UTF-32" if a text has this encoding, else null. UTF-32 must have a byte order mark.
+/// UTF-16 must have a byte order mark and an ASCII character, or it must consist only of ASCII characters, at
+/// least 8. Checks the first 1024 16-bit units.
 inline char const* utf16_name(std::string_view bytes) {
   using namespace std::string_view_literals;
   if (bytes.starts_with("\xff\xfe\0\0"sv) || bytes.starts_with("\0\0\xfe\xff"sv)) return "UTF-32";
   std::size_t const units = std::min<std::size_t>(bytes.size() / 2, 1024);
-  for (std::size_t low = 0; low <= 1; ++low) {  // position of the low byte: little endian, then big
+  for (std::size_t low = 0; low <= 1; ++low) {  // index of a unit's low byte: little endian, then big
     bool const marked = bytes.starts_with(low == 0 ? "\xff\xfe"sv : "\xfe\xff"sv);
     std::size_t ascii = 0;
     for (std::size_t unit = 0; unit < units; ++unit) {
@@ -238,8 +243,8 @@ inline char const* utf16_name(std::string_view bytes) {
   return nullptr;
 }
 
-/// Returns the kind of a file that is expected to hold text. A few bytes are then enough evidence if the file
-/// also has control characters, which text never contains.
+/// Returns the foreign format of a file that should hold text, or a null kind. Text has no control
+/// characters. If the file has some, a short signature at its start is enough to recognize the format.
 inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   if (ForeignKind const sure = foreign_kind(bytes, size); sure.what != nullptr) return sure;
@@ -290,12 +295,13 @@ inline ForeignKind foreign_to_text(std::span<std::byte const> bytes, std::size_t
 
 }  // namespace detail
 
-/// The number of bytes at the start of a file that are searched for a NUL, which text does not contain.
+/// The number of bytes at the start of a file in which `nul_in_text` searches for a NUL. Text contains no
+/// NUL.
 inline constexpr std::size_t text_probe_bytes = 4096;
 
 namespace detail {
 
-/// Returns the index of the first NUL among the first `text_probe_bytes`, or -1. Text has none there.
+/// Returns the index of the first NUL byte among the first `text_probe_bytes` bytes, or -1 if there is none.
 inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
   std::size_t const probe = std::min(bytes.size(), text_probe_bytes);
   for (std::size_t at = 0; at < probe; ++at)
@@ -305,7 +311,8 @@ inline std::int64_t nul_in_text(std::span<std::byte const> bytes) {
 
 }  // namespace detail
 
-/// Throws Error(data) if a file of `size` bytes that begins with these bytes is certainly not text.
+/// Throws Error(data) if a file of `size` bytes that begins with `bytes` is certainly not text. `name` is the
+/// name of the file, for the message.
 inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::string const& name) {
   if (detail::ForeignKind const kind = detail::foreign_to_text(bytes, size); kind.what != nullptr)
     throw_error(ErrorKind::data, {name, ": is ", kind.what, "; ", kind.advice});
@@ -316,12 +323,13 @@ inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::s
 
 namespace detail {
 
-/// Checks whether these bytes are certainly text and not raw ids. The first 4096 must be printable ASCII and
-/// white space, with at least 8 different values. Of the 65536 ids, 9604 consist of two such bytes (of
-/// GPT-2's 50257, fewer than one in five). So 32 random ids, the fewest that are judged, all match once in
-/// 10^22 files. Ids of a text never do, since its frequent tokens are small numbers, whose second byte is not
-/// printable. A file with fewer than 8 different values may consist of a few repeated ids, so the result is
-/// false.
+/// Whether the bytes are certainly text and not raw ids. The first 4096 must be printable ASCII or white
+/// space, with at least 8 different values.
+///
+/// Random ids hardly ever look like text: of GPT-2's 50257 ids, fewer than one in five consist of two such
+/// bytes. At least 32 ids (64 bytes) are needed, and all of them match in one of 10^22 files. The ids of a
+/// real text never match, because frequent tokens are small numbers, whose high byte is not printable. A file
+/// with fewer than 8 different values possibly repeats a few ids, so the result is false.
 inline bool is_plain_text(std::span<std::byte const> bytes) {
   if (bytes.size() < 64) return false;
   std::array<bool, 128> seen{};
@@ -334,9 +342,10 @@ inline bool is_plain_text(std::span<std::byte const> bytes) {
   return kinds >= 8;
 }
 
-/// Returns the size of an id in bytes, for a headerless file that begins with these bytes. The size is 4 or 8
-/// if the upper bits of each id are almost zero and the lower 16 bits are not. Otherwise it is 2. At least 16
-/// ids are needed to decide. No text has 16-bit ids that alternate between small and large like this.
+/// Returns the size in bytes of an id in a file without header that begins with `bytes`. The size is 4 or 8
+/// if all ids of this size are below 2^20 and at least half of them have large lower 16 bits. At least 16 ids
+/// are needed. Otherwise the size is 2. In such a file, 16-bit ids would alternate between large and almost
+/// zero, which no text does.
 inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
   for (std::size_t width = 8; width >= 4; width /= 2) {
     std::size_t const ids = bytes.size() / width;
@@ -359,15 +368,15 @@ inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
 
 }  // namespace detail
 
-/// The number of bytes at the start of a file that are enough to recognize its kind.
+/// The number of bytes at the start of a file that are enough to recognize its format.
 inline constexpr std::size_t token_head_bytes = 64 * 1024;
 
-/// Reads the header of a `.bin` file of `file_size` bytes, given its first `token_head_bytes`, and checks it
-/// against that size. The magic number decides the format; a file without one is raw uint16. Throws
-/// Error(data) that starts with `name`.
+/// Returns the format and position of the tokens in a `.bin` file of `file_size` bytes. `bytes` are its first
+/// `token_head_bytes` bytes. The magic number decides the format; a file without a magic number is raw
+/// uint16. Checks the header against the size of the file. Throws Error(data) that starts with `name`.
 inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t file_size,
                                 std::string const& name) {
-  constexpr std::size_t header_bytes = 1024;  // 256 int32
+  constexpr std::size_t header_bytes = 1024;  // 256 int32 values
   auto const refuse = [&](std::initializer_list<Word> words) {
     throw_error(ErrorKind::data, {name, ": ", sentence(words)});
   };
@@ -429,7 +438,7 @@ inline TokenLayout token_layout(std::span<std::byte const> bytes, std::size_t fi
 
 namespace detail {
 
-/// Returns the index of the first value at or above `limit`, or -1. Reads at memory speed.
+/// Returns the index of the first value that is at least `limit`, or -1 if there is none. Cost: memory speed.
 template <class T>
 std::int64_t first_at_or_above(T const* values, std::int64_t count, std::int64_t limit) {
   if (limit > static_cast<std::int64_t>(std::numeric_limits<T>::max())) return -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides training data from text as bytes, folders of text, token files, and tokens in memory.
+// Provides training data from text files, folders of text files, token files, and tokens in memory.
 #pragma once
 
 #include <algorithm>
@@ -29,37 +29,39 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The path that is read if none is given: the texts of the package `fortunes`.
+/// The path that is read if the user gives none: the texts of the Debian package `fortunes`.
 inline constexpr char const* default_data_path = "/usr/share/games/fortunes";
 
 struct TokenOptions {
-  /// Every token must be below it. 0: the `default_vocabulary` of the format found.
+  /// The vocabulary size. Every token must be below it. 0: the `default_vocabulary` of the format of the
+  /// files.
   std::int64_t vocabulary = 0;
 };
 
-/// The tokens of one sample, such as a line or a document.
+/// The position of one sample, such as a line or a document: tokens first..first+tokens-1 of the source.
 struct Record {
   std::int64_t first = 0;
   std::int64_t tokens = 0;
 };
 
-/// One long, read-only sequence of tokens. Tokens are read from the files on demand.
+/// One long, read-only sequence of tokens. The tokens are read from the files when they are needed.
 ///
-/// A name that ends in `.bin` is a token file. The magic number of llm.c's header gives the type (20240520
-/// for uint16, 20240801 for uint32); a file without it is raw uint16. A file that is certainly something
-/// else, such as text or wider ids, is refused. Any other named file is text, and its bytes are the tokens.
-/// Compressed files, images, tables and UTF-16 are recognized by their first bytes and refused, and so is a
-/// file with a NUL in its first 4096 bytes. All other bytes are legal. A folder and its subfolders give their
-/// text files in the byte order of their paths. Hidden files, symbolic links and files that would be refused
-/// by name are skipped and counted. Several paths are concatenated; text and token files cannot be mixed.
+/// A file whose name ends in `.bin` is a token file. Its format is given by the magic number of llm.c's
+/// header: 20240520 for uint16, 20240801 for uint32. Without a magic number, the file is raw uint16. A `.bin`
+/// file that is certainly something else, such as text or wider ids, is refused. Every other named file is
+/// text, and its bytes are the tokens. Compressed files, images, tables and UTF-16 are recognized by their
+/// first bytes and refused. A text file with a NUL in its first 4096 bytes is refused too. All other bytes
+/// are allowed. For a folder, the text files in it and its subfolders are read in the byte order of their
+/// paths. In a folder, hidden files, symbolic links and files that would be refused by name are skipped and
+/// counted. Several paths are concatenated. Text and token files cannot be mixed.
 ///
-/// Opening checks every file and every token, so a later read fails only if a file has become shorter. Cost:
-/// one pass over the tokens at memory speed; none for text with a vocabulary of 256 or more. Files up to 64
-/// KiB are copied. Of the larger files, the first 256 stay open and the rest are opened for each read.
-/// Several threads may read at the same time. Move-only.
+/// Opening checks every file and every token, so a later read fails only if a file was truncated or replaced.
+/// Cost: one pass over the tokens at memory speed; none for text with a vocabulary of 256 or more. Files up
+/// to 64 KiB are copied into memory. Of the larger files, the first 256 stay open, and each read opens the
+/// others again. Several threads may read at the same time. Move-only.
 class TokenSource {
  public:
-  /// Opens `paths`, or `default_data_path` when there are none. Throws Error(data) that names the file.
+  /// Opens `paths`, or `default_data_path` if `paths` is empty. Throws Error(data) that names the file.
   static TokenSource open(std::span<std::string const> paths, TokenOptions options = {}) {
     TokenSource source;
     if (paths.empty()) {
@@ -81,14 +83,14 @@ class TokenSource {
   static TokenSource open(std::string const& path, TokenOptions options = {}) {
     return open(std::span<std::string const>(&path, 1), options);
   }
-  /// Gives a short error for an argument that is not a TokenOptions. Without this overload, compilers list
-  /// every function.
+  /// If the second argument is not a TokenOptions, this overload makes the compiler print one short error.
+  /// Without it, compilers list every function.
   template <class Fields = TokenOptions>
   // clang-format off
   static TokenSource open(std::string const&, ...) = delete;  // tessera: a field is misspelt or has another type. Write TokenOptions{...}, and the compiler names the field. See docs/trainer.md.
   // clang-format on
 
-  /// Creates a source of tokens that the program made itself. Errors call them `name`.
+  /// Returns a source of tokens that the program made itself. `name` is the name of the source in errors.
   static TokenSource from_memory(std::vector<std::uint32_t> tokens, TokenOptions options = {},
                                  std::string name = "memory") {
     if (tokens.empty()) throw_error(ErrorKind::data, {name, ": there are no tokens"});
@@ -104,22 +106,23 @@ class TokenSource {
   TokenSource(TokenSource&&) = default;
   TokenSource& operator=(TokenSource&&) = default;
 
-  /// The number of tokens.
+  /// Returns the number of tokens.
   std::int64_t size() const noexcept { return size_; }
-  /// Returns the requested vocabulary, or the default of the format. Every token is below it.
+  /// Returns the vocabulary size: the requested one, or the default of the format. Every token is below it.
   std::int64_t vocabulary() const noexcept { return vocabulary_; }
   TokenFormat format() const noexcept { return format_; }
   std::int64_t files() const noexcept { return static_cast<std::int64_t>(segments_.size()); }
-  /// Returns the number of folder entries that were skipped.
+  /// Returns the number of entries of folders that were skipped.
   std::int64_t skipped() const noexcept { return skipped_; }
-  /// A file's name, and the index of its first token. `file_begin(files())` is the end.
+  /// Return the name of a file, and the index of its first token. `file_begin(files())` is the number of all
+  /// tokens.
   std::string const& file_name(std::int64_t file) const { return at(file).name; }
   std::int64_t file_begin(std::int64_t file) const { return file == files() ? size_ : at(file).first; }
 
-  /// Makes each record one sample of a Loader. Otherwise, samples are consecutive ranges of equal length.
-  /// `left_out`: the number of records that were too short. Throws Error(data) if there is no record, and
-  /// Error(usage) unless each has at least two tokens, all within the source. Must be called before a Loader
-  /// is made of the source.
+  /// Makes each record a sample of a Loader. Without this call, samples are consecutive ranges of equal
+  /// length. `left_out` is the number of records that were too short, for `description`. Throws Error(data)
+  /// if `records` is empty. Throws Error(usage) if a record has fewer than two tokens or is not within the
+  /// source. Must be called before a Loader of this source is constructed.
   void divide(std::vector<Record> records, std::int64_t left_out = 0) {
     if (records.empty())
       throw_error(
@@ -133,17 +136,17 @@ class TokenSource {
     records_ = std::move(records);
     left_out_ = left_out;
   }
-  /// Returns the records that are samples. Empty if samples are ranges of equal length.
+  /// Returns the records that are the samples. The list is empty if samples are ranges of equal length.
   std::span<Record const> records() const noexcept { return records_; }
-  /// Returns the paths as they were given, for messages: "a.txt, b.txt".
+  /// Returns the paths as the user gave them, for messages: "a.txt, b.txt".
   std::string name() const {
     std::string text;
     for (auto const& name : names_) text.append(text.empty() ? "" : ", ").append(name);
     return text;
   }
 
-  /// Returns text such as "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens (uint16) in
-  /// 1,200 records".
+  /// Returns a description such as "43 files, 2,576,674 bytes, 86 skipped" or "train.bin, 1,000,000 tokens
+  /// (uint16) in 1,200 records".
   std::string description() const {
     std::string const what =
         files() == 1 ? segments_.front().name : sentence({files::with_commas(files()), " files"});
@@ -157,8 +160,8 @@ class TokenSource {
     return text;
   }
 
-  /// Copies tokens first..first+out.size()-1, which must exist. Throws Error(data) that names the file if it
-  /// was cut short after it was opened.
+  /// Copies tokens first..first+out.size()-1 to `out`. Throws Error(usage) if they do not exist, and
+  /// Error(data) that names the file if it was truncated or replaced after it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const {
     if (first < 0 || first > size_ || static_cast<std::int64_t>(out.size()) > size_ - first)
       throw_error(ErrorKind::usage,
@@ -182,8 +185,8 @@ class TokenSource {
   struct Segment {
     std::string name;
     files::FileReader file;  // empty if the tokens are in memory_
-    std::size_t offset;      // byte offset of the first token in its file
-    std::int64_t first;      // the global index of its first token
+    std::size_t offset;      // byte offset of the segment's first token in the file
+    std::int64_t first;      // index of the segment's first token in the source
     std::int64_t count;
   };
 
@@ -214,7 +217,7 @@ class TokenSource {
     }
   }
 
-  /// Reads tokens of a segment in their stored format.
+  /// Reads tokens of a segment in the format of the file.
   template <class T>
   void load(Segment const& from, std::int64_t start, std::int64_t count, T* out) const {
     auto const at = static_cast<std::size_t>(start), size = static_cast<std::size_t>(count) * sizeof(T);
@@ -289,8 +292,9 @@ class TokenSource {
                                     "themselves, not their folder"});
   }
 
-  /// Collects regular files below `folder` that are not hidden, and counts links, hidden entries and devices
-  /// as skipped. Uses system calls because parsing <filesystem> takes longer than the rest of this header.
+  /// Collects the regular files below `folder` that are not hidden. Counts links, devices and hidden entries
+  /// as skipped. Uses system calls, because compiling <filesystem> takes longer than compiling the rest of
+  /// this header.
   void collect(std::string const& folder, std::vector<std::string>& files) {
     auto const fail = [&](int code) {
       throw_error(ErrorKind::data,
@@ -303,7 +307,9 @@ class TokenSource {
       }
     } const open{::opendir(folder.c_str())};
     if (!open.entries) fail(errno);
-    errno = 0;  // readdir does not change it at the end
+    // At the end of the folder, readdir returns null and does not change errno. So errno is 0 after the loop
+    // unless readdir failed.
+    errno = 0;
     for (dirent const* entry; (entry = ::readdir(open.entries)) != nullptr; errno = 0) {
       std::string_view const name = entry->d_name;
       if (name == "." || name == "..") continue;
@@ -322,7 +328,7 @@ class TokenSource {
     if (errno != 0) fail(errno);
   }
 
-  /// Sets the vocabulary and checks every token against it.
+  /// Sets the vocabulary size and checks that every token is below it.
   void finish(TokenOptions options) {
     constexpr std::int64_t largest = std::numeric_limits<std::int32_t>::max();
     if (options.vocabulary < 0 || options.vocabulary > largest)
@@ -361,7 +367,7 @@ class TokenSource {
   }
 
   std::vector<std::uint32_t> memory_;
-  std::vector<Segment> segments_;  // in order of their first token
+  std::vector<Segment> segments_;  // sorted by their first token
   std::vector<Record> records_;
   std::vector<std::string> names_;
   TokenFormat format_ = TokenFormat::bytes;
@@ -369,7 +375,7 @@ class TokenSource {
   std::int64_t vocabulary_ = 0;
   std::int64_t skipped_ = 0;
   std::int64_t left_out_ = 0;
-  std::int64_t open_ = 0;  // files that hold a descriptor
+  std::int64_t open_ = 0;  // number of segments with an open descriptor
 };
 
 }  // namespace v0

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides clocks and durations without the rest of <chrono>, whose calendars and formatting take g++ 13 half
-// a second to parse. libstdc++ defines the clocks and durations of std::chrono for <thread>, which the ranks
-// need anyway.
+// Provides the clocks and durations of std::chrono. It does not include <chrono> if it can avoid that: g++ 13
+// needs half a second to parse the calendars and formatting of that header. libstdc++ already defines the
+// clocks and durations in <thread>, which programs include anyway for the threads of their ranks.
 #pragma once
 
 #include <version>

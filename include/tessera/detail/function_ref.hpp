@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a reference to any callable. A function that takes one is compiled once, not for every lambda.
+// Defines a reference to any callable. A function with such a parameter is compiled once, not once for each
+// lambda.
 #pragma once
 
 #include <utility>
@@ -11,7 +12,8 @@ namespace detail {
 template <class Signature>
 class FunctionRef;
 
-/// Refers to a function object that must outlive it, or to none. Allocates no memory.
+/// A reference to a function object, or to nothing. The function object must outlive the reference. Allocates
+/// no memory.
 template <class R, class... Arguments>
 class FunctionRef<R(Arguments...)> {
  public:

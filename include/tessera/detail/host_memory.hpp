@@ -18,8 +18,9 @@ namespace tessera {
 inline namespace v0 {
 namespace host_memory {
 
-/// Returns the first number in a file such as memory.max, or -1 if there is none ("max", no file). With a
-/// `name`, returns the first number after that word, as in memory.stat.
+/// Returns the first number in the file `path`, such as memory.max. If `name` is not empty, returns the first
+/// number after the word `name` instead, as for memory.stat. Returns -1 if there is no number (the file
+/// contains "max", or does not exist).
 inline std::int64_t number_in(std::string const& path, std::string_view name = {}) {
   struct Open {
     std::FILE* file;
@@ -35,15 +36,17 @@ inline std::int64_t number_in(std::string const& path, std::string_view name = {
   return std::fscanf(open.file, "%" SCNd64, &value) == 1 ? value : -1;
 }
 
-/// Returns the value of a line "Name:   123 kB" in /proc/meminfo in bytes, or -1.
+/// Returns the value of the line `name` of /proc/meminfo, in bytes, or -1 if there is no such line. A line is
+/// "Name: 123 kB".
 inline std::int64_t meminfo(std::string const& name) {
   std::int64_t const kilobytes = number_in("/proc/meminfo", name + ":");
   return kilobytes < 0 ? -1 : kilobytes * 1024;
 }
 
-/// Returns the bytes that can be allocated without swapping: the kernel's own estimate, or less if the
-/// container's limit is lower. The container's inactive page cache does not count as used. Returns the
-/// largest number if nothing can be read. `cgroups`: the folder of the container's control files.
+/// Returns the number of bytes that this process can allocate without swapping. This number is the kernel's
+/// estimate, or the unused part of the container's memory limit if that is smaller. Inactive page cache of
+/// the container does not count as used. Returns the largest std::int64_t if the system reports neither
+/// number. `cgroups` is the folder of the container's control files.
 inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/cgroup") {
   std::int64_t available = meminfo("MemAvailable");
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();
@@ -60,8 +63,8 @@ inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/
   return available;
 }
 
-/// Returns the bytes of disk space that new files of this process can use in `folder`, or -1 if the system
-/// does not report it.
+/// Returns the number of bytes of disk space that new files of this process can use in `folder`, or -1 if the
+/// system does not report it.
 inline std::int64_t free_bytes(std::string const& folder) {
   struct statvfs disk {};
   if (::statvfs(folder.c_str(), &disk) != 0 || disk.f_blocks == 0) return -1;

@@ -13,8 +13,8 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Sorts indices by the elements they refer to. `before(a, b)` works as in std::sort. Equal elements keep
-/// their order.
+/// Sorts `indices`, which are positions in a list of the caller. `before(a, b)` returns whether the element
+/// at index a must come before the element at index b. Equal elements keep their order.
 inline void sort_indices(std::vector<std::size_t>& indices,
                          FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::size_t const count = indices.size();
@@ -34,7 +34,7 @@ inline void sort_indices(std::vector<std::size_t>& indices,
     indices.swap(merged);
   }
 }
-/// Returns the indices 0 to count - 1, sorted like sort_indices.
+/// Returns the indices 0 to count - 1, sorted by `before` as in sort_indices.
 inline std::vector<std::size_t> sorted_indices(std::size_t count,
                                                FunctionRef<bool(std::size_t a, std::size_t b)> before) {
   std::vector<std::size_t> indices(count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes LoRA adapters in the layout of PEFT, a folder with adapter_config.json and
-// adapter_model.safetensors. Merges adapters into the weights of their layers.
+// Reads and writes LoRA adapters in the layout of PEFT: a folder with the files adapter_config.json and
+// adapter_model.safetensors. Also merges adapters into the weights of their layers.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,27 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Reads a LoRA adapter, whose tensors may be F32, F16, BF16 or F64. The tensors and adapter_config.json
-/// define which layers have an adapter. adapter_config.json also gives the ranks, which the tensors must
-/// match, and the scales.
+/// Reads a LoRA adapter from a folder in PEFT's layout. Its tensors may be F32, F16, BF16 or F64. A layer has
+/// an adapter if the tensor file holds tensors for it; adapter_config.json must select the layer too.
+/// adapter_config.json gives the rank and the scale of each layer, and the shapes of the tensors must match
+/// the rank.
 class AdapterWeights {
  public:
-  /// Opens a folder and checks its contents against `units`, the units of the model without adapters. Throws
-  /// Error(data) that says what to do. It names the file and the key, or the first three tensors that are
-  /// missing, have another shape or belong to no layer of the model.
+  /// Opens the adapter in `folder` and checks it. `units` are the units of the model without adapters. Throws
+  /// Error(data) with advice to the user. The text names the file and the wrong key of adapter_config.json.
+  /// For tensors, it names up to three that are missing, up to three of a wrong shape, and up to three that
+  /// belong to no layer of the model.
   static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units);
 
-  /// Returns the path, for messages.
+  /// Returns the path of the folder, for messages.
   std::string const& name() const;
-  /// Returns the options of each layer, for TrainerOptions::lora.
+  /// Returns the rank and alpha of each layer with an adapter. A trainer gets them as TrainerOptions::lora.
   LoraOptions const& options() const;
-  /// Returns the dropout probability that PEFT would apply in training. It is not applied here.
+  /// Returns the dropout probability in adapter_config.json. PEFT applies dropout in training; Tessera does
+  /// not.
   double dropout() const;
-  /// Reads elements of a parameter such as "h.0.attn.c_attn.lora_A.weight". Several threads may call it.
+  /// Reads out.size() elements of the parameter `parameter`, starting at element `offset`, as fp32. An
+  /// example of a name is "h.0.attn.c_attn.lora_A.weight". Several threads may call it.
   void read(std::string const& parameter, std::int64_t offset, std::span<float> out) const;
 
  private:
@@ -45,19 +49,21 @@ class AdapterWeights {
   std::shared_ptr<State const> state_;
 };
 
-/// Returns a source for a model with adapters. The model's own weights come from `weights`, the adapters from
-/// `adapter`. Parameters without a source get their initial values from the seed, as in a new trainer.
-/// `units` include the adapters.
+/// Returns a function that fills the parameters of a model with adapters. `units` are the units of this
+/// model, including the adapters. The model's own parameters come from `weights`, the adapters' parameters
+/// from `adapter`. If `weights` or `adapter` is empty, its parameters get initial values from `seed`, as in a
+/// new trainer.
 ParameterSource source_with_adapters(std::vector<UnitSpec> units, ParameterSource weights,
                                      std::optional<AdapterWeights> adapter, std::uint64_t seed);
 
-/// Writes the adapters of a model in PEFT's format, in fp32. Creates the folder if it does not exist; other
-/// files in it stay. Pass `sink()` to a trainer's `collect_pieces` or `collect`, then call `commit()`, both
-/// on rank 0. Throws Error(failed) with the path and the reason.
+/// Writes the adapters of a model in PEFT's format, in fp32. Creates the folder if it does not exist, and
+/// keeps the files that the folder already holds. On rank 0, pass `sink()` to the trainer's `collect_pieces`
+/// or `collect`, and then call `commit()`. Throws Error(failed) with the path and the reason.
 class AdapterWriter {
  public:
-  /// `units` include the adapters. `prefix` precedes the names of layers in the model's own files,
-  /// "transformer."; `base` is the path or the name of the model that the adapter belongs to.
+  /// `units` are the units of the model with adapters. `prefix` is the text before the names of layers in the
+  /// model's own files, for example "transformer.". `base` is the path or the name of the model that the
+  /// adapter belongs to.
   AdapterWriter(std::filesystem::path const& folder, std::vector<UnitSpec> const& units,
                 LoraOptions const& lora, std::string const& prefix, std::string const& base);
   AdapterWriter(AdapterWriter const&) = delete;
@@ -65,7 +71,7 @@ class AdapterWriter {
 
   ParameterSink sink();
   void commit();
-  /// Throws Error(failed) unless the folder can be written now. Creates nothing.
+  /// Throws Error(failed) if the folder cannot be written now. Creates nothing.
   static void check(std::filesystem::path const& folder);
 
  private:
@@ -74,9 +80,10 @@ class AdapterWriter {
   std::optional<AtomicFile> config_;
 };
 
-/// Returns a sink that adds each adapter to the weight of its layer, w + scale * (b a), and passes only the
-/// model's own parameters to `sink`. For `collect` and `collect_pieces`, which deliver a layer's adapter
-/// before its weight. Keeps one layer's adapter in memory.
+/// Returns a sink that merges the adapters. It adds scale * (B A) to the weight of each layer with an
+/// adapter, where A is the parameter lora_A and B is lora_B. It passes only the model's own parameters on to
+/// `sink`. Use it with `collect` or `collect_pieces`: in their order of names, a layer's adapter comes before
+/// its weight. Keeps the adapter of one layer in memory.
 ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink);
 
 }  // namespace v0

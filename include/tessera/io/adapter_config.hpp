@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads PEFT's adapter_config.json and rejects settings that are not supported. Needs nlohmann-json.
+// Reads PEFT's adapter_config.json and rejects unsupported settings. Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -24,17 +24,19 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Compiles a regular expression for layer names in Python's syntax (re). Throws Error(data), whose text
-/// begins with `what`, for syntax that std::regex reads differently.
+/// Returns the compiled form of `text`, a regular expression for layer names in the syntax of Python's `re`.
+/// Throws Error(data) if std::regex would read `text` differently or could need too long. The error text
+/// begins with `what`.
 inline std::regex python_pattern(std::string const& text, std::string const& what) {
-  // std::regex backtracks, which may take exponential time. At most four repetitions, and no repeated group
-  // that contains a choice or a repetition, keep it below 1 s for all layers of a model.
+  // std::regex backtracks, which can take exponential time. Two limits keep the match below 1 s for all
+  // layers of a model: at most four repetitions, and no repeated group that contains a choice or a
+  // repetition.
   constexpr int max_repetitions = 4;
   std::string why = text.size() > 1000 ? "has more than 1000 characters" : "";
   bool in_class = false;
   int repetitions = 0;
-  std::vector<bool> groups;  // for each open group: whether it has a choice or a repetition
-  bool was_choice = false;   // whether the group that has just ended has one
+  std::vector<bool> groups;  // for each open group: whether it contains a choice or a repetition
+  bool was_choice = false;   // whether the group that has just ended contains one
   for (std::size_t at = 0; at < text.size() && why.empty(); ++at) {
     std::string_view const rest = std::string_view(text).substr(at), next = rest.substr(1);
     auto const next_is = [&](std::string_view letters) {
@@ -84,7 +86,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
                                    "layers instead");
 }
 
-/// The settings of an adapter_config.json that affect what is computed.
+/// The settings in an adapter_config.json that affect the computation.
 class AdapterConfig {
  public:
   using Json = nlohmann::ordered_json;
@@ -117,16 +119,17 @@ class AdapterConfig {
   int rank = 0;
   double alpha = 0.0, dropout = 0.0;
   bool rank_stabilized = false;
-  std::string base;  ///< the model the adapter was trained for
+  std::string base;  ///< the name or path of the model that the adapter was trained for
 
-  // `module` is a layer's full name in the model's own files, for example "transformer.h.0.attn.c_attn".
+  // In the next functions, `module` is the full name of a layer in the model's own files, for example
+  // "transformer.h.0.attn.c_attn".
 
   int rank_of(std::string const& module) const { return static_cast<int>(of(ranks_, module).value_or(rank)); }
   double alpha_of(std::string const& module) const { return of(alphas_, module).value_or(alpha); }
-  /// Returns the names in target_modules. Empty if target_modules is a pattern or missing.
+  /// Returns the names in target_modules. The list is empty if target_modules is a pattern or missing.
   std::vector<std::string> const& targets() const { return targets_.names; }
   bool is_target(std::string const& module) const { return targets_.hold(module); }
-  /// Returns whether PEFT adds an adapter to the layer.
+  /// Whether PEFT adds an adapter to the layer `module`.
   bool has(std::string const& module) const {
     if (excluded_.hold(module)) return false;
     if (!targets_.pattern && (targets_.names.empty() || targets_.names.front() == "all-linear")) return true;
@@ -134,7 +137,7 @@ class AdapterConfig {
     bool const whole_name =
         std::find(targets_.names.begin(), targets_.names.end(), module) != targets_.names.end();
     if (!layers_ || whole_name)
-      return true;  // PEFT checks the layer number only for names that match as a suffix
+      return true;  // PEFT checks the layer number only for a name that matches the end of `module`
     for (std::regex const& pattern : layers_patterns_) {
       std::smatch found;
       if (!std::regex_search(module, found, pattern, std::regex_constants::match_continuous)) continue;
@@ -170,8 +173,9 @@ class AdapterConfig {
     std::regex key;
     double value;
   };
-  /// A list of names, or one pattern for full names. A name matches a layer's full name or its end after a
-  /// dot.
+  /// The value of target_modules or exclude_modules: a list of names, or one regular expression. A name
+  /// matches a layer if it equals the layer's full name or the end of the full name after a dot. A regular
+  /// expression must match the full name.
   struct Modules {
     std::vector<std::string> names;
     std::optional<std::regex> pattern;
@@ -183,13 +187,14 @@ class AdapterConfig {
       });
     }
   };
-  /// Returns the value of the first key that matches the full name or its end after a dot.
+  /// Returns the value of the first pattern that matches `module` or the end of `module` after a dot.
   static std::optional<double> of(std::vector<Pattern> const& patterns, std::string const& module) {
     for (auto const& [key, value] : patterns)
       if (std::regex_search(module, key, std::regex_constants::match_continuous)) return value;
     return std::nullopt;
   }
-  /// Reads numbers by layer pattern. `max`: the largest whole number allowed; 0 allows any number above 0.
+  /// Reads the object at `key`, which maps patterns of layer names to numbers, into `into`. If `max` is above
+  /// 0, the numbers must be whole numbers up to `max`. If `max` is 0, they may be any numbers above 0.
   void read_pattern(Json const& json, char const* key, std::vector<Pattern>& into, int max) const {
     if (!json.contains(key) || neutral(json[key])) return;
     if (!json[key].is_object())
@@ -219,7 +224,8 @@ class AdapterConfig {
       fail(std::string(key) + " is " + spelled(value) + "; it must be a list of names, or a pattern");
     }
   }
-  /// Reads layers_to_transform (layer numbers) and layers_pattern (the name before the number).
+  /// Reads layers_to_transform, a list of layer numbers, and layers_pattern, the name before the layer
+  /// number.
   void read_layers(Json const& json) {
     if (!json.contains("layers_to_transform") || neutral(json["layers_to_transform"])) return;
     Json const& layers = json["layers_to_transform"];
@@ -244,11 +250,11 @@ class AdapterConfig {
       layers_patterns_.push_back(
           python_pattern("(?:^|.*?\\.)" + name + "\\.(\\d+)\\.", name_ + ": layers_pattern"));
   }
-  /// Rejects a key that changes what is computed in an unsupported way, or may do so. This includes keys that
-  /// PEFT adds later.
+  /// Throws Error(data) if a key that this class does not know possibly changes the computation. A future
+  /// PEFT can add such keys. Values that switch a feature off, such as null or false, are accepted.
   void refuse_unknown(std::string const& key, Json const& value) const {
     constexpr char const* plain[] = {"gaussian", "orthogonal",
-                                     "eva"};  // these do not change the model's weights
+                                     "eva"};  // these only choose initial values of the adapter
     if (neutral(value) || (key == "bias" && value == "none")) return;
     bool const initial = key == "init_lora_weights";
     if (initial && (value.is_boolean() || std::count(std::begin(plain), std::end(plain), value))) return;
@@ -288,8 +294,8 @@ class AdapterConfig {
   std::string name_;
   std::vector<Pattern> ranks_, alphas_;
   Modules targets_, excluded_;
-  std::optional<std::vector<std::int64_t>> layers_;  ///< empty: all layers
-  std::vector<std::regex> layers_patterns_;          ///< the last group captures the layer number
+  std::optional<std::vector<std::int64_t>> layers_;  ///< empty: the adapter is in all layers
+  std::vector<std::regex> layers_patterns_;          ///< the last group of each captures the layer number
 };
 
 }  // namespace detail

@@ -42,7 +42,7 @@ inline constexpr char adapter_config[] = "adapter_config.json", adapter_file[] =
 inline constexpr std::string_view peft_prefix = "base_model.model.", lora_a = ".lora_A.weight",
                                   lora_b = ".lora_B.weight";
 
-/// Returns the name of the layer to which a parameter of an adapter belongs. Empty for other parameters.
+/// Returns the name of the layer if `parameter` is a parameter of an adapter, otherwise an empty string.
 inline std::string_view layer_of(std::string_view parameter) {
   for (std::string_view const ending : {lora_a, lora_b})
     if (parameter.ends_with(ending)) return parameter.substr(0, parameter.size() - ending.size());
@@ -56,7 +56,8 @@ struct AdapterWeights::State {
   LoraOptions options;
   double dropout = 0.0;
   std::optional<SafetensorsFile> file;
-  std::map<std::string, std::string> tensors;  // names in the file, by the name of the parameter
+  // name of a parameter in the model -> name of its tensor in the file
+  std::map<std::string, std::string> tensors;
 
   State(std::filesystem::path const& folder, std::vector<UnitSpec> const& units)
       : name(files::path_text(folder)) {
@@ -96,7 +97,8 @@ struct AdapterWeights::State {
   }
 
   /// Splits "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight" into "transformer.h.0.attn.c_attn"
-  /// and 'A' or 'B'. PEFT's own names may have the name of the adapter before "weight".
+  /// and 'A', or 'B' for a lora_B. In files of PEFT, the name of the adapter possibly comes before "weight",
+  /// as in "lora_A.default.weight".
   std::pair<std::string, char> parts_of(std::string const& tensor) const {
     std::string_view text = tensor;
     if (text.starts_with(detail::peft_prefix)) text.remove_prefix(detail::peft_prefix.size());
@@ -121,8 +123,8 @@ struct AdapterWeights::State {
         if (parameter.inputs >= 0 && parameter.name.ends_with(detail::weight_ending))
           linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] = &parameter;
     std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
-    std::map<std::string, std::string> names;  // names in the file, by layer
-    std::string prefix;                        // the prefix of layer names in the file
+    std::map<std::string, std::string> names;  // name of a layer in the model -> its name in the file
+    std::string prefix;                        // the text before the model's name of a layer in the file
     for (SafetensorsEntry const& entry : file->tensors()) {
       auto const parts = parts_of(entry.name);
       std::string const& module = parts.first;
@@ -193,7 +195,7 @@ struct AdapterWeights::State {
     fail(text + origin(config));
   }
 
-  /// Returns the advice to the user if an adapter does not fit the model.
+  /// Returns the last part of an error text: the advice to the user if an adapter does not fit the model.
   static std::string origin(detail::AdapterConfig const& config) {
     return (config.base.empty() ? std::string("choose")
                                 : "it was made for " + files::printable(config.base) + ", choose") +
@@ -257,7 +259,8 @@ TESSERA_INLINE ParameterSource source_with_adapters(std::vector<UnitSpec> units,
 
 namespace detail {
 
-/// Returns the adapters' tensors in the order of their names, which begin with `prefix` in the file.
+/// Returns the tensors of the adapters in the order of their names. In the file each name begins with
+/// `prefix`.
 inline std::vector<SafetensorsSpec> adapter_tensors(std::vector<UnitSpec> const& units,
                                                     std::string const& prefix) {
   std::vector<SafetensorsSpec> all;
@@ -268,7 +271,8 @@ inline std::vector<SafetensorsSpec> adapter_tensors(std::vector<UnitSpec> const&
   std::sort(all.begin(), all.end(), [](auto const& a, auto const& b) { return a.name < b.name; });
   return all;
 }
-/// Returns the adapter_config.json of a model's adapters.
+/// Returns the contents of adapter_config.json for a model's adapters. `units`, `prefix` and `base` are as in
+/// AdapterWriter.
 inline nlohmann::ordered_json adapter_config_json(std::vector<UnitSpec> const& units, LoraOptions const& lora,
                                                   std::string const& prefix, std::string const& base) {
   std::vector<LoraOptions::Layer> adapted;
@@ -355,8 +359,8 @@ TESSERA_INLINE ParameterSink merging(std::vector<UnitSpec> const& units, Paramet
   };
   struct State {
     std::map<std::string, Layer, std::less<>> layers;
-    std::string name;       // of the current parameter
-    std::size_t begun = 0;  // its elements received so far
+    std::string name;       // name of the parameter that the sink receives now
+    std::size_t begun = 0;  // number of this parameter's elements received so far
     std::vector<float> a, b, merged;
     std::vector<double> row;
   };
@@ -383,7 +387,7 @@ TESSERA_INLINE ParameterSink merging(std::vector<UnitSpec> const& units, Paramet
     auto const [scale, inputs] = found->second;
     auto const in = static_cast<std::size_t>(parameter.shape[inputs]), rank = state->a.size() / in;
     auto const out = static_cast<std::size_t>(parameter.shape[1 - inputs]);
-    std::size_t const width = inputs == 1 ? in : out;  // length of a stored row
+    std::size_t const width = inputs == 1 ? in : out;  // elements of one stored row
     state->merged.assign(values.begin(), values.end());
     for (std::size_t at = 0; at < values.size();) {
       std::size_t const row = (first + at) / width, column = (first + at) % width;

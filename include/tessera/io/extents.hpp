@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a Shape to the list of extents used in files, which may have any number of dims.
+// Converts a Shape to the list of extents that files use. A file's list may have any number of dims.
 #pragma once
 
 #include <cstdint>

@@ -59,7 +59,7 @@ TESSERA_INLINE void lock_for_run(int file, std::filesystem::path const& path) {
                                        "give another name");
 }
 
-/// Whether a name has the form that `create_temporary` uses.
+/// Whether `name` has the form of the names that `create_temporary` gives: .tessera-PID-16HEXDIGITS.tmp.
 inline bool is_temporary_name(std::string_view name) {
   constexpr std::string_view start = ".tessera-", end = ".tmp";
   if (!name.starts_with(start) || !name.ends_with(end)) return false;
@@ -82,8 +82,8 @@ TESSERA_INLINE void sweep_temporaries(std::filesystem::path const& folder) {
   }
 }
 
-/// Creates and locks a new file in `folder`. Returns its descriptor and name. On failure the descriptor is
-/// empty and errno holds the reason.
+/// Creates and locks a new file in `folder`. Returns its descriptor and its path. On failure the descriptor
+/// is empty and errno holds the reason.
 inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesystem::path const& folder) {
   auto mix = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -95,8 +95,9 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (!file && errno == EEXIST) continue;
     if (!file) return {Descriptor(), std::move(path)};
-    // Another process may have removed the file before it was locked (sweep_temporaries). On a file system
-    // without locks, nothing is removed.
+    // Between open and flock, another process possibly removed the file in `sweep_temporaries`. In this case
+    // the file has no links, and the loop tries another name. On a file system without locks,
+    // sweep_temporaries removes nothing.
     struct stat status {};
     bool const locked = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!locked && ::fstat(file.get(), &status) == 0 && status.st_nlink > 0)
@@ -106,7 +107,7 @@ inline std::pair<Descriptor, std::filesystem::path> create_temporary(std::filesy
   return {Descriptor(), std::filesystem::path()};
 }
 
-/// Returns 1 or 2 if the standard output or error of this process is this file, else -1.
+/// Returns 1 if `file` is the standard output of this process, 2 if it is the standard error, else -1.
 inline int standard_stream_to(struct stat const& file) {
   for (int const standard : {1, 2}) {
     struct stat status {};
@@ -116,8 +117,9 @@ inline int standard_stream_to(struct stat const& file) {
   return -1;
 }
 
-/// Checks whether a file is the standard output or error of this process, as in `program --json /dev/stdout >
-/// file`. Such a file is written like a stream: replacing it would lose what the program prints.
+/// Whether `file` is a regular file to which the standard output or error of this process goes, as in
+/// `program --json /dev/stdout > file`. Such a file is written like a stream, because replacing it would lose
+/// the text that the program prints.
 inline bool is_standard_output(struct stat const& file) {
   return S_ISREG(file.st_mode) && standard_stream_to(file) >= 0;
 }
@@ -133,7 +135,7 @@ TESSERA_INLINE Destination inspect_destination(std::filesystem::path const& path
   if (::stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) refuse(": is a folder; give the name of a file in it");
     if (S_ISSOCK(status.st_mode)) refuse(": is a socket; give the name of a file");
-    // A pipe that this process inherited, such as /dev/stdout, has no path.
+    // Only named pipes are refused. An inherited pipe, such as /dev/stdout, has no path.
     if (S_ISFIFO(status.st_mode) && std::filesystem::exists(std::filesystem::canonical(path, code), code))
       refuse(": is a named pipe, which may never have a reader; give the name of a file");
     found.exists = true;
@@ -161,10 +163,11 @@ TESSERA_INLINE Destination inspect_destination(std::filesystem::path const& path
 
 TESSERA_INLINE Descriptor open_stream(std::filesystem::path const& path) {
   struct stat status {};
+  // The stream is duplicated instead of opened again, so that both descriptors share the file position.
   if (::stat(path.c_str(), &status) == 0 && is_standard_output(status))
-    return Descriptor(::fcntl(standard_stream_to(status), F_DUPFD_CLOEXEC, 3));  // shares the file position
+    return Descriptor(::fcntl(standard_stream_to(status), F_DUPFD_CLOEXEC, 3));
   Descriptor file(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
-  if (file) ::fcntl(file.get(), F_SETFL, 0);  // writes may block
+  if (file) ::fcntl(file.get(), F_SETFL, 0);  // later writes wait for the reader; only the open must not wait
   return file;
 }
 
@@ -181,7 +184,7 @@ TESSERA_INLINE void check_writable(std::filesystem::path const& path) {
     if (old) files::lock_for_run(old.get(), path);
     return;
   }
-  // Checks the name, which may be too long or illegal, by creating and removing the file.
+  // The name is possibly too long or illegal. To check this, creates the file and removes it.
   files::Descriptor const named(::open(found.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (named)
     ::unlink(found.path.c_str());
@@ -304,7 +307,7 @@ TESSERA_INLINE void AtomicFile::commit() {
   close();  // after the rename, because the lock must be held until then
   std::filesystem::path const folder = files::folder_of(destination_.path);
   files::Descriptor const directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some file systems cannot sync a folder; the file is whole either way.
+  // Some file systems cannot sync a folder. The file is complete even then.
   if (directory && ::fsync(directory.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
     files::file_error(folder, "sync the folder", errno);
 }

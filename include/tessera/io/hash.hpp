@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hashes a model's weights: equal hashes mean equal names, shapes and bits.
+// Hashes the weights of a model. Equal hashes mean equal names, shapes and bits.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,14 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Computes XXH3-128 (seed 0) of the logical fp32 master weights in name order. Each tensor adds these bytes,
-/// all little-endian:
+/// Computes XXH3-128 (seed 0) of the logical fp32 master weights in name order. Each tensor contributes these
+/// bytes, all little-endian:
 ///   u64 length of the name, the name's bytes (UTF-8, no terminator),
 ///   u64 number of dims, one u64 per extent, outermost first,
 ///   the elements as IEEE binary32 in row-major order.
-/// Vocabulary padding, tied copies and sharding are not included. Values may be fed in chunks of any size;
-/// the hash is the same. Cost: memory speed. Move-only.
+/// The hash does not cover the padding of the vocabulary or the second copy of tied weights, and it does not
+/// depend on the sharding. A tensor's values may arrive in chunks of any size, with the same hash. Cost:
+/// memory speed. Move-only.
 class WeightsHash {
  public:
   WeightsHash();
@@ -30,23 +31,23 @@ class WeightsHash {
   WeightsHash& operator=(WeightsHash&&) noexcept;
   ~WeightsHash();
 
-  /// Begins the next tensor. Names must be in ascending byte order and extents 0 or more. The previous tensor
-  /// must be complete.
+  /// Begins the next tensor. Names must come in ascending byte order, and extents must be 0 or more. The
+  /// previous tensor must be complete.
   void begin(std::string_view name, std::span<std::int64_t const> shape);
 
   void begin(std::string_view name, Shape const& shape);
 
-  /// Adds the next elements of the open tensor.
+  /// Adds the next elements of the tensor that `begin` began.
   void feed(std::span<float const> values);
 
   /// Adds the next elements of a tensor. The first call for a name begins the tensor.
   void append(std::string_view name, Shape const& shape, std::span<float const> values);
 
-  /// Adds a whole tensor.
+  /// Adds a complete tensor: `begin` and `feed` in one call.
   void add(std::string_view name, std::span<std::int64_t const> shape, std::span<float const> values);
   void add(std::string_view name, Shape const& shape, std::span<float const> values);
 
-  /// Returns 32 hexadecimal digits. Call only when every tensor that was begun is complete.
+  /// Returns the hash as 32 hexadecimal digits. Call it only when every begun tensor is complete.
   std::string digest() const;
 
  private:
@@ -54,7 +55,7 @@ class WeightsHash {
   void number(std::uint64_t value);
   void update(void const* data, std::size_t size);
 
-  struct State;  // the state of xxHash
+  struct State;  // the state of the library xxHash
 
   std::unique_ptr<State> state_;
   std::string name_;
@@ -62,12 +63,12 @@ class WeightsHash {
   bool any_ = false;
 };
 
-/// Returns the XXH3-128 of some bytes as 32 hexadecimal digits, for schedules and plan files.
+/// Returns the XXH3-128 of `bytes` as 32 hexadecimal digits. Schedules and plan files are identified by it.
 std::string hash_of(std::string_view bytes);
 
-/// Returns the XXH3-128 of a file, as xxhsum -H2 prints it. Reads the file in chunks, into `buffer` or, if
-/// that is empty, into a buffer of at most 1 MiB. Calls `heartbeat`, if it is set, after each chunk. Throws
-/// Error(data) that names the path.
+/// Returns the XXH3-128 of a file, in the format of xxhsum -H2. Reads the file in chunks into `buffer`. If
+/// `buffer` is empty, uses its own buffer of at most 1 MiB. Calls `heartbeat`, if it is set, after each
+/// chunk. Throws Error(data) that names the path if the file cannot be read.
 std::string hash_of_file(std::string const& path, detail::FunctionRef<void()> heartbeat = {},
                          std::span<char> buffer = {});
 

@@ -27,7 +27,7 @@ static_assert(std::endian::native == std::endian::little);
 
 namespace detail {
 
-/// Returns 32 hexadecimal digits, most significant first, as xxhsum prints them.
+/// Returns the hash as 32 hexadecimal digits, most significant first, in the format of xxhsum.
 inline std::string hex_of(XXH128_hash_t hash) {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, hash);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the values of a Hugging Face config.json by key. A value in an inner object has a dotted key, such
-// as "rope_parameters.rope_theta". Needs no JSON library; io/model_folder.hpp reads the file.
+// as "rope_parameters.rope_theta". This header needs no JSON library; io/model_folder.hpp reads the file.
 #pragma once
 
 #include <charconv>
@@ -24,7 +24,7 @@ struct HubValue {
 
   Kind kind = Kind::null;
   std::string json = "null";
-  double number = 0.0;  ///< the value of a number; 0 or 1 for a boolean
+  double number = 0.0;  ///< for a number its value, for a boolean 0 or 1
 
   HubValue() = default;
   HubValue(Kind what, std::string spelled, double value = 0.0)
@@ -46,43 +46,48 @@ struct HubValue {
   }
 };
 
-/// Values to write into a config.json.
+/// Keys and values to write into a config.json.
 using HubEntries = std::vector<std::pair<std::string, HubValue>>;
 
-/// Holds the values of a config.json, and collects what reading it shows: unsupported features and settings
-/// that will not be applied. Throws Error(data) with file and key for an invalid value.
+/// Holds the values of a config.json. While a model family reads them, it records unsupported features and
+/// settings that Tessera does not apply. Throws Error(data) with the file and the key if a value is invalid.
 class HubConfig {
  public:
   std::string name = "config.json";  ///< the path, for messages
-  std::string source = {};           ///< the file's text; unknown values are kept when it is written
+  std::string source = {};           ///< the file's text; a copy of it keeps unknown keys
   std::map<std::string, HubValue, std::less<>> values = {};
 
-  /// Returns null if the key is missing. A null in the file is a value.
+  /// Returns the value of a key, or null if the key is missing. A JSON null in the file is a value of
+  /// Kind::null.
   HubValue const* find(std::string_view key) const;
   /// Whether the key exists and is not null.
   bool has(std::string_view key) const;
 
-  /// Returns a number above 0.
+  /// Returns the value of a key, a number above 0. Throws Error(data) for a missing key or another value.
   double real(std::string const& key) const;
-  /// Returns a whole number from 1 to 2^31 - 1.
+  /// Returns the value of a key, a whole number from 1 to 2^31 - 1. Throws Error(data) for a missing key or
+  /// another value.
   double integer(std::string const& key) const;
   bool flag(std::string const& key, bool absent) const;
 
-  /// Returns a token id, or -1 for null. A negative number counts from the end of the vocabulary, as in
-  /// PyTorch.
+  /// Returns the token id at a key, -1 for a JSON null, or `absent` for a missing key. A negative number in
+  /// the file counts from the end of the vocabulary, as in PyTorch: -2 is the token vocabulary - 2. Throws
+  /// Error(data) for another value.
   double token(std::string const& key, std::int64_t vocabulary, double absent) const;
 
-  /// Records the key as an unsupported feature unless its value is in the list. A missing key means the first
-  /// value. If that is false, null counts as false.
+  /// Records `key` as an unsupported feature if its value is not in `supported`. A missing key counts as the
+  /// first value of `supported`. If this first value is false, a JSON null counts as false.
   void support(std::string const& key, std::vector<HubValue> const& supported);
   void record_unsupported(std::string feature);
-  /// Records a setting that is not applied and affects only training, such as a dropout probability, unless
-  /// its value is `here`. `absent` is the default for a missing key.
+  /// Records a setting that affects only training and that Tessera does not apply, such as a dropout
+  /// probability. `here` is the value with which Tessera computes; a setting with this value is not recorded.
+  /// `absent` is the value of a missing key.
   void record_unapplied(std::string const& key, double here, double absent);
 
-  /// Throws Error(unsupported) that lists all unsupported features, if there are any.
+  /// Throws Error(unsupported) with a list of all recorded unsupported features. Returns if there are none.
   void refuse_unsupported(std::string const& title) const;
-  /// Returns "resid_pdrop 0.1, attn_pdrop 0.1", or an empty string if everything is applied.
+  /// Returns the list of settings that Tessera does not apply, such as "resid_pdrop 0.1, attn_pdrop 0.1".
+  /// Empty if there are none.
   std::string not_applied() const;
 
   [[noreturn]] void fail(std::string const& key, HubValue const& value, std::string const& needed) const;

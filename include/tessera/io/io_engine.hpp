@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides engines that run several positioned reads and writes at once: threads, which are always available,
-// and io_uring in programs that link tessera::uring.
+// Provides engines that run several reads and writes at given file offsets at once. The engine with threads
+// is always available. The engine with io_uring is available in programs that link tessera::uring.
 #pragma once
 
 #include <atomic>
@@ -17,34 +17,37 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One positioned read or write, and its result.
+/// A read or a write at a file offset, and its result.
 struct IoRequest {
   std::byte* address = nullptr;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
-  std::int64_t result = 0;  ///< bytes transferred, possibly fewer than requested, or -errno
+  std::int64_t result = 0;  ///< bytes transferred, possibly fewer than requested; a negative result is -errno
 };
 
-/// Runs several requests at once. Only one call of run() at a time is allowed.
+/// Runs several requests at once. Only one call of `run` at a time is allowed.
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
   virtual std::string_view name() const noexcept = 0;
-  /// Fills in the result of every request, then returns. No two requests may touch the same bytes.
+  /// Runs `count` requests on the descriptor `file`, stores the result of each request in it, and then
+  /// returns. `write` says whether the requests are writes or reads. Two requests must not touch the same
+  /// bytes.
   virtual void run(int file, bool write, IoRequest* requests, std::int64_t count) noexcept = 0;
 };
 
-/// Opens an engine that keeps `depth` requests running. Returns null and the reason if the system refuses.
+/// The type of a function that opens an engine. The engine keeps up to `depth` requests running. If the
+/// system refuses, the function returns null and stores the reason in `why_not`.
 using OpenIoEngine = std::unique_ptr<IoEngine> (*)(int depth, std::string& why_not);
 
-/// The engine that files use instead of threads; null: none. A program that links an engine registers it
-/// before the first file is made.
+/// The function that opens the preferred engine, or null if the program links only the threads. The source of
+/// an engine (io/uring.cpp) sets it before `main`.
 inline std::atomic<OpenIoEngine> preferred_io_engine{nullptr};
 
-/// Runs each request on a thread, `depth` at once, with pread and pwrite.
+/// Runs each request with pread or pwrite on one of `depth` threads.
 class IoThreads final : public IoEngine {
  public:
-  /// Throws Error(failed) if the system does not start that many threads.
+  /// Throws Error(failed) if the system does not start `depth` threads.
   explicit IoThreads(int depth) : pool_(depth) {}
   static std::unique_ptr<IoEngine> open(int depth, std::string&) {
     return std::make_unique<IoThreads>(depth);
@@ -65,9 +68,10 @@ class IoThreads final : public IoEngine {
   cpu::ThreadPool pool_;
 };
 
-/// Opens an engine with `open`, or the preferred engine if `open` is null. If that fails or there is none,
-/// returns an IoThreads. `description` gets the engine's name and, if another was wanted, the reason why it
-/// is not used: "threads: io_uring: Operation not permitted".
+/// Returns a new engine. Opens it with `open` or, if `open` is null, with `preferred_io_engine`. If this
+/// fails or both are null, returns an IoThreads. Stores the name of the engine in `description`. If it is
+/// IoThreads instead of another engine, the reason follows the name: "threads: io_uring: Operation not
+/// permitted".
 inline std::unique_ptr<IoEngine> open_io_engine(OpenIoEngine open, int depth, std::string& description) {
   if (open == nullptr) open = preferred_io_engine.load();
   std::string why_not = "io_uring is not linked";

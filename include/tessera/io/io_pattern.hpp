@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the size of disk requests and the number of requests to run at once, by measuring a few candidates.
+// Chooses the size of disk requests and the number of simultaneous requests, by measuring a few candidates.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The bytes of each request, and the number of requests that run at once.
+/// The size of each disk request in bytes, and the number of requests that run at once.
 struct IoPattern {
   std::int64_t request_bytes = 0;
   int depth = 0;
@@ -27,16 +27,17 @@ struct IoPattern {
 
 namespace detail {
 
-/// Returns `given`, with values that are not set (0) taken from `other`.
+/// Returns `given`, with each value that is 0 (not set) replaced by the value of `other`.
 constexpr IoPattern completed(IoPattern given, IoPattern other) {
   return {given.request_bytes > 0 ? given.request_bytes : other.request_bytes,
           given.depth > 0 ? given.depth : other.depth};
 }
 
-/// The pattern for files that are too small for a trial.
+/// The pattern for files that are too small for a trial: 8 requests of 1 MiB.
 inline constexpr IoPattern usual_pattern{std::int64_t{1} << 20, 8};
 
-/// Writes `bytes` bytes and reads them again. Returns the seconds that this takes, 1e9 or more if it fails.
+/// Writes `bytes` bytes from `buffer` to the start of `file` and reads them again. Returns the duration in
+/// seconds. If a request fails, returns 1e9 or more.
 inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::byte* buffer,
                             std::int64_t bytes) {
   std::vector<IoRequest> requests;
@@ -52,9 +53,10 @@ inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::
   return failed + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Tries a few patterns on the first 16 MiB of a file, which it fills with zeros, and returns the fastest.
-/// Stops after the first round (16 MiB written and read) that ends later than 0.5 s. Keeps the usual pattern
-/// unless another is 5% faster.
+/// Returns the fastest of a few patterns. `given` fixes the values that are not 0. Tries each pattern on the
+/// first 16 MiB of a file and fills them with zeros. A round writes and reads 16 MiB. The trial stops at the
+/// first round that ends more than 0.5 s after the start of the trial. The usual pattern is tried first. A
+/// later pattern replaces the best one so far only if it needs more than 5% less time.
 inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
   struct Free {
@@ -73,7 +75,8 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
     for (int round = least == 0 ? 0 : 1; round < 3; ++round) {
       double const seconds = round_seconds(*engine, file, pattern, buffer.get(), bytes);
       if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(500)) return best;
-      // The very first round allocates the file's blocks, which takes longer.
+      // The very first round is not counted: the file system allocates the blocks of the file then, which
+      // takes longer.
       if (round > 0 && (least == 0 || seconds < 0.95 * least)) {
         least = seconds;
         best = pattern;
@@ -83,9 +86,9 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   return best;
 }
 
-/// Returns `given`, with values that are not set found by a trial on the file of `bytes` bytes, whose
-/// contents are overwritten. The trial runs once in a process for each folder, engine and `given`; other
-/// callers wait for it. Files below 64 MiB get the usual pattern instead.
+/// Returns `given`, with each value that is 0 (not set) chosen by a trial. The trial overwrites the contents
+/// of `file`, which has `bytes` bytes. It runs once in a process for each combination of folder, engine and
+/// `given`; other threads wait for it. A file below 64 MiB gets the usual pattern without a trial.
 inline IoPattern choose_pattern(std::string const& folder, int file, std::int64_t bytes, OpenIoEngine open,
                                 IoPattern given) {
   struct Known {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads JSON that Python wrote: an object, or the text in one field of a line. Needs nlohmann-json.
+// Reads JSON that Python wrote: a whole object, or the text in one field of an object on a line. Needs
+// nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +24,12 @@ namespace tessera {
 inline namespace v0 {
 namespace json_lines {
 
-/// Checks whether JSON has objects and arrays nested more than 64 deep. The JSON library copies and destroys
-/// such values by recursion, so a file of 100,000 brackets would overflow the stack.
+/// Whether JSON has objects and arrays nested more than 64 deep. The JSON library copies and destroys nested
+/// values by recursion, so a file of 100,000 opening brackets would overflow the stack.
 inline bool nests_too_deeply(std::string_view json) {
   constexpr int max_depth = 64;
   int depth = 0;
-  bool inside = false;  // inside a string
+  bool inside = false;  // whether `at` is inside a string
   for (std::size_t at = 0; at < json.size(); ++at) {
     char const c = json[at];
     if (inside && c == '\\') ++at;
@@ -41,8 +42,8 @@ inline bool nests_too_deeply(std::string_view json) {
   return false;
 }
 
-/// Handles parser events. Keeps the text of one field of the outer object, and the names of its fields for
-/// messages, and ignores all other values.
+/// Handles the events of the JSON parser. Keeps the text of the field `field` of the outer object. Also keeps
+/// the names of the outer object's fields, for messages. Ignores all other values.
 struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
   explicit FieldReader(std::string const& field) : field_(field) {}
 
@@ -69,8 +70,8 @@ struct FieldReader final : nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t at, std::string const&, nlohmann::detail::exception const& error) override {
-    // Keeps only the reason of "[json.exception.parse_error.101] parse error at line 1, column 9: syntax
-    // error ...".
+    // The error text is "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error ...".
+    // Keeps only the part from "syntax error" on.
     position = at;
     message = error.what();
     message.erase(0, message.find("] ") + 2);
@@ -111,12 +112,12 @@ inline int hex_digits(std::string_view text) {
   return value;
 }
 
-/// Returns the length of the number at the start of a JSON text if it is beyond the range of double, such as
-/// 1e999, else 0.
+/// If a JSON text starts with a number beyond the range of double, such as 1e999, returns the number of its
+/// characters. Otherwise returns 0.
 inline std::size_t huge_number(std::string_view text) {
   std::size_t const size = std::min(text.find_first_not_of("+-.0123456789Ee"), text.size());
   auto const digit = [&](std::size_t at) { return at < size && text[at] >= '0' && text[at] <= '9'; };
-  // from_chars accepts 01e999 and 1.e999, and JSON does not.
+  // from_chars accepts 01e999 and 1.e999, but JSON does not. Such a text returns 0.
   std::size_t const first = text.starts_with('-') ? 1 : 0, point = text.substr(0, size).find('.');
   if ((text.substr(first).starts_with('0') && digit(first + 1)) || (point != text.npos && !digit(point + 1)))
     return 0;
@@ -126,11 +127,11 @@ inline std::size_t huge_number(std::string_view text) {
   return complete ? size : 0;
 }
 
-/// Replaces NaN, Infinity and -Infinity by null, and with `huge` also numbers beyond the range of double,
-/// which Python reads as Infinity. Python reads and writes these words, but they are not valid JSON.
+/// Replaces NaN, Infinity and -Infinity by null. Python reads and writes these words, but they are not valid
+/// JSON. If `huge` is true, also replaces numbers beyond the range of double, which Python reads as Infinity.
 inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   std::string out;
-  bool inside = false;  // inside a string
+  bool inside = false;  // whether `at` is inside a string
   for (std::size_t at = 0; at < line.size();) {
     std::string_view const rest = line.substr(at);
     std::size_t size = 1;
@@ -150,7 +151,7 @@ inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   return out;
 }
 
-/// Replaces escapes of half a surrogate pair by \ufffd.
+/// Replaces the escape of an unpaired surrogate, such as \ud83d without its second half, by \ufffd.
 inline std::string with_whole_pairs(std::string_view line) {
   std::string out(line);
   for (std::size_t at = 0; (at = out.find('\\', at)) != out.npos && at + 1 < out.size();) {
@@ -169,9 +170,9 @@ inline std::string with_whole_pairs(std::string_view line) {
   return out;
 }
 
-/// Parses a JSON object. NaN and Infinity become null, and half of a surrogate pair becomes U+FFFD. Throws
-/// Error(data), which names the file, if a key occurs twice: Python takes the last value, which may not be
-/// the intended one.
+/// Parses a JSON object. NaN and Infinity become null, and an unpaired surrogate becomes U+FFFD. Throws
+/// Error(data), which names the file, if the text is not a JSON object or if a key occurs twice. Python would
+/// silently use the last value of a repeated key, possibly the wrong one.
 inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string const& name) {
   std::string text = with_null_for_nan(bytes);
   if (text.find("\\ud") != text.npos || text.find("\\uD") != text.npos) text = with_whole_pairs(text);
@@ -199,8 +200,9 @@ inline nlohmann::ordered_json parse_object(std::string_view bytes, std::string c
   return json;
 }
 
-/// Parses a line as Python does, including NaN and numbers beyond the range of double. The returned reader
-/// holds the result.
+/// Parses a line as Python does: NaN and numbers beyond the range of double are accepted. Returns a reader
+/// that holds the text of the field `field`, or the reason of the failure. `parsed` tells whether the line is
+/// valid.
 inline FieldReader read_line(std::string_view line, std::string const& field, bool& parsed) {
   auto const parse = [](std::string_view text, FieldReader& into) {
     return nlohmann::json::sax_parse(text.begin(), text.end(), &into);
@@ -213,8 +215,8 @@ inline FieldReader read_line(std::string_view line, std::string const& field, bo
   return parsed ? std::move(second) : std::move(first);
 }
 
-/// Returns a line as valid UTF-8 without escapes of unpaired surrogates. The result may be a view of
-/// `storage`. Adds the number of replaced invalid byte sequences to `replaced`.
+/// Returns the line as valid UTF-8, without escapes of unpaired surrogates. The result is `line` itself or a
+/// view of `storage`. Adds the number of replaced invalid byte sequences to `replaced`.
 inline std::string_view mended_line(std::string_view line, std::string (&storage)[2],
                                     std::int64_t& replaced) {
   line = utf8::repaired(line, storage[0], replaced);
@@ -223,7 +225,7 @@ inline std::string_view mended_line(std::string_view line, std::string (&storage
   return line;
 }
 
-/// Checks whether a line is a JSON object, as `field_of` reads it.
+/// Whether `line` is a JSON object, under the rules of `field_of`.
 inline bool is_object_line(std::string_view line) {
   std::string storage[2];
   std::string const field;
@@ -238,10 +240,10 @@ namespace detail {
 using namespace json_lines;
 }  // namespace detail
 
-/// Returns the string in `field` of the JSON object on a line, as valid UTF-8. If the field occurs several
-/// times, the last counts. An unpaired surrogate becomes U+FFFD, and so do invalid bytes, whose number is
-/// added to `replaced`. Throws Error(data) that starts with `where`. If the line is not an object, the error
-/// ends with `otherwise`, the caller's advice.
+/// Returns the string in the field `field` of the JSON object on a line, as valid UTF-8. If the field occurs
+/// several times, the last one counts. Unpaired surrogates and invalid bytes become U+FFFD. The number of
+/// invalid byte sequences is added to `replaced`. Throws Error(data) that starts with `where`. If the line is
+/// not an object, the error ends with `otherwise`, the caller's advice.
 inline std::string field_of(std::string_view line, std::string const& field, std::string const& where,
                             std::string_view otherwise = {}, std::int64_t* replaced = nullptr) {
   std::string storage[2];

@@ -24,7 +24,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The matrices that were transposed last.
+/// The last few transposed matrices, each with the index of its first element in the file.
 struct LlmcFile::MatrixCache {
   std::mutex mutex;
   std::list<std::pair<std::int64_t, std::shared_ptr<std::vector<float> const>>> matrices;

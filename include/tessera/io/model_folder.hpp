@@ -16,20 +16,22 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Parses the text of a config.json; `name` is its path, for messages. Throws Error(data) if it is not a JSON
-/// object or has a key twice.
+/// Returns the values of a config.json, given its text. `name` is the path of the file, for messages. Throws
+/// Error(data) if the text is not a JSON object or has a key twice.
 HubConfig parse_hub_config(std::string text, std::string name);
 
-/// Reads the config.json of a folder.
+/// Returns the values of the config.json in `folder`. Throws Error(data) if there is none or it is invalid.
 HubConfig read_hub_config(std::filesystem::path const& folder);
 
-/// Returns the text of a config.json: `source` (may be empty), with these values replacing its own. A key
-/// "a.b" means key b in the object of key a.
+/// Returns the text of a config.json. It is `source`, the text of another config.json or an empty string,
+/// with `values` added. A value replaces the one with the same key. A key "a.b" means key b in the object of
+/// key a.
 std::string hub_config_text(std::string const& source, HubEntries const& values);
 
-/// Writes a folder that Hugging Face transformers and the flag `--model` can read: model.safetensors, as
-/// WeightsWriter writes it, and config.json. Creates the folder if it does not exist; other files in it stay.
-/// Each file appears whole or not at all, the weights first. Throws Error(failed) with path and reason.
+/// Writes a folder that Hugging Face transformers and the flag `--model` can read. The folder holds
+/// model.safetensors, as WeightsWriter writes it, and config.json. Creates the folder if it does not exist,
+/// and keeps other files in it. Each of the two files appears completely or not at all, the weights first.
+/// Throws Error(failed) with path and reason.
 class ModelFolderWriter {
  public:
   ModelFolderWriter(std::filesystem::path folder, std::vector<UnitSpec> const& units,
@@ -40,7 +42,7 @@ class ModelFolderWriter {
   ParameterSink sink();
   void commit();
 
-  /// Throws Error(failed) unless the folder can be written now. Creates nothing.
+  /// Throws Error(failed) if the folder cannot be written now. Creates nothing.
   static void check(std::filesystem::path const& folder);
 
   static constexpr char weights_name[] = "model.safetensors", config_name[] = "config.json";

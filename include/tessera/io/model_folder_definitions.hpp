@@ -25,7 +25,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Adds the values of an object. A value in an inner object has a dotted name: "outer.inner".
+/// Adds the values of `object` to `config`. A value in an inner object gets a dotted key: "outer.inner".
 inline void add_values(HubConfig& config, nlohmann::ordered_json const& object, std::string const& prefix) {
   using Kind = HubValue::Kind;
   for (auto const& [key, value] : object.items()) {
@@ -98,7 +98,7 @@ TESSERA_INLINE ModelFolderWriter::~ModelFolderWriter() {
   weights_.reset();
   config_.reset();
   std::error_code code;
-  if (fresh_) std::filesystem::remove(folder_, code);  // only when it is empty
+  if (fresh_) std::filesystem::remove(folder_, code);  // has no effect on a folder that is not empty
 }
 
 TESSERA_INLINE ParameterSink ModelFolderWriter::sink() { return weights_->sink(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes a model's weights in Hugging Face's safetensors files. The model's parameters have the
-// same names and shapes as in the files.
+// Reads and writes a model's weights as Hugging Face's safetensors files. The parameters of the model have
+// the same names and shapes as the tensors in the files.
 #pragma once
 
 #include <filesystem>
@@ -17,27 +17,31 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns the files that ModelWeights::open reads for a path, without checking them: the file, an index and
-/// its parts, or whichever of these a folder holds. Throws Error(data) if an index is a Git LFS pointer.
+/// Returns the files that ModelWeights::open would read for `path`, without checking them. For an index file
+/// (*.json), these are the index and its parts. For a folder, these are model.safetensors and
+/// model.safetensors.index.json with its parts; a returned file possibly does not exist. Otherwise the result
+/// is `path` itself. Throws Error(data) if an index is a Git LFS pointer.
 std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path);
 
 /// Reads a model's weights from a `.safetensors` file, a `model.safetensors.index.json` with its parts, a
-/// folder that holds either, or a file of llm.c. Reads F32, F16, BF16 and F64. The WeightNames of a model
-/// family define the prefix of names in a file and the other tensors that it may hold. An `lm_head.weight` of
-/// a model with a tied head must equal, bit by bit, the matrix that it is tied to.
+/// folder that holds one of these, or a file of llm.c. Reads F32, F16, BF16 and F64. The WeightNames of a
+/// model family define the prefix of names in a file and the other tensors that the file may hold. If the
+/// model's head is tied to the token embedding, an `lm_head.weight` in the file must equal the token
+/// embedding bit by bit.
 class ModelWeights {
  public:
-  /// Opens the files and checks everything against a model's units in one pass. Throws Error(data) with the
-  /// sizes of both models, the first three tensors that are missing, extra, or of another shape or type, and
-  /// the number of others; or names the first value that is not finite.
+  /// Opens the files and checks everything against `units`, the units of the model. Throws Error(data) with
+  /// the sizes of the model in the file and of this model. The text names up to three tensors of each fault
+  /// (missing, extra, wrong shape, wrong type), and the number of further ones. If only a value is not
+  /// finite, the text names the first such value.
   static ModelWeights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                            WeightNames const& names = {});
 
-  /// Returns the path, for messages.
+  /// Returns the path that was given to `open`, for messages.
   std::string const& name() const noexcept;
 
-  /// Returns a source for `fill` of a trainer whose model has the units that were given to `open`. Keeps the
-  /// files open. Several threads may call it.
+  /// Returns a source for the trainer's `fill`. The trainer's model must have the units that were given to
+  /// `open`. The source keeps the files open. Several threads may call it.
   ParameterSource source() const;
 
  private:
@@ -48,10 +52,11 @@ class ModelWeights {
   std::shared_ptr<State const> state_;
 };
 
-/// Writes a model's parameters in fp32 with their logical shapes and their own names; a tied head is written
-/// once. ModelWeights and Hugging Face can read the file. The old file is replaced only when the new one is
-/// complete. Pass `sink()` to a trainer's `collect_pieces` or `collect`, then call `commit()`, both on rank
-/// 0. Throws Error(failed) with the path and the reason.
+/// Writes a model's parameters in fp32 with their logical shapes and their own names. A tied head is the
+/// token embedding, so it is not written a second time. ModelWeights and Hugging Face can read the file. The
+/// old file is replaced only when the new one is complete. On rank 0, pass `sink()` to the trainer's
+/// `collect_pieces` or `collect`, and then call `commit()`. Throws Error(failed) with the path and the
+/// reason.
 class WeightsWriter {
  public:
   WeightsWriter(std::filesystem::path const& path, std::vector<UnitSpec> const& units);

@@ -36,8 +36,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Parses an index of safetensors files as Python does, which accepts NaN. Returns a discarded value if it is
-/// not JSON.
+/// Parses an index of safetensors files as Python does, which accepts NaN. If the text is not JSON, returns a
+/// value whose is_discarded() is true.
 inline nlohmann::json parse_index(std::filesystem::path const& path) {
   FileBytes const bytes = FileBytes::open(path);
   std::string const text =
@@ -45,7 +45,7 @@ inline nlohmann::json parse_index(std::filesystem::path const& path) {
   return nlohmann::json::parse(text, nullptr, false);
 }
 
-/// Returns whether a path in an index stays below the folder of the index.
+/// Whether a relative path in an index leads to a file below the folder of the index.
 inline bool stays_inside(std::filesystem::path const& part) {
   return !part.empty() && part.is_relative() &&
          std::none_of(part.begin(), part.end(), [](auto const& step) { return step == ".."; });
@@ -74,10 +74,10 @@ TESSERA_INLINE std::vector<std::filesystem::path> weights_files(std::filesystem:
 }
 
 struct ModelWeights::State {
-  /// A tensor in one of the files.
+  /// The position of a tensor: the file that holds it, and its name in this file.
   struct Location {
     SafetensorsFile const* file = nullptr;
-    LlmcFile const* llmc = nullptr;  // used instead of `file` if not null
+    LlmcFile const* llmc = nullptr;  // if not null, the file is this one instead of `file`
     std::string tensor;
 
     std::vector<std::int64_t> const& shape() const {
@@ -100,10 +100,11 @@ struct ModelWeights::State {
   WeightNames names;
   std::vector<std::unique_ptr<SafetensorsFile>> files;
   std::unique_ptr<LlmcFile> llmc;
-  std::map<std::string, Location> tensors;       // by their names in the files
-  std::map<std::string, std::string> unnamed;    // tensors that the index lacks, with their files
-  std::vector<std::vector<Location>> locations;  // by unit and parameter
-  std::string prefix, left_out;                  // prefixes of names: only in the files, only in the model
+  std::map<std::string, Location> tensors;       // name of a tensor in the files -> its position
+  std::map<std::string, std::string> unnamed;    // name of a tensor that the index lacks -> its file
+  std::vector<std::vector<Location>> locations;  // positions by index of the unit and index of its parameter
+  // Text before names: `prefix` only in the files, `left_out` only in the model.
+  std::string prefix, left_out;
 
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }
 
@@ -142,7 +143,7 @@ struct ModelWeights::State {
     return *files.back();
   }
 
-  /// Opens the files of an index: {"metadata": {...}, "weight_map": {"wte.weight":
+  /// Opens the files of an index. The index is {"metadata": {...}, "weight_map": {"wte.weight":
   /// "model-00001-of-00002.safetensors", ...}}.
   void add_index(std::filesystem::path const& path) {
     nlohmann::json const index = detail::parse_index(path);
@@ -173,7 +174,8 @@ struct ModelWeights::State {
                ", but weight_map names another file; the files are from different downloads");
   }
 
-  /// Converts between a parameter's name in the model and in the files.
+  /// Convert the name of a parameter: `name_in_file` from the model to the files, `name_in_model` from the
+  /// files to the model.
   std::string name_in_file(std::string const& parameter) const {
     return prefix + (parameter.starts_with(left_out) ? parameter.substr(left_out.size()) : parameter);
   }
@@ -181,7 +183,8 @@ struct ModelWeights::State {
     if (tensor == head) return tensor;
     return left_out + (tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor);
   }
-  /// Finds a parameter by its name in the files or by its own name. Returns the end if there is neither.
+  /// Finds the tensor of a parameter by its name in the files, or else by its name in the model. Returns
+  /// `tensors.end()` if no tensor has one of these names.
   auto find(std::string const& parameter) const {
     auto const found = tensors.find(name_in_file(parameter));
     return found == tensors.end() ? tensors.find(parameter) : found;
@@ -189,8 +192,8 @@ struct ModelWeights::State {
 
   using Extents = std::map<std::string, std::vector<std::int64_t>>;
 
-  /// Describes the sizes of a model as "layers=2,channels=48,positions=1024 and vocabulary 301", as far as
-  /// the shapes of its tensors show them.
+  /// Returns the sizes of a model as "layers=2,channels=48,positions=1024 and vocabulary 301". The sizes come
+  /// from `shapes`, the shapes of the tensors. A size whose tensor is missing is left out.
   std::string described(Extents const& shapes) const {
     std::set<std::string_view> layers;
     for (auto const& [tensor, shape] : shapes) {
@@ -209,7 +212,8 @@ struct ModelWeights::State {
     return text;
   }
 
-  /// Returns the sizes of both models, or an empty string if the family's names do not show any.
+  /// Returns a text with the sizes of the model in the file and of this model, for an error. Empty if
+  /// WeightNames does not tell how layers are named.
   std::string sizes_of_both(std::vector<UnitSpec> const& units) const {
     if (names.layers.empty()) return {};
     Extents file, model;
@@ -269,8 +273,8 @@ struct ModelWeights::State {
     fail(text + "choose the model and vocabulary of the file, or other weights");
   }
 
-  /// Checks an `lm_head.weight` in the file of a model whose output head is tied to the token embedding. The
-  /// two must be equal.
+  /// Throws Error(data) if the file has an `lm_head.weight` that differs from the token embedding. Called for
+  /// a model whose output head is tied to the token embedding.
   void check_head() const {
     auto const own_head = tensors.find(head);
     auto const tokens = find(names.tied_to);
@@ -335,7 +339,7 @@ TESSERA_INLINE ParameterSource ModelWeights::source() const {
 
 namespace detail {
 
-/// Returns the tensors of a model in the order of their names, as `collect` delivers them.
+/// Returns the tensors of a model in the order of their names, which is the order of `collect`.
 inline std::vector<SafetensorsSpec> tensors_of(std::vector<UnitSpec> const& units) {
   std::vector<SafetensorsSpec> all;
   for (UnitSpec const& unit : units)

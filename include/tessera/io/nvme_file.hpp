@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the scratch file of one rank, which keeps state on a disk and is accessed piece by piece.
+// Provides the scratch file of one rank. It keeps optimizer state and gradients on a disk, and the rank reads
+// and writes parts of it during a step.
 #pragma once
 
 #include <algorithm>
@@ -31,17 +32,17 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The location of a rank's file, and the way it is read and written.
+/// The folder of a rank's scratch file, and the way in which the file is read and written.
 struct NvmeOptions {
   std::string directory{};         ///< an existing folder that accepts new files
-  std::int64_t request_bytes = 0;  ///< bytes per read or write, a multiple of 4096; 0: found by a short trial
-  int depth = 0;                   ///< requests that run at once; 0: found by the same trial
-  OpenIoEngine engine = nullptr;   ///< null: `preferred_io_engine`, or threads if there is none
+  std::int64_t request_bytes = 0;  ///< bytes per request, a multiple of 4096; 0: a short trial chooses
+  int depth = 0;                   ///< number of requests that run at once; 0: the same trial chooses
+  OpenIoEngine engine = nullptr;   ///< null: `preferred_io_engine`, or threads if that is null too
 };
 
 namespace detail {
 
-/// Whether a name has the form that ScratchFile uses: tessera-scratch-PID-RANK-NUMBER.bin.
+/// Whether `name` has the form of ScratchFile's names: tessera-scratch-PID-RANK-NUMBER.bin.
 inline bool is_scratch_name(std::string_view name) {
   constexpr std::string_view start = "tessera-scratch-", end = ".bin";
   if (!name.starts_with(start) || !name.ends_with(end)) return false;
@@ -53,12 +54,13 @@ inline bool is_scratch_name(std::string_view name) {
   return dashes == 2;
 }
 
-/// A new file of fixed size with reserved disk space. The file is removed with this object. It is locked
-/// while it is open, so that no other process, also in another container, takes it for the file of a dead
-/// process.
+/// A new file of fixed size, with its disk space reserved. The destructor removes the file. While the file is
+/// open, it is locked. The lock tells other processes, including processes in other containers, that the file
+/// is in use and must not be swept away.
 class ScratchFile {
  public:
-  /// Throws Error(failed) that names folder or file, or Error(out_of_memory) with the bytes needed and free.
+  /// Throws Error(failed) that names the folder or the file, or Error(out_of_memory) with the bytes needed
+  /// and the bytes free.
   ScratchFile(std::string const& folder, int rank, std::int64_t bytes) : folder_(folder) {
     sweep(folder);
     create(rank);
@@ -78,8 +80,8 @@ class ScratchFile {
   std::string const& path() const noexcept { return path_; }
   bool direct() const noexcept { return direct_; }
 
-  /// Removes the files that killed processes left in a folder. A file that cannot be locked stays: it is in
-  /// use, or its file system has no locks.
+  /// Removes the files that killed processes left in a folder. If a file cannot be locked, it is in use or
+  /// its file system has no locks, so the file stays.
   static void sweep(std::string const& folder) {
     ::DIR* const entries = ::opendir(folder.c_str());
     if (entries == nullptr) refuse(folder, "open the folder", errno);
@@ -95,7 +97,7 @@ class ScratchFile {
     ::closedir(entries);
   }
 
-  /// Throws Error(failed) if the file no longer has that size.
+  /// Throws Error(failed) if the size of the file is not `bytes`.
   void check_size(std::int64_t bytes) const {
     struct stat status {};
     if (::fstat(file_.get(), &status) == 0 && status.st_size == bytes) return;
@@ -124,7 +126,8 @@ class ScratchFile {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (!file_ && errno == EEXIST && number < 1000000) continue;
       if (!file_) refuse(folder_, "create a scratch file", errno);
-      // Another process may have removed the file before it was locked (`sweep`).
+      // Between open and flock, another process possibly removed the file in `sweep`. Then the loop tries
+      // another name.
       struct stat status {};
       bool const locked = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (locked || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;
@@ -135,7 +138,7 @@ class ScratchFile {
   }
 
   void reserve(std::int64_t bytes) const {
-    // Beyond this limit the system kills the process instead of returning an error.
+    // If a file grows beyond this limit, the system kills the process instead of returning an error.
     ::rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         static_cast<std::uint64_t>(bytes) > limit.rlim_cur)
@@ -143,7 +146,8 @@ class ScratchFile {
                                          " bytes, and this process may write files of at most " +
                                          with_commas(static_cast<std::int64_t>(limit.rlim_cur)) +
                                          " bytes; raise ulimit -f");
-    // Checked first, because some file systems use up all free space before they refuse.
+    // The free space is checked before the reservation, because some file systems use up all of it before
+    // they fail.
     std::int64_t const free = free_bytes(folder_);
     int code = free >= 0 && free < bytes ? ENOSPC : 0;
     if (code == 0 && bytes > 0) {
@@ -160,8 +164,8 @@ class ScratchFile {
                     "; free some space, name another folder for state on NVMe, or keep less state there");
   }
 
-  /// Turns on O_DIRECT if a block can be written and read with it. Some file systems accept the flag and
-  /// refuse the first read.
+  /// Turns on O_DIRECT if a block can be written and read with it, and returns whether it is on. The test is
+  /// needed because some file systems accept the flag and then fail at the first read.
   bool enable_direct() const {
     int const flags = ::fcntl(file_.get(), F_GETFL);
     if (::fcntl(file_.get(), F_SETFL, flags | O_DIRECT) != 0) return false;
@@ -175,7 +179,7 @@ class ScratchFile {
     return false;
   }
 
-  /// Removes the file, unless its name is gone or belongs to another file by now.
+  /// Removes the file. Does nothing if its path no longer exists or is now the path of another file.
   void remove() const noexcept {
     struct stat status {};
     if (::lstat(path_.c_str(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_)
@@ -191,13 +195,13 @@ class ScratchFile {
 
 }  // namespace detail
 
-/// A scratch file of fixed size in NvmeOptions::directory. It is zero at first and removed with the object.
-/// It bypasses the system's page cache (O_DIRECT) if the file system allows that. Offsets, sizes and
-/// addresses are multiples of 4096. Calls from several threads wait for each other. A call returns when all
-/// of its bytes are transferred. It is split into requests, which the engine runs concurrently. Cost: `depth`
-/// threads per file, or an io_uring ring. Errors are Error(failed) with path, bytes, offset and the system's
-/// reason. If the disk has too little space, the constructor throws Error(out_of_memory) with the bytes
-/// needed and free.
+/// A scratch file of fixed size in the folder NvmeOptions::directory. The file is zero at first, and the
+/// destructor removes it. It bypasses the system's page cache (O_DIRECT) if the file system allows this.
+/// Offsets, sizes and addresses must be multiples of 4096. Each `read` or `write` is split into requests,
+/// which the engine runs concurrently, and returns when all of its bytes are transferred. Calls from several
+/// threads run one after another. Cost: `depth` threads per file, or an io_uring ring. Errors are
+/// Error(failed) with path, bytes, offset and the system's reason. If the disk has too little space, the
+/// constructor throws Error(out_of_memory) with the bytes needed and the bytes free.
 class NvmeFile final : public StateFile {
  public:
   NvmeFile(NvmeOptions const& options, int rank, std::int64_t bytes)
@@ -208,7 +212,7 @@ class NvmeFile final : public StateFile {
     options_.depth = pattern.depth;
     engine_ = open_io_engine(options_.engine, options_.depth, engine_name_);
   }
-  /// Removes the files that killed runs left in a folder.
+  /// Removes the scratch files that killed runs left in a folder.
   static void sweep(std::string const& folder) { detail::ScratchFile::sweep(folder); }
   NvmeFile(NvmeFile const&) = delete;
   NvmeFile& operator=(NvmeFile const&) = delete;
@@ -221,18 +225,17 @@ class NvmeFile final : public StateFile {
   }
 
   std::int64_t bytes() const noexcept { return bytes_; }
-  /// Returns the total bytes transferred since construction.
+  /// Return the total number of bytes read and written since construction.
   std::int64_t bytes_read() const noexcept override { return moved_[0].load(std::memory_order_relaxed); }
   std::int64_t bytes_written() const noexcept override { return moved_[1].load(std::memory_order_relaxed); }
-  /// Returns the offset after the last byte ever read or written.
+  /// Returns the end offset of the part of the file that was ever read or written.
   std::int64_t high_water() const noexcept override { return high_water_.load(std::memory_order_relaxed); }
-  /// Returns the engine in use. If another was preferred, adds the reason why it is not used: "io_uring" or
-  /// "threads: io_uring: Operation not permitted".
+  /// Returns the name of the engine in use, such as "io_uring". If another engine was preferred, the reason
+  /// why it is not used follows: "threads: io_uring: Operation not permitted".
   std::string_view engine() const noexcept { return engine_name_; }
-  /// Whether the system's page cache is bypassed.
+  /// Whether reads and writes bypass the system's page cache.
   bool direct() const noexcept { return scratch_.direct(); }
-  /// Returns a description for results, such as "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT
-  /// here".
+  /// Returns a text for results, such as "io_uring, 8 requests of 1024 KiB, buffered: no O_DIRECT here".
   std::string description() const override {
     return engine_name_ + ", " + std::to_string(depth()) + " requests of " +
            std::to_string(request_bytes() >> 10) + " KiB" + (direct() ? "" : ", buffered: no O_DIRECT here");
@@ -266,7 +269,7 @@ class NvmeFile final : public StateFile {
                                         " of a file of " + files::with_commas(bytes_) +
                                         "; all must be multiples of 4096 within the file");
     std::lock_guard const lock(mutex_);
-    scratch_.check_size(bytes_);  // a truncated file would return zeros instead of state
+    scratch_.check_size(bytes_);  // reads of a truncated file would return zeros instead of state
     requests_.clear();
     for (std::int64_t done = 0; done < bytes; done += options_.request_bytes)
       requests_.push_back({address + done, offset + done, std::min(options_.request_bytes, bytes - done)});
@@ -283,8 +286,9 @@ class NvmeFile final : public StateFile {
     high_water_.store(std::max(high_water(), offset + bytes), std::memory_order_relaxed);
   }
 
-  /// Returns the rest of a request. This is the whole request if it was interrupted, otherwise the part after
-  /// the blocks that were transferred completely.
+  /// Returns the part of a finished request that must be transferred again. If the request was interrupted,
+  /// this is the whole request. Otherwise it is the part after the last completely transferred block of 4096
+  /// bytes; it has 0 bytes if nothing is left. Throws Error(failed) if the request failed.
   IoRequest rest_of(bool write, IoRequest request) const {
     if (request.result == -EINTR) return request;
     if (request.result < 0) fail(write, request, static_cast<int>(-request.result));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns records into samples: lines of text, objects of JSON Lines, documents of a token file. Needs
-// nlohmann-json.
+// Opens data whose samples are records: lines of text, objects of JSON Lines, or documents of a token file.
+// Needs nlohmann-json.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,22 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The kind of a sample. `tokens`: a stretch of tokens, all of the same length. `lines`: a line of text.
-/// `records`: a JSON object on one line, or a document of a token file.
+/// The kind of a sample. `tokens`: a part of the token stream; all such samples have the same length.
+/// `lines`: a line of text. `records`: a JSON object on one line, or a document of a token file.
 enum class SamplesAre : std::uint8_t { tokens, lines, records };
 
-/// Appends the tokens of a record's text.
+/// A function that appends the tokens of `text` to `tokens`.
 using RecordEncoder = std::function<void(std::string_view text, std::vector<std::uint32_t>& tokens)>;
 
 struct RecordOptions {
-  std::int64_t vocabulary = 0;  ///< as in TokenOptions
+  std::int64_t vocabulary = 0;  ///< vocabulary size; 0: not given, as in TokenOptions
   std::string field = "text";   ///< the field of a JSON object to train on
-  std::int64_t separator = -1;  ///< the token that ends a document; negative: the format's default
-  RecordEncoder encode = {};    ///< empty: bytes are tokens
+  std::int64_t separator = -1;  ///< the token that ends a document; negative: the default of the file format
+  RecordEncoder encode = {};    ///< the tokenizer; empty: each byte is a token
 };
 
-/// Returns a note for messages, such as " (3 x invalid UTF-8 as U+FFFD)", or an empty string for 0.
+/// Returns a note for messages, such as " (3 x invalid UTF-8 as U+FFFD)". Returns an empty string if
+/// `replaced` is 0.
 inline std::string replaced_text(std::int64_t replaced) {
   return replaced == 0 ? std::string()
                        : sentence({" (", files::with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
@@ -42,14 +43,16 @@ inline std::string replaced_text(std::int64_t replaced) {
 
 namespace detail {
 
-/// Tokens first..first+tokens-1 of file `file`: its line or document `number`, counted from 1.
+/// A line or document: tokens first..first+tokens-1 of a TokenSource. It is number `number`, counted from 1,
+/// of the file with index `file`.
 struct Stretch {
   std::int64_t file = 0, number = 0, first = 0, tokens = 0;
-  std::int32_t before_end = -1;  ///< the token before the end token; -1 in the last stretch of a file
+  std::int32_t before_end = -1;  ///< the token before the end token; -1 if there is none
 };
 
-/// Visits the stretches that end with a token `end` (included if `with_end`) or with their file. Returns the
-/// number of end tokens.
+/// Splits each file of `source` after each token `end`, and calls visit(Stretch) for each part. The last part
+/// of a file possibly has no token `end`. If `with_end` is false, the parts do not include the token `end`.
+/// Returns the number of tokens `end`.
 template <class Visit>
 std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool with_end, Visit&& visit) {
   std::vector<std::int32_t> block(1 << 14);
@@ -79,7 +82,8 @@ std::int64_t for_each_stretch(TokenSource const& source, std::int64_t end, bool 
   return ends;
 }
 
-/// Collects records. Counts records that are too short to predict anything.
+/// Collects the records of a source. Omits records with fewer than two tokens, which have no token to
+/// predict, and counts them in `left_out`.
 struct RecordList {
   std::vector<Record> records;
   std::int64_t left_out = 0;
@@ -92,7 +96,8 @@ struct RecordList {
   }
 };
 
-/// Encodes the text of every line and returns the tokens in memory.
+/// Encodes the text of every line and returns the tokens in memory. If `json` is true, the text is the field
+/// `options.field` of the JSON object on the line.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
   RecordList list;
@@ -130,9 +135,10 @@ inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOpt
 
 }  // namespace detail
 
-/// Opens text files and folders whose lines are the samples. Lines end with LF or CR LF, which are not part
-/// of them. Without an encoder, bytes stay in their files. A line with fewer than two tokens is left out and
-/// counted. Throws Error(data or usage) that names the file.
+/// Opens text files and folders of text files. Each line is a sample. The line end, LF or CR LF, is not part
+/// of the line. Without `options.encode`, each byte is a token, and the tokens are read from the files when
+/// they are needed. A line with fewer than two tokens is omitted and counted. Throws Error(data or usage)
+/// that names the file.
 inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions const& options = {}) {
   TokenSource source = TokenSource::open(paths, {.vocabulary = options.encode ? 0 : options.vocabulary});
   if (source.format() != TokenFormat::bytes)
@@ -148,10 +154,11 @@ inline TokenSource open_lines(std::span<std::string const> paths, RecordOptions 
   return source;
 }
 
-/// Opens files whose records are the samples. In token files (`.bin`), a document ends after each separator,
-/// which is its last token, and at the end of its file. Other files are JSON Lines: one object per line, with
-/// the text in the field `options.field`. Blank lines are skipped. Records with fewer than two tokens are
-/// left out and counted. Throws Error(data or usage) that names file and line.
+/// Opens files in which each record is a sample. In a token file (`.bin`), a record is a document. It ends
+/// after a separator token, which is its last token, or at the end of the file. Other files are JSON Lines:
+/// one object per line, with the text in the field `options.field`. Blank lines are skipped. Records with
+/// fewer than two tokens are omitted and counted. Throws Error(data or usage) that names the file and the
+/// line.
 inline TokenSource open_records(std::span<std::string const> paths, RecordOptions const& options = {}) {
   bool const text = std::none_of(paths.begin(), paths.end(),
                                  [](std::string const& path) { return path.ends_with(".bin"); });
@@ -161,7 +168,7 @@ inline TokenSource open_records(std::span<std::string const> paths, RecordOption
     throw_error(
         ErrorKind::usage,
         {source.name(), ": already holds tokens, so a tokenizer cannot read it; give text, or no tokenizer"});
-  // 50256 is GPT-2's <|endoftext|>, 128000 is LLaMA 3's <|begin_of_text|>.
+  // The default separators: 50256 is GPT-2's <|endoftext|>, 128000 is LLaMA 3's <|begin_of_text|>.
   std::int64_t const separator = options.separator >= 0                ? options.separator
                                  : source.format() == TokenFormat::u16 ? 50256
                                                                        : 128000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes safetensors files. The reader loads only requested parts, the writer streams.
+// Reads and writes safetensors files. The reader loads only the requested parts; the writer streams.
 #pragma once
 
 #include <cstddef>
@@ -22,36 +22,38 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Reads a safetensors file. Opening checks the whole header against the file. Every error is Error(data)
-/// that names file and tensor, also if the file is cut short while it is read. Format: u64 length, JSON, data
-/// (huggingface/safetensors). Several threads may read. Move-only.
+/// Reads a safetensors file. Opening checks the whole header against the size of the file. Every error is
+/// Error(data) that names the file and the tensor, even if another process truncates the file after it was
+/// opened. Format: u64 length, JSON, data (huggingface/safetensors). Several threads may read. Move-only.
 class SafetensorsFile {
  public:
-  /// Without `keep_open`, each read opens the file again, for callers that read many files.
+  /// Opens the file and checks its header. If `keep_open` is false, each read opens the file again. This
+  /// limits the number of open files of a caller with many files.
   static SafetensorsFile open(std::filesystem::path const& path, bool keep_open = true);
 
-  /// Returns the path, for messages.
+  /// Returns the path of the file, for messages.
   std::string const& name() const noexcept { return name_; }
   /// Returns all tensors in byte order of their names.
   std::vector<SafetensorsEntry> const& tensors() const noexcept { return header_.entries; }
   std::map<std::string, std::string> const& metadata() const noexcept { return header_.metadata; }
 
-  /// Returns the tensor of that name, or null.
+  /// Returns the tensor with the name `tensor`, or null if the file has none.
   SafetensorsEntry const* find(std::string_view tensor) const noexcept;
-  /// Returns the tensor of that name. Throws Error(data) if the file has none.
+  /// Returns the tensor with the name `tensor`. Throws Error(data) if the file has none.
   SafetensorsEntry const& at(std::string_view tensor) const;
 
-  /// Reads elements first..first+out.size()-1 of a tensor as floats. F64 is rounded, F16 and BF16 are exact.
-  /// Throws for other types and for a range outside the tensor.
+  /// Reads elements first..first+out.size()-1 of a tensor as floats. F64 is rounded; F16 and BF16 are exact.
+  /// Throws Error(data) for other types, for a range outside the tensor, and for an F64 value beyond the
+  /// range of fp32.
   void read_as_float(std::string_view tensor, std::int64_t first, std::span<float> out) const;
-  /// Same as read_as_float, for floats or doubles.
+  /// Reads elements like read_as_float, as floats or as doubles.
   void read_as(std::string_view tensor, std::int64_t first, std::span<float> out) const;
   void read_as(std::string_view tensor, std::int64_t first, std::span<double> out) const;
 
-  /// Reads a whole tensor as floats; `out` must have exactly its size.
+  /// Reads a whole tensor as floats. `out` must have exactly the tensor's number of elements.
   void read_as_float(std::string_view tensor, std::span<float> out) const;
 
-  /// Throws Error(data) with both shapes unless the tensor has the shape `expected`.
+  /// Throws Error(data) with both shapes if the shape of the tensor is not `expected`.
   void expect_shape(std::string_view tensor, std::span<std::int64_t const> expected) const;
 
   void expect_shape(std::string_view tensor, Shape const& expected) const;
@@ -79,46 +81,48 @@ struct SafetensorsSpec {
   DType type = DType::f32;
 };
 
-/// The layout of a file that will be written: its length and header, then the tensors in their order.
+/// The layout of a file to write. The file consists of the header's length, the header, and the tensors in
+/// their given order.
 struct SafetensorsLayout {
-  std::string start;                 ///< length and header, padded to a multiple of 8
+  std::string start;                 ///< the length and the header, padded to a multiple of 8 bytes
   std::vector<std::int64_t> begins;  ///< byte offset of each tensor in the file
   std::int64_t bytes = 0;            ///< size of the file
 };
 
-/// Lays out tensors. Adds "format": "pt" to `metadata`, which other readers require. Throws Error(usage) that
-/// names file and tensor for a name given twice or a negative extent.
+/// Returns the layout of a file with these tensors. Adds "format": "pt" to `metadata`, because other readers
+/// require it. `path` is for messages. Throws Error(usage) that names the file and the tensor if a name is
+/// given twice or an extent is negative.
 SafetensorsLayout safetensors_layout(std::filesystem::path const& path,
                                      std::vector<SafetensorsSpec> const& tensors,
                                      std::map<std::string, std::string> metadata = {});
 
-/// Writes fp32 tensors to a safetensors file, whole or not at all. Names and shapes are given first. Then the
-/// values stream in that order, in pieces of any size, so no copy of the model is needed. `__metadata__`
-/// holds "format": "pt", which other readers require, and the given entries. Two runs with the same tensors
-/// write the same bytes.
+/// Writes fp32 tensors to a safetensors file, which appears completely or not at all. The constructor gets
+/// all names and shapes. Then the values arrive tensor by tensor in this order, in pieces of any size, so the
+/// writer needs no copy of the model. The header's `__metadata__` holds the given entries and "format": "pt",
+/// which other readers require. Two runs with the same tensors write the same bytes.
 class SafetensorsWriter {
  public:
-  /// Throws Error(usage) for a name given twice or a negative extent, and Error(failed) if the path cannot be
-  /// written.
+  /// Throws Error(usage) if a name is given twice or an extent is negative, and Error(failed) if the path
+  /// cannot be written.
   SafetensorsWriter(std::filesystem::path const& path, std::vector<SafetensorsSpec> tensors,
                     std::map<std::string, std::string> metadata = {});
 
-  /// Appends the next elements. `tensor` must be the first tensor in the given order that is not complete.
+  /// Appends the next elements of `tensor`. `tensor` must be the first incomplete tensor in the given order.
   void append(std::string_view tensor, std::span<float const> values);
 
-  /// Makes the file appear. Throws Error(usage) if elements are missing; then nothing appears.
+  /// Makes the file appear. If elements are missing, throws Error(usage), and no file appears.
   void commit();
 
  private:
   [[noreturn]] void fail(std::string_view tensor, std::string const& text) const;
 
-  /// Moves to the next tensor that has elements.
+  /// Advances `current_` to the next tensor that has elements.
   void skip_empty();
 
   std::vector<SafetensorsSpec> tensors_;
   AtomicFile file_;
-  std::size_t current_ = 0;   // the tensor being written
-  std::int64_t missing_ = 0;  // its elements not yet written
+  std::size_t current_ = 0;   // index of the tensor that is written now
+  std::int64_t missing_ = 0;  // number of its elements that are not yet written
 };
 
 }  // namespace v0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses the header of a safetensors file. The file is not trusted, so every byte of the header is checked.
+// Parses the header of a safetensors file. The file is not trusted, so all of the header is checked.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// An element type of safetensors: its name in the format and the bits of one element.
+/// An element type of safetensors: its name in the format and the number of bits of one element.
 struct SafetensorsType {
   std::string_view name;
   std::int64_t bits;
@@ -30,12 +30,13 @@ inline constexpr std::array<SafetensorsType, 22> safetensors_types = {
      {"BOOL", 8},    {"F8_E4M3", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2", 8}, {"F8_E5M2FNUZ", 8}, {"F8_E8M0", 8},
      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},          {"C64", 64}}};
 
-/// A tensor of a safetensors file. Its bytes are little-endian, row-major, at any alignment.
+/// A tensor of a safetensors file. Its bytes are little-endian and row-major, and are not necessarily
+/// aligned.
 struct SafetensorsEntry {
   std::string name;
   std::string_view type;            ///< one of `safetensors_types`
   std::vector<std::int64_t> shape;  ///< outermost first; empty for a scalar
-  std::int64_t begin = 0;           ///< bytes from the start of the data, which follows the header
+  std::int64_t begin = 0;           ///< first byte and end of the tensor, counted from the end of the header
   std::int64_t end = 0;
 
   std::int64_t elements() const noexcept {
@@ -50,14 +51,14 @@ struct SafetensorsEntry {
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;
   std::map<std::string, std::string> metadata;
-  std::int64_t data_offset = 0;  ///< bytes of the file before the data
+  std::int64_t data_offset = 0;  ///< number of bytes in the file before the data: the length and the header
 };
 
 namespace detail {
 
 inline constexpr std::uint64_t safetensors_header_limit = 100'000'000;
 
-/// Returns the name of a format in `safetensors_types`.
+/// Returns the safetensors name of a number format, as in `safetensors_types`.
 constexpr char const* safetensors_name(DType type) {
   switch (type) {
     case DType::f64:
@@ -77,25 +78,26 @@ constexpr char const* safetensors_name(DType type) {
   return "F32";
 }
 
-/// Returns "[2, 3]". With more than 8 dims, shows the first 8 and the number of dims, "[1, 2, 3, 4, 5, 6, 7,
-/// 8, ... 300,000 dims]".
+/// Returns a shape as text, such as "[2, 3]". With more than 8 dims, the text has the first 8 extents and the
+/// number of dims: "[1, 2, 3, 4, 5, 6, 7, 8, ... 300,000 dims]".
 std::string shape_text(std::span<std::int64_t const> shape);
 
-/// Appends a list of names for a message, "missing: a, b, c and 4 more; ", or nothing if there are none.
+/// Appends a list of names to a message, such as "missing: a, b, c and 4 more; ". `what` is the text before
+/// the names, here "missing:". Appends nothing if there are no names.
 void append_names(std::string& text, char const* what, std::vector<std::string> const& names);
 
 }  // namespace detail
 
-/// Returns the size in bytes of the length and header of a safetensors file, given its first 8 bytes. Returns
-/// 8 if the format does not allow that length.
+/// Returns the number of bytes of the length and the header together. `first` are the first 8 bytes of the
+/// file, which hold the length. Returns 8 if the length is above the limit of the format, 100 MB.
 std::size_t safetensors_start(std::span<std::byte const> first);
 
-/// Reads and checks the header of a safetensors file of `size` bytes. `bytes` are the first bytes of the
-/// file, including the header. `file` is its name for errors. Throws Error(data).
+/// Returns the checked header of a safetensors file of `size` bytes. `bytes` are the first bytes of the file,
+/// including the header. `file` is the name of the file, for errors. Throws Error(data).
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::size_t size,
                                     std::string const& file);
 
-/// Same, for the bytes of a whole file.
+/// Returns the checked header of a file, given all bytes of the file.
 SafetensorsHeader parse_safetensors(std::span<std::byte const> bytes, std::string const& file);
 
 }  // namespace v0

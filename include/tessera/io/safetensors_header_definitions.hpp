@@ -43,10 +43,13 @@ TESSERA_INLINE void append_names(std::string& text, char const* what, std::vecto
   text += "; ";
 }
 
-/// Handles the events of the JSON parser. The only legal document is
-/// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ..., "__metadata__": {"k": "v",
-/// ...}}. Like the package safetensors, it ignores other fields of a tensor, keeps the last of two tensors or
-/// metadata keys with one name, and accepts null as no metadata.
+/// Handles the events of the JSON parser. A valid header has this form, with any number of tensors:
+/// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...,
+///  "__metadata__": {"k": "v", ...}}
+///
+/// Some rules are those of the Python package safetensors. Other fields of a tensor are ignored. If two
+/// tensors or two metadata keys have one name, the last one counts. A null instead of the metadata object is
+/// accepted.
 class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsEvents(SafetensorsHeader& header, std::string const& file) : header_(header), file_(file) {}
@@ -165,7 +168,8 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   static constexpr std::string_view metadata_key = "__metadata__";
 
   bool known_field() const { return key_ == "dtype" || key_ == "shape" || key_ == "data_offsets"; }
-  /// Returns whether the parser is in a field of a tensor other than dtype, shape and data_offsets.
+  /// Whether the parser is inside a field of a tensor that is not dtype, shape or data_offsets. Such fields
+  /// are ignored.
   bool ignored() const { return ignored_depth_ > 0 || (place_ == Place::entry && !known_field()); }
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, file_ + ": " + text); }
   std::string where() const { return "tensor " + printable(entry_.name); }
@@ -192,13 +196,14 @@ class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
   SafetensorsEntry entry_;
   std::vector<std::string> fields_;
-  std::map<std::string, std::size_t> places_;  // index of each tensor in the entries
+  std::map<std::string, std::size_t> places_;  // name of a tensor -> its index in header_.entries
   std::vector<std::int64_t> numbers_;
   std::size_t ignored_depth_ = 0;
   bool has_metadata_ = false;
 };
 
-/// Checks shapes against byte ranges, and that the tensors cover the data without gaps or overlaps.
+/// Throws Error(data) if the shape and type of a tensor do not match its byte range, or if the tensors leave
+/// gaps or overlap. `data_bytes` is the size of the file after the header.
 inline void check_safetensors_layout(SafetensorsHeader const& header, std::int64_t data_bytes,
                                      std::string const& file) {
   auto const fail = [&](SafetensorsEntry const& entry, std::string const& text) {
@@ -288,7 +293,8 @@ TESSERA_INLINE SafetensorsHeader parse_safetensors(std::span<std::byte const> by
   header.data_offset = static_cast<std::int64_t>(sizeof length + length);
   detail::SafetensorsEvents events(header, file);
   nlohmann::json::sax_parse(text, text + length, &events);
-  // The parser treats a NUL as the end, so the end of the text is checked here.
+  // The parser stops at a NUL byte as if the text ended there, so this code checks that the header ends with
+  // }.
   if (json[json.find_last_not_of(white_space)] != '}' || json.find('\0') != json.npos)
     fail(
         "the header has data other than white space after its JSON; the file is damaged, copy "

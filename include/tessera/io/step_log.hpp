@@ -21,27 +21,28 @@
 namespace tessera {
 inline namespace v0 {
 
-/// One optimizer step, as a line of the log.
+/// The values of one optimizer step, which become one line of the log.
 struct StepRecord {
   std::int64_t step = 1;  ///< from 1
   double loss = 0;        ///< mean over the global batch, before the update
-  double grad_norm = 0;   ///< before clipping
+  double grad_norm = 0;   ///< global norm of the gradients before clipping
   double lr = 0;
   double scale = 1;      ///< the loss scale; 1 without loss scaling
-  bool skipped = false;  ///< gradients were not finite, so the weights stayed
+  bool skipped = false;  ///< the gradients were not finite, so the weights did not change
   double tokens_per_sec = 0;
   double ms = 0;
-  std::optional<double> loss_with_padding = std::nullopt;  ///< with masked targets as 0; empty if none are
+  /// The mean loss if masked targets count with loss 0. Empty if no target is masked.
+  std::optional<double> loss_with_padding = std::nullopt;
 };
 
-/// A JSON Lines log. Each line is one write to the file, so a reader never sees half a line and a crash loses
-/// no logged line. If a line cannot be written completely (full disk), the partial line is removed before the
-/// error is thrown, so the log stays usable. Numbers have enough digits to read back the same double; a
-/// number that is not finite becomes null. Throws Error(failed) with the path and the reason. Not
-/// thread-safe. The file is locked against other runs while the log is open.
+/// A log in JSON Lines. Each line is one write to the file. So a reader never sees a part of a line, and a
+/// crash of the process loses no logged line. If a line cannot be written completely because the disk is
+/// full, its written part is removed before the error is thrown, so the log stays valid. Numbers have enough
+/// digits to restore the same double. A number that is not finite becomes null. Throws Error(failed) with the
+/// path and the reason. Not thread-safe. The file is locked against other runs while the log is open.
 class JsonlLog {
  public:
-  /// Starts an empty file, or with `append` continues after its lines.
+  /// Opens the log. With `append`, new lines follow the old lines; otherwise the file is emptied.
   explicit JsonlLog(std::filesystem::path path, bool append = false) : path_(std::move(path)) {
     bool const stream = files::inspect_destination(path_).stream;
     int const flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
@@ -54,8 +55,8 @@ class JsonlLog {
 
   std::filesystem::path const& path() const noexcept { return path_; }
 
-  /// Writes {"step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec", "ms"}, and
-  /// "loss_with_padding" if it is set.
+  /// Writes a line with the fields "step", "loss", "grad_norm", "lr", "scale", "skipped", "tokens_per_sec"
+  /// and "ms", and "loss_with_padding" if it is set.
   void write(StepRecord const& record) {
     nlohmann::ordered_json line = nlohmann::ordered_json::object();
     line["step"] = record.step;
@@ -70,8 +71,8 @@ class JsonlLog {
     put(line);
   }
 
-  /// Writes another kind of line, such as settings, a validation loss or an event: an object without a field
-  /// `step`.
+  /// Writes a line of another kind, such as settings, a validation loss or an event. `line` must be an object
+  /// without a field `step`.
   void note(nlohmann::ordered_json const& line) {
     if (!line.is_object() || line.contains("step"))
       throw Error(ErrorKind::usage, files::path_text(path_) +
@@ -79,7 +80,7 @@ class JsonlLog {
     put(line);
   }
 
-  /// Waits until every line is on the disk, if the file is on one.
+  /// Waits until every line is on the disk. Returns at once if the log is a device or a pipe.
   void sync() {
     if (::fsync(file_.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EROFS)
       files::file_error(path_, "sync", errno);
@@ -94,7 +95,7 @@ class JsonlLog {
     try {
       files::write_all(file_.get(), text.data(), text.size(), path_);
     } catch (Error const&) {
-      // Bytes written to a device or a pipe cannot be taken back.
+      // The part of the line in a regular file is removed. A device or a pipe has already received its bytes.
       if (known) (void)!::ftruncate(file_.get(), before.st_size);
       throw;
     }

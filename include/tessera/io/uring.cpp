@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the engine of tessera::uring, which sends requests through a ring of Linux's io_uring with
-// liburing. Linking the target compiles this source into the program and makes it the preferred engine before
-// main.
+// Provides the engine of the CMake target tessera::uring. The engine sends requests through a ring of Linux's
+// io_uring, with liburing. If a program links the target, this source is compiled into it, and its engine
+// becomes the preferred one before main starts.
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
@@ -22,7 +22,8 @@ class Uring final : public tessera::IoEngine {
  public:
   static std::unique_ptr<tessera::IoEngine> open(int depth, std::string& why_not) {
     std::unique_ptr<Uring> engine(new Uring);
-    // Containers often forbid the call, and kernels before 5.6 have no plain read.
+    // Two systems cannot use the engine: containers often forbid the system call, and kernels before Linux
+    // 5.6 lack the operation IORING_OP_READ.
     int const code = [&] {
       std::lock_guard const lock(mapping());
       return ::io_uring_queue_init(static_cast<unsigned>(depth), &engine->ring_, 0);
@@ -50,8 +51,8 @@ class Uring final : public tessera::IoEngine {
   void run(int file, bool write, tessera::IoRequest* requests, std::int64_t count) noexcept override {
     for (std::int64_t index = 0; index < count; ++index) requests[index].result = unknown;
     std::int64_t next = 0, in_flight = 0;
-    // After the ring fails, the requests that the kernel already has must still finish, since they use our
-    // memory.
+    // If the ring fails, the loop still waits for the requests that the kernel already has, because the
+    // kernel reads or writes their memory.
     while (in_flight > 0 || (next < count && failure_ == 0)) {
       for (; failure_ == 0 && next < count && in_flight + ready() < depth_; ++next)
         if (!fill(file, write, requests[next])) break;
@@ -76,8 +77,9 @@ class Uring final : public tessera::IoEngine {
   static constexpr std::int64_t unknown = std::numeric_limits<std::int64_t>::min();
 
   Uring() = default;
-  /// Serializes ring setup and teardown. liburing may map a ring where another one was, and a thread
-  /// sanitizer sees no order between these calls.
+  /// Returns the mutex that serializes setup and teardown of rings. liburing may map a new ring at the
+  /// address of an old one. Without the mutex, the thread sanitizer sees no order between the two calls and
+  /// reports a race.
   static std::mutex& mapping() {
     static std::mutex mutex;
     return mutex;
@@ -101,7 +103,7 @@ class Uring final : public tessera::IoEngine {
   ::io_uring ring_{};
   bool open_ = false;
   std::int64_t depth_ = 0;
-  int failure_ = 0;  // error of the ring, which is then no longer used
+  int failure_ = 0;  // error code of the ring; if it is not 0, no new requests are submitted
 };
 
 [[maybe_unused]] bool const registered = (tessera::preferred_io_engine.store(Uring::open), true);

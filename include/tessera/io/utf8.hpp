@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts any bytes to UTF-8: invalid bytes become U+FFFD.
+// Converts any bytes to valid UTF-8: invalid bytes become U+FFFD.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace tessera {
 inline namespace v0 {
 namespace utf8 {
 
-/// Returns the number of bytes of the character at `at`. `valid` tells whether it is complete and valid. If
-/// it is not, the result is the number of bytes that could begin a character, at least 1.
+/// Returns the number of bytes of the character at index `at`. `valid` tells whether the character is
+/// complete and valid. If it is not, the result is the number of bytes that are the start of some valid
+/// character, but at least 1.
 inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   unsigned char const first = byte(at);
@@ -21,7 +22,7 @@ inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid
   if (valid) return 1;
   if (first < 0xc2 || first > 0xf4) return 1;
   std::size_t const size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  // The range of the second byte excludes overlong encodings, surrogates and values beyond U+10FFFF.
+  // This range for the second byte excludes overlong encodings, surrogates and values beyond U+10FFFF.
   unsigned char const low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   unsigned char const high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   for (std::size_t i = 1; i < size; ++i) {
@@ -42,8 +43,8 @@ inline std::size_t skip_ascii(std::string_view bytes, std::size_t at) {
   return at;
 }
 
-/// Returns the index, from `from` on, of the first byte that is not part of a valid character, or the size if
-/// there is none.
+/// Returns the index of the first byte, at or after `from`, that does not belong to a valid character.
+/// Returns bytes.size() if all are valid.
 inline std::size_t first_invalid(std::string_view bytes, std::size_t from = 0) {
   for (std::size_t at = from;;) {
     at = skip_ascii(bytes, at);
@@ -56,8 +57,8 @@ inline std::size_t first_invalid(std::string_view bytes, std::size_t from = 0) {
 }
 
 /// Returns the bytes as valid UTF-8. Each invalid sequence becomes one U+FFFD, as with Python's
-/// errors='replace'. The number of replacements is added to `replaced`. Returns `bytes` itself if nothing is
-/// wrong, otherwise a view of `storage`.
+/// errors='replace'. Adds the number of replacements to `replaced`. If all bytes are valid, returns `bytes`
+/// itself, otherwise a view of `storage`.
 inline std::string_view repaired(std::string_view bytes, std::string& storage, std::int64_t& replaced) {
   std::size_t at = first_invalid(bytes);
   if (at == bytes.size()) return bytes;

@@ -21,7 +21,7 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Returns the first 64 KiB of a file, which include the first names in a pickle.
+/// Returns the first 64 KiB of a file. In a pickle, this part contains the first names of tensors.
 inline std::string first_bytes(std::filesystem::path const& path) {
   FileReader const file(path, false);
   std::string start(std::min<std::size_t>(file.size(), std::size_t{1} << 16), '\0');
@@ -30,8 +30,8 @@ inline std::string first_bytes(std::filesystem::path const& path) {
 }
 
 inline WeightsFormat weights_format(std::string_view start) {
-  // safetensors: eight bytes with the header's length, at most 100 MB, then the header. Checked first,
-  // because a length may look like another format.
+  // A safetensors file begins with the length of its header in eight bytes, at most 100 MB, and then the
+  // header. This is checked first, because the bytes of a length can equal the first bytes of another format.
   if (start.size() > 8 && start[8] == '{' && start.substr(4, 4) == std::string_view("\0\0\0\0", 4))
     return WeightsFormat::safetensors;
   auto const* const bytes = reinterpret_cast<std::byte const*>(start.data());
@@ -42,7 +42,8 @@ inline WeightsFormat weights_format(std::string_view start) {
   return zipped || bare ? WeightsFormat::pickle : WeightsFormat::safetensors;
 }
 
-/// Returns a shell command that converts a pickle to safetensors. The names in the pickle select the command.
+/// Returns a shell command that converts a pickle to safetensors. `start` are the first bytes of the pickle;
+/// the names in it select the command.
 inline std::string conversion_of(std::filesystem::path const& path, std::string_view start) {
   std::string const name = path_text(path),
                     folder = path.has_parent_path() ? path_text(path.parent_path()) : ".";
@@ -53,7 +54,7 @@ inline std::string conversion_of(std::filesystem::path const& path, std::string_
   std::string const load = "import torch; from safetensors.torch import save_file; d = torch.load('" + name +
                            "', map_location='cpu', weights_only=True)";
   if (start.find("model_args") !=
-      start.npos)  // nanoGPT: transposes (out,in) matrices, removes torch.compile's prefix
+      start.npos)  // nanoGPT: transposes the (out,in) matrices, removes torch.compile's prefix
     return "python -c \"" + load +
            "['model']; save_file({k.removeprefix('_orig_mod.'): (v.t() if "
            "k.endswith(('c_attn.weight', 'c_proj.weight', 'c_fc.weight')) else v).clone().contiguous() "

@@ -24,7 +24,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Work between steps, such as validation or saving. Both functions get the number of completed steps.
+/// Work between steps, such as validation or saving. The loop calls `run` if `due` returns true. Both
+/// functions get the number of completed steps.
 struct LoopTask {
   std::function<bool(std::int64_t done)> due;  ///< must give the same answer on all ranks
   std::function<void(std::int64_t done)> run = {};
@@ -38,26 +39,31 @@ inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t don
   return {[interval](std::int64_t done) { return done % interval == 0; }, std::move(run)};
 }
 
-/// Steps that run while no other step is enqueued, for measurements. Steps count from 0.
+/// Selects steps that run while no other step is enqueued, for measurements. The loop calls `begin` before
+/// and `end` after a step for which `due` returns true. `step` is the number of the step, counted from 0.
 struct IsolatedSteps {
   std::function<bool(std::int64_t step)> due = {};  ///< must give the same answer on all ranks
   std::function<void(std::int64_t step)> begin = {};
   std::function<void(std::int64_t step, StepReport const& report)> end = {};
 };
 
-/// Each rank has its own functions. All may be empty, except `batch` and the `due` of a task.
+/// The settings of a TrainingLoop. Each rank has its own functions. `batch` and LoopTask::due must be set,
+/// and all other functions may be empty.
 struct TrainingLoopOptions {
-  std::int64_t first_step = 0;  ///< the number of steps completed before, as in a checkpoint
+  std::int64_t first_step = 0;  ///< the number of steps that an earlier run completed, as in a checkpoint
   std::int64_t steps = std::numeric_limits<std::int64_t>::max();  ///< the number of steps after which to end
-  /// Returns this rank's batch of a step, counted from 0, as Loader::load does. With several ranks on GPUs it
-  /// is called up to max_steps_in_flight + 1 steps early. If it throws Error(data), the loop ends before that
-  /// step on all ranks.
+  /// Returns this rank's batch for a step, as Loader::load does. Steps count from 0. With several ranks on
+  /// GPUs, the loop calls this function up to max_steps_in_flight + 1 steps early. If the function throws
+  /// Error(data) for a step, the loop ends before this step on all ranks.
   std::function<Batch(std::int64_t step)> batch;
-  /// Called before each step, counted from 0. True on any rank ends the loop on all ranks.
+  /// Called before each step with the step's number, counted from 0. If it returns true on any rank, the loop
+  /// ends on all ranks.
   std::function<bool(std::int64_t step)> stop = {};
-  /// Called for each step in order, up to max_steps_in_flight steps late.
+  /// Called with the report of each step, in the order of the steps. The call for a step is up to
+  /// max_steps_in_flight steps late.
   std::function<void(StepReport const& report)> report = {};
-  /// Called after a step in this order, when all reports so far were read.
+  /// The tasks, in the order in which the loop runs them after a step. Before a task runs, the loop reads the
+  /// reports of all steps so far.
   std::vector<LoopTask> tasks = {};
   IsolatedSteps isolated = {};
 };
@@ -65,10 +71,10 @@ struct TrainingLoopOptions {
 /// Trains until a number of steps is done, a rank requests to stop, or a rank's data ends. Reads each report
 /// StepShape::max_steps_in_flight steps late, so that a device never waits for the host.
 ///
-/// All ranks end after the same step. If no step is in flight, ranks agree on the last step before they take
-/// the next one: one all_gather of 8 bytes in host memory. Otherwise the steps' statistics, which ranks
-/// exchange anyway, carry a rank's request to end. This costs no synchronisation, and at most
-/// max_steps_in_flight more steps follow until the ranks agree.
+/// All ranks end after the same step. If no step is in flight, the ranks agree on the last step before they
+/// start the next step, by one all_gather of 8 bytes in host memory. If steps are in flight, a rank sends its
+/// request to end with the statistics of a step, which the ranks exchange in any case. This costs no
+/// synchronisation. At most max_steps_in_flight more steps then follow until the ranks agree.
 class TrainingLoop {
  public:
   /// `trainer` must outlive the loop.
@@ -88,9 +94,9 @@ class TrainingLoop {
                   "training loop: options.batch is not set; set it to a function that returns batches");
   }
 
-  /// Runs the loop once and returns the number of steps done, `first_step` included. Collective. No step is
-  /// in flight when it returns. Throws what steps, tasks and functions throw; after that a step may be in
-  /// flight.
+  /// Runs the loop once and returns the number of completed steps, `first_step` included. All ranks must call
+  /// it. No step is in flight when it returns. Throws the errors of steps, tasks and functions. After an
+  /// error, a step is possibly still in flight.
   std::int64_t run() {
     while (done_ < end_) {
       load();
@@ -119,7 +125,8 @@ class TrainingLoop {
     return done_;
   }
 
-  /// Whether a rank's vote or missing data ended the loop. The same on all ranks.
+  /// Whether the loop ended early because a rank requested it or because a rank's data ended. All ranks get
+  /// one answer.
   bool stopped() const { return end_ < options_.steps; }
   /// The error that ended the data of this rank; nullopt if its data has not ended.
   std::optional<Error> const& data_error() const { return data_error_; }
@@ -127,8 +134,9 @@ class TrainingLoop {
  private:
   Batch& batch_of(std::int64_t step) { return batches_[static_cast<std::size_t>(step) % batches_.size()]; }
 
-  /// Loads batches ahead: those of all steps that may still run after this rank requests to end and before
-  /// the other ranks know of the request.
+  /// Loads the batches of the next steps. After this rank requests to end, some steps still run before the
+  /// other ranks know of the request. The batches of these steps are already loaded when the rank makes its
+  /// request.
   void load() {
     auto const ahead = static_cast<std::int64_t>(batches_.size());
     try {
@@ -167,8 +175,8 @@ class TrainingLoop {
   std::int64_t loaded_, done_, end_;
   std::deque<Ticket> in_flight_;
   StepReport last_;
-  bool stop_ = false;            // this rank wants to end
-  bool stop_requested_ = false;  // a rank wanted to end in a step whose report was read
+  bool stop_ = false;            // this rank requests to end
+  bool stop_requested_ = false;  // a report that was read says that a rank requested to end
   std::optional<Error> data_error_;
 };
 

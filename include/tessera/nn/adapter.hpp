@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the functions through which a linear layer uses its low-rank adapter. Their definitions need
-// tessera/lora.hpp, so programs without adapters do not compile them.
+// Declares the functions through which a linear layer uses its low-rank adapter. They are defined in
+// nn/lora.hpp, which tessera.hpp does not include. So programs without adapters do not compile them.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,9 @@ inline namespace v0 {
 struct MicroBatch;
 struct UnitSpec;
 
-/// Pointers to the functions that create adapters and compute a linear layer with its adapter. Each function
-/// gets in `with` the options that the layer uses without an adapter.
+/// Pointers to the functions that create adapters and compute a linear layer with its adapter. The parameter
+/// `with` of `forward` and `backward_input` has the options of the layer's own matrix product, such as its
+/// bias.
 template <class Place, class T>
 struct AdapterFunctions {
   using In = Tensor<T const, Place>;
@@ -25,7 +26,7 @@ struct AdapterFunctions {
 
   using Units = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
-  /// Adds adapters to a model's units.
+  /// Returns a function that calls `units` and adds the adapters of `lora` to the result.
   Units (*add)(Units units, LoraOptions const& lora);
   void (*forward)(Pass<Place, T>& pass, nn::Adapter const& adapter, In x, Out y,
                   ops::LinearOptions<T, Place> const& with);

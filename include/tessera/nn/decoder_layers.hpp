@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the layers of decoders after GPT-2: RMSNorm, attention with separate projections for queries, keys
-// and values, and the gated MLP. Attention supports shared keys and rotary positions. Weights are stored
-// (out,in), as in PyTorch.
+// Provides the layers of decoders newer than GPT-2: RMSNorm, attention with separate projections for queries,
+// keys and values, and the gated MLP. In the attention, several query heads can share a key head and a value
+// head, and positions can be rotary. Weights are stored (out,in), as in PyTorch.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// y = RMSNorm(x), saved as `name`.
+/// The layer y = RMSNorm(x). Forward saves y for the backward pass as the tensor `name` of the unit.
 struct RmsNorm {
   double epsilon;
   Weight gamma;
@@ -43,6 +43,7 @@ struct RmsNorm {
     return pass[y];
   }
   /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
+  /// Also writes `partials`, from which backward_weight computes the gradients of the norm's parameters.
   template <class P>
   void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
@@ -55,27 +56,29 @@ struct RmsNorm {
   }
 };
 
-/// The sizes of a ProjectedAttention, and the names of its projections.
+/// The options of a ProjectedAttention: its sizes, initial values and rotary positions, and the names of its
+/// projections.
 struct AttentionSpec {
   std::int64_t channels = 0;
   std::int64_t heads = 0;
-  std::int64_t key_heads = 0;  ///< divides `heads`; 0: as many as `heads`
+  std::int64_t key_heads = 0;  ///< number of key heads, a divisor of `heads`; 0: same as `heads`
   std::int64_t head = 0;       ///< channels per head; 0: channels / heads
   bool bias = false;
   Init init = Init::normal(0.02), residual_init = Init::normal(0.02);
-  double rotary_theta = 0.0;  ///< 0: no rotary positions
+  double rotary_theta = 0.0;  ///< base of the rotary frequencies; 0: no rotary positions
   std::optional<ops::Llama3Scaling> rotary_scaling{};
   std::string query = "q_proj", key = "k_proj", value = "v_proj", out = "o_proj";
 };
 
-/// y = causal multi-head attention over x, projected, plus a residual. Queries and keys are rotated in place,
-/// so only the rotated values are kept.
+/// The layer y = causal multi-head attention over x, followed by the output projection `proj`, plus a
+/// residual. The rotary positions rotate queries and keys in place, so only the rotated values are saved.
 struct ProjectedAttention {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   int heads;
   ops::RotaryFrequencies frequencies;  // 0 pairs: no rotary positions
   Linear query, key, value, proj;
-  Saved queries, keys, values, mixed;  // (B,T,heads*D), (B,T,key_heads*D) twice, (B,T,heads*D)
+  // `queries` and `mixed` are (B,T,heads*D), `keys` and `values` are (B,T,key_heads*D).
+  Saved queries, keys, values, mixed;
   SavedStatistic logsumexp;
   Backward d_mixed, d_queries, d_keys, d_values;
 
@@ -107,8 +110,8 @@ struct ProjectedAttention {
     key.backward_input(pass, pass[d_keys], dx, {.residual = dx});
     value.backward_input(pass, pass[d_values], dx, {.residual = dx});
   }
-  /// `sums` are sums of dy over blocks of rows, for the bias gradient of `proj`; empty: they are computed
-  /// here.
+  /// Computes the gradients of all weights and biases. `sums` are sums of dy over blocks of rows, from which
+  /// `proj` computes the gradient of its bias. If `sums` is empty, `proj` uses dy itself.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -164,10 +167,11 @@ struct ProjectedAttention {
   }
 };
 
-/// y = (silu(x g) * (x u)) w, plus a residual; no biases.
+/// The gated MLP y = (silu(x g) * (x u)) w, plus a residual. g, u and w are the weights of `gate`, `up` and
+/// `down`. There are no biases.
 struct GatedMlp {
   Linear gate, up, down;
-  Saved gates, ups, post;  // (B,T,H); the last can be recomputed from the other two
+  Saved gates, ups, post;  // (B,T,hidden); `post` can be recomputed from `gates` and `ups`
   Backward d_gates, d_ups;
 
   GatedMlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Init const& init,
@@ -196,7 +200,7 @@ struct GatedMlp {
     ops::swiglu_forward(pass.context(), pass[gates], pass[ups], pass[post]);
   }
   void backward_input(auto& pass, auto dy, auto dx) const {
-    down.backward_input(pass, dy, pass[d_gates]);  // the gradient of `post`; swiglu_backward overwrites it
+    down.backward_input(pass, dy, pass[d_gates]);  // the gradient of `post`, which swiglu_backward overwrites
     ops::swiglu_backward(pass.context(), pass[gates], pass[ups], pass[d_gates], pass[d_gates], pass[d_ups]);
     gate.backward_input(pass, pass[d_gates], dx);
     up.backward_input(pass, pass[d_ups], dx, {.residual = dx});

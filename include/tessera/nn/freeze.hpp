@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses by name which parameters are trained.
+// Provides the function that freezes parameters by name, so that they are not trained.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Freezes every parameter whose name satisfies `freeze`, in addition to the ones that the model froze
-/// itself. An empty `freeze` selects none. Throws Error(config) if no name satisfies it or if nothing is left
-/// to train.
+/// Returns `units` with every parameter frozen whose name satisfies `freeze`. Parameters that the model
+/// itself froze stay frozen. If `freeze` is empty, returns the units unchanged. Throws Error(config) if no
+/// name satisfies `freeze`, or if no parameter is left to train.
 inline std::vector<UnitSpec> frozen(std::vector<UnitSpec> units,
                                     std::function<bool(std::string_view name)> const& freeze) {
   if (!freeze) return units;

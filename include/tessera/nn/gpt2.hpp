@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides GPT-2: learned positions, pre-LayerNorm blocks, tanh GELU, a head tied to the token embedding.
+// Provides the model GPT-2: learned positions, pre-LayerNorm blocks, tanh GELU, and a head tied to the token
+// embedding.
 #pragma once
 
 #include <cmath>
@@ -44,21 +45,24 @@ struct Gpt2Layers {
   }
 
  private:
-  // GPT-2's own initialisation: 0.02, and 0.02 / sqrt(2 L) for the projections that add to the residual.
+  // normal() and residual() return the original initialisation of GPT-2: normal values with deviation 0.02,
+  // or 0.02 / sqrt(2 L) for the projections whose outputs are added to the residual stream. L is the number
+  // of blocks.
   static Init normal() { return Init::normal(0.02); }
   Init residual() const { return Init::normal(0.02 / std::sqrt(2.0 * static_cast<double>(sizes.layers))); }
 };
 
 }  // namespace nn
 
-/// The model GPT-2. Its units are `embedding`, `h.0` .. `h.{L-1}` and `head`. Throws Error(config) for
-/// invalid sizes.
+/// The model GPT-2. Its units are `embedding`, `h.0` .. `h.{L-1}` and `head`. The constructor throws
+/// Error(config) for invalid sizes.
 class Gpt2 : public nn::Transformer<nn::Gpt2Layers> {
  public:
   using Transformer::Transformer;
   Gpt2() = default;
-  /// Catches arguments that are not a Gpt2Options, for a short error message. Without it, compilers list
-  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
+  /// Catches arguments that are not a Gpt2Options, so that the error message is short. Without this
+  /// constructor, compilers would list every constructor. Each model declares this constructor itself,
+  /// because g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Gpt2(...) = delete;  // tessera: a field is misspelt or has another type. Write Gpt2Options{...}, and the compiler names the field. See docs/models.md.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the sizes of a GPT-2. The model's code is in another header, so programs can use the sizes without
-// compiling it.
+// Defines the sizes of a GPT-2. The code of the model is in nn/gpt2.hpp, so programs can use the sizes
+// without compiling the model.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes initial weights on a GPU. Uses the random-number counters and formulas of the host, so the weights
-// have the same bits.
+// Computes initial weights on a GPU, with the random numbers and formulas of the host. So the weights have
+// the same bits as weights that the host computes.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Writes initial values. Each thread writes four elements, because one call of the random-number generator
-/// gives four words.
+/// Writes elements [first, first + count) of a parameter to `to`: the values of `draw` if `random`, otherwise
+/// `constant`. Each thread writes up to four elements, because one call of the random-number generator gives
+/// four words.
 template <class U>
 __global__ __launch_bounds__(256) void initial_values_kernel(v0::detail::InitialDraw draw, bool random,
                                                              float constant, std::int64_t first, U* to,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes initial weights. A weight is a function of the seed, the parameter and the element only. So
-// weights do not depend on the number of ranks, ZeRO stage, precision, number of threads or device.
+// Computes initial weights. The value of a weight depends only on the seed, the parameter and the position of
+// the element. So it does not depend on the number of ranks, ZeRO stage, precision, number of threads or
+// device.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +19,9 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Returns ln(x) for a positive normal float, within 1e-6 of the true value. Reduces x to [sqrt(1/2),
-/// sqrt(2)) and uses the series of atanh. Every multiply-add is an explicit fma, so the result has the same
-/// bits with every compiler and on a GPU.
+/// Returns ln(x) for a positive normal float, within 1e-6 of the true value. The function reduces x to
+/// [sqrt(1/2), sqrt(2)) and uses the series of atanh. Every multiply-add is an explicit fma, so the result
+/// has the same bits with every compiler and on a GPU.
 TESSERA_HOST_DEVICE inline float log_formula(float x) {
   std::uint32_t const bits = __builtin_bit_cast(std::uint32_t, x);
   std::int32_t const exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -34,9 +35,9 @@ TESSERA_HOST_DEVICE inline float log_formula(float x) {
   return ::fmaf(static_cast<float>(exponent), 0.69314718f, series * s);
 }
 
-/// These functions convert a random word k to the arguments of the normal quantile at u = (k + 0.5) / 2^32.
-/// They are x = 2u - 1 and w = -ln(1 - x^2). quantile_tail returns 1 - |x|, computed from the integer without
-/// cancellation.
+/// The next three functions compute the arguments of quantile_near and quantile_far from a random word k. The
+/// word selects the probability u = (k + 0.5) / 2^32. quantile_x returns x = 2u - 1, and quantile_w returns w
+/// = -ln(1 - x^2). quantile_tail returns 1 - |x|, computed from the integer without cancellation.
 TESSERA_HOST_DEVICE inline float quantile_tail(std::uint32_t k) {
   std::uint32_t const magnitude = k ^ static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 31);
   return ::fmaf(static_cast<float>(static_cast<std::int32_t>(magnitude)), 0x1p-31f, 0x1p-32f);
@@ -66,7 +67,8 @@ TESSERA_HOST_DEVICE inline float quantile_near(float x, float w) {
   return p * x * 1.41421356f;
 }
 
-/// Returns the normal quantile for w >= 5, from the same source. About one value in 300 needs it.
+/// Returns the normal quantile sqrt(2) erfinv(x) for w >= 5, with Giles's polynomial for these w. About one
+/// value in 300 needs it.
 TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
   float const b = ::sqrtf(w) - 3.0f;
   float q = -0.000200214257f;
@@ -81,8 +83,9 @@ TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
   return q * x * 1.41421356f;
 }
 
-/// Draws a parameter's random initial values with the Philox generator. Its key is the seed. The counter of
-/// an element is (element / 4, unit, parameter, purpose 1).
+/// Draws a parameter's random initial values with the Philox generator. The key of the generator is the seed.
+/// The counter for an element is (element / 4, unit, parameter, 1). The last word is the purpose of the
+/// random numbers: 1 means initial values.
 struct InitialDraw {
   PhiloxKey key;
   std::uint32_t unit, parameter;
@@ -96,14 +99,14 @@ struct InitialDraw {
         uniform(init.kind == Init::Kind::uniform),
         deviation(static_cast<float>(init.deviation)) {}
 
-  /// Returns the random words of elements 4 * group to 4 * group + 3.
+  /// Returns the random words of the elements from 4 * group to 4 * group + 3.
   TESSERA_HOST_DEVICE PhiloxCounter words(std::uint64_t group) const {
     constexpr std::uint32_t purpose = 1;
     return philox4x32({{static_cast<std::uint32_t>(group), unit,
                         parameter | static_cast<std::uint32_t>(group >> 32) << 16, purpose}},
                       key);
   }
-  /// Converts a random word to an initial value.
+  /// Returns the initial value for a random word.
   TESSERA_HOST_DEVICE float value(std::uint32_t word) const {
     float const x = quantile_x(word);
     if (uniform) return x * deviation;
@@ -116,12 +119,13 @@ struct InitialDraw {
 
 namespace backend {
 
-/// Computes initial values in a device's own memory. Devices with memory that the host cannot access
-/// specialise it.
+/// Computes initial values in a device's own memory. A backend whose memory the host cannot access
+/// specialises this template.
 template <class Place>
 struct InitialValues {
-  /// Writes elements [first, first + count) of a parameter, without its padding, and waits until they are
-  /// written. Returns false if the host has to compute them.
+  /// Writes the initial values of elements [first, first + count) of a parameter, without its padding, to
+  /// `to`. Waits until they are written and returns true. This default writes nothing and returns false, so
+  /// the host computes the values.
   template <class U>
   static bool fill(Context<Place>& /*context*/, detail::InitialDraw const& /*draw*/, Init::Kind /*kind*/,
                    std::int64_t /*first*/, U* /*to*/, std::int64_t /*count*/) {
@@ -132,7 +136,7 @@ struct InitialValues {
 }  // namespace backend
 
 /// Writes to `out` the initial values of elements [offset, offset + out.size()) of a parameter, without its
-/// padding.
+/// padding. `unit` and `parameter` are the indices of the parameter in the model.
 inline void initial_values(std::uint64_t seed, int unit, int parameter, Init const& init, std::int64_t offset,
                            std::span<float> out) {
   bool const uniform = init.kind == Init::Kind::uniform;

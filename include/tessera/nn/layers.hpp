@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides layers: LayerNorm, Linear, attention, MLP, embedding and classifier. A layer's constructor adds
-// its parameters and saved tensors to the list of a unit (such as a transformer block). Its functions compute
-// the forward and the backward pass. They only enqueue work.
+// Provides layers: LayerNorm, Linear, attention, MLP, embedding and classifier. The constructor of a layer
+// adds the layer's parameters and saved tensors to the list of a unit (such as a transformer block). The
+// functions of a layer compute the forward and the backward pass. They only enqueue work.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// y = LayerNorm(x), saved as `name`.
+/// The layer y = LayerNorm(x). Forward saves y for the backward pass as the tensor `name` of the unit.
 struct LayerNorm {
   double epsilon;
   Weight gamma, beta;
@@ -51,6 +51,8 @@ struct LayerNorm {
     return pass[y];
   }
   /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
+  /// Also writes `partials`, from which backward_weight computes the gradients of the norm's parameters.
+  /// `sums` are as in ops::layer_norm_backward_input.
   template <class Place, class T>
   void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
@@ -68,15 +70,16 @@ struct LayerNorm {
 struct LinearSpec {
   Init init = Init::normal(0.02);
   bool bias = true;
-  bool transposed = false;  ///< (out,in), as PyTorch stores it, instead of (in,out)
-  Split split{};            ///< of the weight; if its columns (out) are split, the bias is too
+  bool transposed = false;  ///< the weight is stored (out,in), as in PyTorch, instead of (in,out)
+  Split split{};            ///< of the weight; a split of its outputs also splits the bias
 
   Split bias_split() const {
     return split.dim == (transposed ? 0 : 1) ? Split{split.kind, 0, split.sections, split.grain} : Split{};
   }
 };
 
-/// y = x w + b. Saves no tensors, because the layers before and after it save its input and its output.
+/// The layer y = x w + b. It saves no tensors, because the layers before and after it save its input and its
+/// output.
 struct Linear {
   Weight weight, bias;
   bool transposed;
@@ -88,13 +91,13 @@ struct Linear {
                  ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
                  : Weight{}),
         transposed(with.transposed) {}
-  /// y = x w^T with a weight that is stored (out,in), such as a token table; no bias.
+  /// Creates the layer y = x w^T, without bias. The weight `table` is stored (out,in), such as a token table.
   Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
-  /// y = x w^T with a weight that another unit owns (a tied head).
+  /// Creates the layer y = x w^T, without bias. Another unit owns the weight (a tied head).
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
-  /// `with` adds further terms to y, such as a residual. An empty y is not computed, because a recompute may
-  /// not need it.
+  /// Computes y. `with` adds further terms to y, such as a residual. If y is empty, y is not computed: a
+  /// recompute does not always need the output.
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
                ops::LinearOptions<T, Place> with = {}) const {
@@ -113,8 +116,9 @@ struct Linear {
       return pass.adapting->backward_input(pass, *adapter, dy, dx, with);
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
-  /// `partials` are sums of dy over blocks of rows, for the bias gradient. An earlier backward_input that
-  /// wrote or read dy has computed them. Empty: they are computed here.
+  /// Computes the gradients of the weight and the bias. `partials` are sums of dy over blocks of rows, from
+  /// which the bias gradient is computed. They come from the backward_input that wrote or read dy. If
+  /// `partials` is empty, the bias gradient is computed from dy itself.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> partials = {}) const {
@@ -129,15 +133,16 @@ struct Linear {
   }
 };
 
-/// y = causal multi-head attention over x, projected, plus a residual.
+/// The layer y = causal multi-head attention over x, followed by the output projection `proj`, plus a
+/// residual.
 struct CausalAttention {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   int heads;
   Linear qkv, proj;
   Saved packed, mixed;  // (B,T,3C), (B,T,C)
   SavedStatistic logsumexp;
   Backward d_mixed, d_packed;
-  BackwardStatistic partials;  // of d_packed
+  BackwardStatistic partials;  // sums of d_packed over blocks of rows
 
   CausalAttention(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t head_count,
                   Init const& init, Init const& residual_init)
@@ -163,13 +168,13 @@ struct CausalAttention {
             },
             /*upper_bound=*/true, {qkv.bias}, by_head(1, channels, head_count, 3))) {}
 
-  /// Describes a tensor-parallel split by heads of dimension `dim`. It has `sections` parts (3 for qkv), each
-  /// with `extent` elements of `count` heads.
+  /// Returns a tensor-parallel split of dimension `dim` by heads. The dimension has `sections` consecutive
+  /// parts (3 for qkv). Each part has `extent` elements, which belong to `count` heads.
   static constexpr Split by_head(int dim, std::int64_t extent, std::int64_t count, int sections = 1) {
     return {Split::Kind::heads, dim, sections, count > 0 ? extent / count : 0};
   }
 
-  /// Declares that x is saved only for the gradients of this layer's own weights.
+  /// Tells the unit that the saved tensor x is needed only for the gradients of this layer's weights.
   void reads(Unit& unit, Saved x) const { unit.needed_for(x, {qkv.weight}); }
   void forward(auto& pass, auto x, auto residual, auto y) const {
     qkv.forward(pass, x, pass[packed]);
@@ -182,7 +187,8 @@ struct CausalAttention {
                             pass[d_packed], pass[partials]);
     qkv.backward_input(pass, pass[d_packed], dx);
   }
-  /// `sums` is passed on as Linear's `partials`.
+  /// Computes the gradients of all weights and biases. `sums` are sums of dy over blocks of rows, from which
+  /// `proj` computes the gradient of its bias. If `sums` is empty, `proj` uses dy itself.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -191,16 +197,18 @@ struct CausalAttention {
   }
 };
 
-/// The MLP of a block: y = activation(x w + b) w' + b', plus a residual.
+/// The MLP of a block: y = activation(x w + b) w' + b', plus a residual. w and b belong to `fc`, w' and b' to
+/// `proj`.
 struct Mlp {
-  static constexpr bool takes_row_sums = true;  ///< backward_weight can use row sums of `proj`'s dy
+  static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   Activation activation;
   Linear fc, proj;
-  Saved pre, post;  // (B,T,H); the second can be recomputed from the first
+  Saved pre, post;  // (B,T,hidden); `post` can be recomputed from `pre`
   Backward d_pre;
-  BackwardStatistic partials;  // of d_pre
+  BackwardStatistic partials;  // sums of d_pre over blocks of rows
 
-  /// Names the two linear layers as GPT-2 does.
+  /// Creates an MLP whose two linear layers have the names of GPT-2 (c_fc and c_proj) and weights stored
+  /// (in,out).
   Mlp(Unit& unit, std::string const& name, std::int64_t channels, std::int64_t hidden, Activation form,
       Init const& init, Init const& residual_init)
       : Mlp(unit, name + ".c_fc", name + ".c_proj", channels, hidden, form, init, residual_init, false) {}
@@ -237,7 +245,7 @@ struct Mlp {
                         {.activation = activation, .pre = pass[pre], .partials = pass[partials]});
     fc.backward_input(pass, pass[d_pre], dx);
   }
-  /// `sums` is passed on as Linear's `partials`.
+  /// Computes the gradients of all weights and biases. `sums` is as in CausalAttention::backward_weight.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> sums = {}) const {
@@ -246,14 +254,15 @@ struct Mlp {
   }
 };
 
-/// The first unit of a model: y = token table[token] + position table[position].
+/// The embedding layer, for the first unit of a model: y = token table[token] + position table[position].
 struct Embedding {
   ops::EmbeddingOptions options;
   Weight tokens, positions;
   BackwardStatistic sums;
 
-  /// `tied`: a later unit also uses the token table, and leaves its gradient in a buffer to which this unit
-  /// adds. A table that is not tied needs a separate buffer for these sums.
+  /// `tied`: a later unit, such as the head, also uses the token table. Its gradient of the table is in a
+  /// buffer (Pass::partial_gradient) to which this unit adds its own gradient. A table that is not tied needs
+  /// a separate buffer, `sums`, for the sum of this unit's gradient.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
             bool tied, ops::EmbeddingOptions const& with = {})
       : options(with),
@@ -280,8 +289,8 @@ struct Embedding {
   }
 };
 
-/// The end of the last unit: computes logits = x w (+ b) and one loss per token. The gradient of the logits
-/// overwrites them.
+/// The end of a model's last unit: computes logits = x w (+ b) and one loss per token. In training, the
+/// gradient of the logits overwrites the logits.
 struct Classifier {
   Linear projection;
   std::int64_t vocabulary;

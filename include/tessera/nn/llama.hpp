@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides LLaMA: rotary positions, pre-RMSNorm blocks, heads that share keys and values, SwiGLU, no biases,
-// and a head that is separate or tied to the token embedding.
+// Provides the model LLaMA: rotary positions, pre-RMSNorm blocks, key and value heads that several query
+// heads share, SwiGLU, no biases, and a head that is separate or tied to the token embedding.
 #pragma once
 
 #include <optional>
@@ -61,14 +61,15 @@ struct LlamaLayers {
 
 }  // namespace nn
 
-/// The model LLaMA. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. Throws Error(config)
-/// for invalid sizes.
+/// The model LLaMA. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. The constructor
+/// throws Error(config) for invalid sizes.
 class Llama : public nn::Transformer<nn::LlamaLayers> {
  public:
   using Transformer::Transformer;
   Llama() = default;
-  /// Catches arguments that are not a LlamaOptions, for a short error message. Without it, compilers list
-  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
+  /// Catches arguments that are not a LlamaOptions, so that the error message is short. Without this
+  /// constructor, compilers would list every constructor. Each model declares this constructor itself,
+  /// because g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Llama(...) = delete;  // tessera: a field is misspelt or has another type. Write LlamaOptions{...}, and the compiler names the field. See docs/models.md.

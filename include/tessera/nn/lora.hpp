@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides LoRA: adds low-rank adapters to the linear weights of units, and computes them.
+// Provides LoRA: adds low-rank adapters to the linear weights of a model's units, and computes layers with
+// adapters.
 #pragma once
 
 #include <algorithm>
@@ -26,18 +27,19 @@ namespace detail {
 
 inline constexpr std::string_view weight_ending = ".weight";
 
-/// Returns "c_attn" for "h.0.attn.c_attn".
+/// Returns the part of a layer's name after the last dot: "c_attn" for "h.0.attn.c_attn".
 inline std::string_view last_name(std::string_view layer) { return layer.substr(layer.rfind('.') + 1); }
 
-/// Returns whether two layer names match: they are equal, or the longer one ends with a dot and the shorter
-/// one.
+/// Whether two names of layers match: they are equal, or the longer name ends with a dot followed by the
+/// shorter name.
 inline bool names_layer(std::string_view target, std::string_view layer) {
   if (target.size() > layer.size()) std::swap(target, layer);
   if (target.empty() || !layer.ends_with(target)) return false;
   return target.size() == layer.size() || layer[layer.size() - target.size() - 1] == '.';
 }
 
-/// Returns the names of the model's layers that can have an adapter.
+/// Returns the names of the model's layers that can have an adapter: the layers whose weight belongs to a
+/// Linear.
 inline std::vector<std::string> linear_layers(std::vector<UnitSpec> const& units) {
   std::vector<std::string> names;
   for (UnitSpec const& unit : units)
@@ -128,11 +130,11 @@ inline LoraOptions::Layer lora_of(LoraOptions const& lora, std::string const& la
 
 }  // namespace detail
 
-/// Freezes every parameter and adds an adapter to each linear weight that `lora` names. An adapter adds two
-/// parameters at the end of the unit's list: `NAME.lora_A.weight` (rank,in), uniform within 1 / sqrt(in), and
-/// `NAME.lora_B.weight` (out,rank). The second one is zero, so training starts from the unchanged model. If
-/// `lora` has no adapters, returns the units unchanged. Throws Error(config) for an invalid rank or target;
-/// the message suggests the nearest name.
+/// Returns `units` with low-rank adapters: every parameter is frozen, and each linear weight that `lora`
+/// names gets an adapter. An adapter adds two parameters at the end of the unit's list: `NAME.lora_A.weight`
+/// (rank,in), uniform within 1 / sqrt(in), and `NAME.lora_B.weight` (out,rank). The second parameter is zero,
+/// so training starts from the unchanged model. If `lora` has no adapters, returns the units unchanged.
+/// Throws Error(config) for an invalid rank or target; the message suggests the nearest name.
 inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions const& lora, MicroBatch shape) {
   if (!lora) return units;
   detail::check_lora(lora, detail::linear_layers(units));
@@ -161,7 +163,8 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
           add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
-      for (ActivationSpec& activation : unit.saved)  // the gradients of `a` and of the weight read the same x
+      // The gradient of `a` needs the saved x that the gradient of the weight needs.
+      for (ActivationSpec& activation : unit.saved)
         for (std::size_t at = 0, count = activation.needed_for.size(); at < count; ++at)
           if (!activation.needed_for[at].borrowed && activation.needed_for[at].index == adapter.weight.index)
             activation.needed_for.push_back(adapter.a);
@@ -177,7 +180,7 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
   return units;
 }
 
-/// Returns a function that calls `units` and applies `adapted` to the result.
+/// Returns a function that calls `units` and returns the result with adapters (see `adapted`).
 inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
     std::function<std::vector<UnitSpec>(MicroBatch)> units, LoraOptions const& lora) {
   return [units = std::move(units), lora](MicroBatch shape) { return adapted(units(shape), lora, shape); };
@@ -185,8 +188,9 @@ inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
 
 namespace detail {
 
-/// Computes a linear layer with its adapter. The adapter's small product runs first. The layer's large
-/// product then adds the result as its residual, without another pass over memory.
+/// Computes a linear layer with its adapter. The small matrix products of the adapter run first. The large
+/// product of the layer then adds their result as its residual, so the addition needs no further pass over
+/// memory.
 template <class Place, class T>
 struct LoraProducts {
   using In = Tensor<T const, Place>;
@@ -225,7 +229,7 @@ struct LoraProducts {
 
 }  // namespace detail
 
-/// The functions that an engine of this place and type uses to add and compute adapters.
+/// The functions that add and compute adapters on the device `Place` with values of type T.
 template <class Place, class T>
 inline constexpr AdapterFunctions<Place, T> lora_functions{adapting, detail::LoraProducts<Place, T>::forward,
                                                            detail::LoraProducts<Place, T>::backward_input,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the interface of a model: a list of units (such as transformer blocks) with their parameters and
-// activations, and four functions that compute a unit.
+// Defines the interface of a model. A model has a list of units (such as transformer blocks) with their
+// parameters and activations, and four functions that compute a unit.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ struct MicroBatch {
 /// index.
 struct Init {
   enum class Kind { zeros, ones, normal, uniform } kind = Kind::zeros;
-  double deviation = 0.0;  ///< standard deviation; for uniform values: they are in (-deviation, deviation)
+  /// The standard deviation of normal values. Uniform values are in (-deviation, deviation).
+  double deviation = 0.0;
 
   static constexpr Init zeros() { return {Kind::zeros, 0.0}; }
   static constexpr Init ones() { return {Kind::ones, 0.0}; }
@@ -42,17 +43,18 @@ struct Init {
   static constexpr Init uniform(double bound) { return {Kind::uniform, bound}; }
 };
 
-/// The dimension of a tensor that tensor parallelism may split over ranks, and its meaning: heads, the hidden
-/// width of an MLP, the vocabulary, experts, or the positions of a sequence. The tensor's shape is the shape
-/// before the split.
+/// Describes how tensor parallelism may split a tensor over ranks: along the dimension `dim`, whose meaning
+/// is `kind`. The kinds are heads, the hidden width of an MLP, the vocabulary, experts, and positions of a
+/// sequence. Shapes in specifications are shapes before the split.
 struct Split {
   enum class Kind { none, heads, hidden, vocabulary, experts, sequence } kind = Kind::none;
   int dim = 0;
   int sections = 1;        ///< consecutive parts of the dim that are split separately: a packed qkv has 3
-  std::int64_t grain = 1;  ///< elements that stay together, such as one head's
+  std::int64_t grain = 1;  ///< number of adjacent elements that are not split, such as a head's channels
 };
 
-/// One parameter: its name in files, logical shape, initial values, updates and memory layout.
+/// One parameter: its name in files, its shape without padding, its initial values, and options for updates
+/// and memory layout.
 struct ParameterSpec {
   std::string name{};
   Shape shape{};
@@ -60,8 +62,8 @@ struct ParameterSpec {
   bool decay = false;     ///< whether weight decay applies
   bool trainable = true;  ///< false: frozen, with no gradient, no optimizer state, no update
   Split split = {};
-  /// For a matrix with padding: its number of rows in memory. 0: no padding. Padding rows are zero in the
-  /// weights and in the gradient. Files do not contain them.
+  /// The number of rows in memory, for a matrix with padding rows. 0: no padding. Padding rows are zero in
+  /// the weights and in the gradient. Files do not contain them.
   std::int64_t padded_rows = 0;
   int inputs = -1;  ///< for the weight of a Linear: the dim of its inputs; otherwise -1
 
@@ -69,45 +71,47 @@ struct ParameterSpec {
   Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
 };
 
-/// A parameter of another unit that this unit reads (tied weights). The other unit adds this unit's gradient
-/// to its own.
+/// A parameter that this unit reads and another unit owns (tied weights). The owner adds the gradient that
+/// this unit computes to its own gradient. `unit` is the index of the owner, and `parameter` the index in the
+/// owner's list of parameters.
 struct Borrow {
   int unit = 0;
   int parameter = 0;
 };
 
-/// One tensor that a unit keeps between its functions. A `statistic` has the format compute_t<T>, in which
-/// sums are computed; other tensors have the format T. The unit's `recompute` can compute a
-/// `cheap_to_recompute` tensor from the other saved tensors, so Recompute<Gelu> does not keep it.
+/// One tensor that one of a unit's functions writes and a later one reads, such as forward and
+/// backward_input. A `statistic` has the format compute_t<T>, in which sums are computed; other tensors have
+/// the format T. The unit's function `recompute` can compute a `cheap_to_recompute` tensor from the other
+/// saved tensors, so the policy Recompute<Gelu> does not keep this tensor.
 struct ActivationSpec {
   std::string name{};
   Shape shape{};
   bool statistic = false;
   bool cheap_to_recompute = false;
   bool upper_bound = false;  ///< the shape is an upper bound; some devices write only a part of the tensor
-  int segment = 0;           ///< the segment that writes it
-  /// The parameters, own or borrowed, whose gradients need this tensor. If all of them are frozen, backward
-  /// keeps no memory for the tensor, and its views are empty. If the list is empty, the tensor is always
-  /// kept.
+  int segment = 0;           ///< the segment of the unit that writes the tensor
+  /// The parameters whose gradients need this tensor. The unit owns or borrows them. If all of them are
+  /// frozen, backward keeps no memory for the tensor, and its views are empty. If the list is empty, the
+  /// tensor is always kept.
   std::vector<nn::Weight> needed_for = {};
   Split split = {};
 };
 
 /// The border between two segments of a unit's computation. The later segment reads an activation that the
-/// earlier segment saved, and writes the activation's gradient. With tensor parallelism, both may have one
-/// distribution over ranks before the border and another one after it. moves_between finds the collectives
-/// that change it.
+/// earlier segment saved, and writes the activation's gradient. With tensor parallelism, this activation and
+/// its gradient can be distributed over ranks in one way before the border and in another way after it. The
+/// function moves_between (plan/moves.hpp) returns the collectives for this change.
 struct Boundary {
-  /// The distribution of the activation and of its gradient over ranks. If the value is partial (one summand
-  /// per rank), its gradient is replicated. If the value is replicated, its gradient is replicated, or
-  /// partial if each rank uses the value only for its own part.
+  /// The distribution over ranks on one side of the border, of the activation (`value`) and of its gradient.
+  /// If the value is partial (one summand per rank), its gradient is replicated. If the value is replicated,
+  /// its gradient is replicated, or partial if each rank uses the value only for its own part.
   struct Side {
     Sharding value{};  // replicated
     Sharding gradient{};
   };
 
-  int activation = -1;  ///< in UnitSpec::saved, written by the earlier segment
-  int gradient = -1;    ///< in UnitSpec::backward, written by the later one
+  int activation = -1;  ///< index in UnitSpec::saved; the earlier segment writes the activation
+  int gradient = -1;    ///< index in UnitSpec::backward; the later segment writes the gradient
   Side before{}, after{};
 
   constexpr bool moves() const { return before.value != after.value || before.gradient != after.gradient; }
@@ -119,26 +123,27 @@ struct UnitSpec {
   std::string name{};
   std::vector<ParameterSpec> parameters{};
   std::vector<Borrow> borrows{};
-  Shape output{};                          ///< what the next unit reads; no dims for the last unit
-  std::vector<ActivationSpec> saved{};     ///< written by forward, read by backward
+  Shape output{};                       ///< of the tensor that the next unit reads; no dims for the last unit
+  std::vector<ActivationSpec> saved{};  ///< written by forward, read by backward
   std::vector<ActivationSpec> backward{};  ///< written by backward_input, read by backward_weight
   bool input_gradient = true;              ///< false for the first unit: it has no input to differentiate
   bool backward_reads_weights = true;      ///< false if backward_input needs no weights
-  bool recomputable = true;                ///< Recompute<Block> and <Every> may rebuild its saved tensors
-  std::vector<Boundary> boundaries{};      ///< between its segments, in order
+  bool recomputable = true;  ///< whether Recompute<Block> and Recompute<Every> may recompute `saved`
+  std::vector<Boundary> boundaries{};  ///< between the unit's segments, in order
   Split output_split = {};
   std::vector<nn::Adapter> adapters{};  ///< the low-rank adapters of its linear weights
 
   int segments() const { return static_cast<int>(boundaries.size()) + 1; }
-  /// Returns the boundary at the end of a segment.
+  /// Returns the boundary at the end of the segment with the index `segment`.
   Boundary const& boundary(int segment) const { return boundaries[static_cast<std::size_t>(segment)]; }
 };
 
 namespace detail {
 
-// For each member that a model must provide: a concept that checks it, and a class with the error message.
-// Instantiating the class fails its static_assert (as in policy/pack.hpp). A macro would be shorter, but
-// compilers print every step of its expansion.
+// The code below checks the members of a model. For each member there is a concept that checks it, and a
+// class whose static_assert has the error message for a model without the member. Compilers print the message
+// when the class is instantiated (as in policy/pack.hpp). A macro would be shorter, but compilers would print
+// every step of its expansion.
 
 template <class M>
 concept fits_units = requires(M const& model, MicroBatch shape) {
@@ -262,8 +267,8 @@ struct not_a_model {
       "docs/policies/README.md.");
 };
 
-/// Returns the class with the error message for the model's first fault, in std::type_identity; void for a
-/// valid model. The check of the copy constructor is last, because it needs a complete type.
+/// Returns the class with the error message for the first fault of the model M, or void if M is valid, in
+/// std::type_identity. The check of the copy constructor is last, because it needs a complete type.
 template <class M>
 constexpr auto fault_of_model() {
   using std::type_identity;
@@ -291,29 +296,29 @@ constexpr auto fault_of_model() {
 
 }  // namespace detail
 
-/// The first fault of a model: a class whose instantiation fails a static_assert with the error message. It
-/// is void for a valid model.
+/// The first fault of a model: the class whose instantiation fails a static_assert with the error message.
+/// The type is void for a valid model.
 template <class M>
 using model_fault_t = typename decltype(detail::fault_of_model<M>())::type;
 
 /// The interface of every model: a copyable class with the members units, vocabulary, positions, forward,
 /// recompute, backward_input and backward_weight. The last four are templates over the device and the number
-/// format. They call operations of `ops/` and do not wait for them. Their parameters are the unit, the
-/// segment and the Pass. A model whose units have one segment may omit the segment. The last unit writes one
-/// loss per token (Pass::losses).
+/// format. They call operations of `ops/` and do not wait for the results. Their parameters are the index of
+/// the unit, the index of the segment, and the Pass with the unit's tensors. A model whose units have one
+/// segment may omit the segment. The last unit writes one loss per token (Pass::losses).
 template <class M>
 concept Model = std::is_void_v<model_fault_t<M>>;
 
 /// A function that writes elements [offset, offset + out.size()) of one parameter, without padding, to `out`.
-/// It is called from several threads.
+/// Several threads call it at the same time.
 using ParameterSource =
     std::function<void(int unit, int parameter, std::int64_t offset, std::span<float> out)>;
-/// A function that receives one parameter's values in row-major order, without padding: all values, or the
-/// next part of them.
+/// A function that receives the values of one parameter in row-major order, without padding. A call passes
+/// all values, or the next part of them.
 using ParameterSink = std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
 
-/// Returns a sink that joins the parts of a parameter and passes the whole parameter to `sink`. Keeps one
-/// parameter in memory.
+/// Returns a sink that joins the parts of each parameter and passes the whole parameter to `sink`. The
+/// returned sink keeps one parameter in memory.
 inline ParameterSink whole_parameters(ParameterSink sink) {
   return [sink = std::move(sink), values_so_far = std::vector<float>()](
              ParameterSpec const& parameter, std::span<float const> values) mutable {
@@ -348,7 +353,8 @@ inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
 
 namespace detail {
 
-// These functions call a model's functions, with the segment if they have a parameter for it.
+// Each of these functions calls the model's function of the same name. It passes the segment if the model's
+// function has a parameter for it.
 
 template <class M, class P>
 void forward(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
@@ -379,8 +385,8 @@ void backward_weight(M const& model, int unit, [[maybe_unused]] int segment, P& 
     model.backward_weight(unit, pass);
 }
 
-/// Returns the name of the first of the four functions that has no segment parameter, or null if all have
-/// one.
+/// Returns the name of the first function of M that has no segment parameter, or null if all have one. The
+/// functions are forward, recompute, backward_input and backward_weight.
 template <class M, class P>
 constexpr char const* member_without_segment() {
   return !segments_forward<M, P>           ? "forward"
@@ -400,7 +406,7 @@ struct UnitFunctions {
   Function recompute = nullptr;
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
-  char const* without_segment = nullptr;                 ///< name of a function without segment parameter
+  char const* without_segment = nullptr;  ///< name of a function without segment parameter; null: none
   AdapterFunctions<Place, T> const* adapting = nullptr;  ///< the functions that create and compute adapters
 };
 

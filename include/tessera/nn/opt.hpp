@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides OPT: learned positions that start at the third row of their table, pre-LayerNorm blocks, ReLU,
-// biases, a head tied to the token embedding.
+// Provides the model OPT: learned positions (position 0 is the third row of their table), pre-LayerNorm
+// blocks, ReLU, biases, and a head tied to the token embedding.
 #pragma once
 
 #include "tessera/nn/decoder_layers.hpp"
@@ -23,8 +23,8 @@ struct OptLayers {
 
   Options sizes;
 
-  /// The embedding row of the padding token gets a gradient only from the tied head, not from inputs, as with
-  /// padding_idx in PyTorch.
+  /// Returns the layer of token and position embeddings. The row of the padding token gets a gradient only
+  /// from the tied head, not from input tokens, as with padding_idx in PyTorch.
   Embedding embedding(Unit& unit) const {
     return {unit,
             token_table("model.decoder.embed_tokens.weight", sizes.vocabulary, sizes.channels, normal),
@@ -59,14 +59,15 @@ struct OptLayers {
 
 }  // namespace nn
 
-/// The model OPT. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. Throws Error(config)
-/// for invalid sizes.
+/// The model OPT. Its units are `embedding`, `layers.0` .. `layers.{L-1}` and `head`. The constructor throws
+/// Error(config) for invalid sizes.
 class Opt : public nn::Transformer<nn::OptLayers> {
  public:
   using Transformer::Transformer;
   Opt() = default;
-  /// Catches arguments that are not an OptOptions, for a short error message. Without it, compilers list
-  /// every constructor. Each model declares its own, because g++ shows less of an inherited constructor.
+  /// Catches arguments that are not an OptOptions, so that the error message is short. Without this
+  /// constructor, compilers would list every constructor. Each model declares this constructor itself,
+  /// because g++ shows less of an inherited one.
   template <class Fields = Options>
   // clang-format off
   explicit Opt(...) = delete;  // tessera: a field is misspelt or has another type. Write OptOptions{...}, and the compiler names the field. See docs/models.md.

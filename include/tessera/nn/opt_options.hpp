@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the sizes of an OPT. The model's code is in another header, so programs can use the sizes without
-// compiling it.
+// Defines the sizes of an OPT. The code of the model is in nn/opt.hpp, so programs can use the sizes without
+// compiling the model.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct OptOptions {
   std::int64_t hidden = 3072;
   std::int64_t positions = 2048;
   std::int64_t vocabulary = 50272;
-  std::int64_t padding_token = 1;  ///< its embedding row gets no gradient from inputs; negative: none
+  std::int64_t padding_token = 1;  ///< a token whose embedding gets no gradient from inputs; negative: none
 };
 
 }  // namespace v0

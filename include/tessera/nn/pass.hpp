@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Pass: the tensor views that a model's functions get: weights, activations and gradients of one
-// unit.
+// Defines Pass, which has the views of the weights, activations and gradients of one unit. The functions of a
+// model get a Pass as an argument.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ inline namespace v0 {
 
 namespace nn {
 
-/// Handles to the tensors of a layer. A layer adds its tensors to the lists of its unit (nn::Unit), and a
-/// handle is the index in such a list.
+/// Handles to the tensors of a layer. A layer adds its tensors to the lists of its unit (nn::Unit). A handle
+/// is the index of a tensor in such a list.
 struct Weight {
-  int index = -1;  ///< negative: no tensor, and its views are empty
+  int index = -1;  ///< negative: no tensor; the views of this handle are empty
   bool borrowed = false;
 };
 struct Saved {
@@ -39,11 +39,11 @@ struct BackwardStatistic {
   int index = -1;
 };
 
-/// The low-rank adapter of a Linear's weight: y = x w + scale (x a^T) b^T. a is (rank,in), b (out,rank).
+/// The low-rank adapter of a Linear's weight w: y = x w + scale (x a^T) b^T. a is (rank,in), b is (out,rank).
 struct Adapter {
   Weight weight, a, b;
   Saved inner;       ///< scale x a^T
-  Backward d_inner;  ///< its gradient, before the scale
+  Backward d_inner;  ///< the gradient of x a^T
   double scale = 1.0;
 };
 
@@ -61,9 +61,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// The tensor views that a model's function gets for one unit. Parameters include their padding rows
-/// (ParameterSpec::in_memory). A view is empty if the function may not use it, for example gradients in
-/// `forward`. A Pass cannot be copied, because a copy would allocate memory in every step.
+/// The views of the tensors of one unit, for a function of a model. Parameters include their padding rows
+/// (ParameterSpec::in_memory). A view is empty if the function must not use the tensor, for example gradients
+/// in `forward`. A Pass cannot be copied, because a copy would allocate memory in every step.
 template <class Place, class T>
 struct Pass {
   using Stat = compute_t<T>;
@@ -78,35 +78,37 @@ struct Pass {
   Tensor<std::int32_t const, Place> tokens;   // (B,T)
   Tensor<std::int32_t const, Place> targets;  // (B,T), negative: masked
   Tensor<T const, Place> input;               // the output of the previous unit
-  Tensor<T, Place> output;                    // UnitSpec::output; empty when a recompute does not need it
-  Tensor<T const, Place> output_gradient;     // shape of output
-  Tensor<T, Place> input_gradient;            // shape of input; empty if no earlier unit is trained
+  Tensor<T, Place> output;  // has the shape UnitSpec::output; empty if a recompute does not need it
+  Tensor<T const, Place> output_gradient;  // shape of output
+  Tensor<T, Place> input_gradient;         // shape of input; empty if no earlier unit is trained
 
-  /// For the last unit: one loss per token, and the factor of the loss's gradient. The factor is the loss
-  /// scale divided by the tokens of the global batch.
+  /// Only the last unit uses these two members. `losses` receives one loss per token. `*gradient_scale` is
+  /// the factor of the gradient of each loss: the loss scale divided by the number of tokens of the global
+  /// batch.
   Tensor<Stat, Place> losses;
   Stat const* gradient_scale = nullptr;
-  /// False in evaluation and in units below the first trained one. The unit then need not write tensors for
-  /// backward.
+  /// False in evaluation, and in units before the first unit with trained parameters. If it is false, the
+  /// unit need not write the tensors that only backward reads.
   bool training = true;
 
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
   std::vector<Tensor<T const, Place>> borrowed;  // borrowed parameters
-  // Gradients. The view is empty for a frozen parameter; its gradient must not be computed.
-  std::vector<Tensor<T, Place>> gradients;  // of owned parameters: overwritten, rounded once
+  // Gradients. The view for a frozen parameter is empty, and the unit must not compute its gradient.
+  std::vector<Tensor<T, Place>> gradients;  // of owned parameters: the unit overwrites them
   std::vector<Tensor<Stat, Place>>
       tied_gradients;  // of parameters that this unit borrows: this unit overwrites them
   std::vector<Tensor<Stat, Place>>
       tied_sums;  // of owned parameters that other units borrow: the sum of their gradients
-  std::vector<Tensor<T, Place>> saved_values;  // entry i is empty where saved[i] is a statistic
+  std::vector<Tensor<T, Place>> saved_values;  // entry i is empty if UnitSpec::saved[i] is a statistic
   std::vector<Tensor<Stat, Place>> saved_statistics;
-  std::vector<Tensor<T, Place>> backward_values;  // entry i is empty where backward[i] is a statistic
+  std::vector<Tensor<T, Place>> backward_values;  // entry i is empty if backward[i] is a statistic
   std::vector<Tensor<Stat, Place>> backward_statistics;
-  std::span<nn::Adapter const> adapters;                 // of the unit
-  AdapterFunctions<Place, T> const* adapting = nullptr;  // the functions that compute them
+  std::span<nn::Adapter const> adapters;                 // the adapters of the unit
+  AdapterFunctions<Place, T> const* adapting = nullptr;  // the functions that compute adapters
 
   Context<Place>& context() const { return *device; }
-  /// Returns a view by its index in a list of the UnitSpec. Throws Error(usage) for an index beyond the list.
+  /// The next functions return a view by its index in the unit's list of such tensors (see UnitSpec). They
+  /// throw Error(usage) for an index beyond the list.
   Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
   Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
   Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }
@@ -120,7 +122,7 @@ struct Pass {
     return entry(backward_statistics, index, "backward statistic");
   }
 
-  /// Returns the view of a handle.
+  /// The operators [] return the view of the tensor with this handle.
   ConstValue operator[](nn::Weight of) const {
     if (of.index < 0) return {};
     return of.borrowed ? entry(borrowed, of.index, "borrowed weight") : weight(of.index);
@@ -132,8 +134,8 @@ struct Pass {
     return of.index < 0 ? Tensor<Stat, Place>() : backward_statistic(of.index);
   }
   /// `gradient` returns the gradient of an owned weight. `tied_gradient` returns the gradient that this unit
-  /// computes for a borrowed weight. `partial_gradient` returns the sum of the gradients that later units
-  /// have computed for an owned weight.
+  /// computes for a borrowed weight. `partial_gradient` returns the sum of the gradients that the borrowers
+  /// of an owned weight have computed in this backward pass.
   Value gradient(nn::Weight of) const { return of.index < 0 ? Value() : gradient(of.index); }
   Tensor<Stat, Place> const& tied_gradient(nn::Weight of) const {
     return entry(tied_gradients, of.index, "tied gradient");
@@ -141,7 +143,7 @@ struct Pass {
   Tensor<Stat, Place> const& partial_gradient(nn::Weight of) const {
     return entry(tied_sums, of.index, "tied gradient");
   }
-  /// Returns the low-rank adapter of a weight, or null if it has none.
+  /// Returns the low-rank adapter of a weight, or null if the weight has none.
   nn::Adapter const* adapter(nn::Weight of) const {
     for (nn::Adapter const& one : adapters)
       if (one.weight.index == of.index && !of.borrowed) return &one;

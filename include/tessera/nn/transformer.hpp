@@ -22,22 +22,23 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// Returns the vocabulary size rounded up to a multiple of 8. A row of 16-bit logits is then a multiple of 16
-/// bytes. With 50257 words, the matrix products of a GPU would be several times slower.
+/// Returns the vocabulary size `words` rounded up to a multiple of 8. A row of 16-bit logits is then a
+/// multiple of 16 bytes. Without the padding, GPT-2's 50257 words would make the matrix products on a GPU
+/// several times slower.
 constexpr std::int64_t padded_vocabulary(std::int64_t words) { return round_up(words, 8); }
 
-/// Returns the specification of a token embedding table, with as many padding rows as the logits have padding
-/// columns.
+/// Returns the specification of a token embedding table with `words` rows. The table gets as many padding
+/// rows as the logits have padding columns.
 inline ParameterSpec token_table(std::string name, std::int64_t words, std::int64_t channels,
                                  Init const& init) {
   return {std::move(name),         {words, channels}, init, true, true, {Split::Kind::vocabulary, 0},
           padded_vocabulary(words)};
 }
 
-/// A pre-norm block: y = x + attention(norm(x)), then y + mlp(norm(y)).
+/// A pre-norm block: y = x + attention(norm_1(x)), and its output is y + mlp(norm_2(y)).
 template <class Layers>
 struct TransformerBlock {
-  /// Whether norm_2 computes row sums for both attention and mlp.
+  /// Whether norm_2 computes row sums of gradients for both attention and mlp (see output_sums).
   static constexpr bool sums_rows = std::is_same_v<typename Layers::Norm, LayerNorm> && requires {
     Layers::Attention::takes_row_sums;
     Layers::Mlp::takes_row_sums;
@@ -48,9 +49,10 @@ struct TransformerBlock {
   typename Layers::Norm norm_2;
   typename Layers::Mlp mlp;
   Backward d_norm, d_middle;
-  // Sums over rows of the gradients of the output and of `middle`. They give the bias gradients of the MLP's
-  // and the attention's last linear layer. norm_2 computes them, because its backward pass reads both
-  // gradients.
+  // Sums over blocks of rows: output_sums of the gradient of the block's output, and middle_sums of the
+  // gradient of `middle`. The last linear layers of the MLP and of the attention compute their bias gradients
+  // from these sums. norm_2 computes both sums, because its backward pass reads the first gradient and writes
+  // the second.
   BackwardStatistic output_sums, middle_sums;
 
   TransformerBlock(Unit& unit, Layers const& layers)
@@ -87,7 +89,8 @@ struct TransformerBlock {
   }
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass) const {
-    ops::RowSumBatch<Place, T> const batch(pass.context());  // the layers only write gradients
+    // The batch may delay sums until it ends: the layers only write gradients, they read none.
+    ops::RowSumBatch<Place, T> const batch(pass.context());
     if constexpr (sums_rows) {
       mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);
       attention.backward_weight(pass, pass[norm_1.y], pass[d_middle], pass[middle_sums]);
@@ -110,7 +113,7 @@ struct TransformerBlock {
   }
 };
 
-/// The last unit of a model: norm, logits and losses.
+/// The last unit of a model: the final norm, the logits and the losses.
 template <class Layers>
 struct TransformerHead {
   typename Layers::Norm norm;
@@ -137,16 +140,17 @@ struct TransformerHead {
   }
 };
 
-/// A model with the units `embedding`, one per block, and `head`. `Layers` has the model's `sizes` and
-/// creates each layer. It provides the types Options, Norm, Attention and Mlp, the functions embedding,
-/// norm_1, attention, norm_2, mlp, last_norm and head, the name of its blocks (such as "h"), and the prefix
-/// of all names in a block (such as "model.", or empty).
+/// A model with the units `embedding`, one per block, and `head`. `Layers` describes the model: it has the
+/// model's `sizes` and creates each layer. `Layers` provides the types Options, Norm, Attention and Mlp, and
+/// the functions embedding, norm_1, attention, norm_2, mlp, last_norm and head. It also provides the name of
+/// the model, the name of its blocks (such as "h"), and the prefix of all names in a block (such as "model.",
+/// or empty).
 template <class Layers>
 class Transformer {
  public:
   using Options = typename Layers::Options;
 
-  /// Throws Error(config) for invalid sizes.
+  /// The constructor throws Error(config) for invalid sizes.
   explicit Transformer(Options options = {})
       : layers_{checked(std::move(options))},
         embedding_(layers_.embedding(units_->embedding)),
@@ -157,8 +161,9 @@ class Transformer {
   std::int64_t vocabulary() const { return layers_.sizes.vocabulary; }
   std::int64_t positions() const { return layers_.sizes.positions; }
 
-  /// Returns the training FLOPs per token: 6N + 12 L C T (PaLM, appendix B). N is the number of parameters.
-  /// It includes the token table only if the head uses it, too.
+  /// Returns the training FLOPs per token: 6N + 12 L C T (PaLM, appendix B). L is the number of blocks, C the
+  /// number of channels, T = `sequence`, and N the number of parameters. N includes the token table only if
+  /// the head uses it, because a lookup in the table needs no FLOPs.
   double flops_per_token(std::int64_t sequence) const {
     Options const& sizes = layers_.sizes;
     std::int64_t const looked_up = embedding_.sums.index < 0 ? 0 : sizes.vocabulary * sizes.channels;

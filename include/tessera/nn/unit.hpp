@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Unit, a list of the tensors of one unit. A model's constructor creates layers, which add their
-// tensors to the list and keep handles to them.
+// Defines Unit, the list of the tensors of one unit of a model. A model's constructor creates layers. Each
+// layer adds its tensors to the list and keeps handles to them.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ namespace tessera {
 inline namespace v0 {
 namespace nn {
 
-/// The shape of a tensor as a function of the micro-batch.
+/// A function that returns the shape of a tensor for a micro-batch.
 using ShapeOf = std::function<Shape(MicroBatch)>;
 
-/// Returns the shape (B,T,columns) as a function of the micro-batch.
+/// Returns a function that gives the shape (B,T,columns) for a micro-batch.
 inline ShapeOf per_token(std::int64_t columns) {
   return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
 }
@@ -41,14 +41,16 @@ class Unit {
     parameters_.push_back(std::move(spec));
     return {static_cast<int>(parameters_.size()) - 1};
   }
-  /// Adds a parameter that another unit owns. `owner` is the index of that unit in the model's list.
+  /// Adds a parameter that another unit owns. `owner` is the index of the owner in the model's list of units,
+  /// and `parameter` is the owner's handle. Returns the handle for this unit.
   Weight borrow(int owner, Weight parameter) {
     borrows_.push_back({owner, parameter.index});
     return {static_cast<int>(borrows_.size()) - 1, true};
   }
   /// Freezes a parameter: it has no gradient and no optimizer state, and is never updated.
   void freeze(Weight owned) { parameters_[static_cast<std::size_t>(owned.index)].trainable = false; }
-  /// Adds a tensor that forward saves for backward. `cheap_to_recompute` is as in ActivationSpec.
+  /// Adds a tensor that forward saves for backward. `cheap_to_recompute`: the policy Recompute<Gelu>
+  /// recomputes the tensor instead of keeping it.
   Saved saved(std::string_view name, ShapeOf const& shape, bool cheap_to_recompute = false,
               Split const& split = {}) {
     return {saved_.add(name, shape, segment(), false, split, cheap_to_recompute)};
@@ -56,17 +58,18 @@ class Unit {
   SavedStatistic saved_statistic(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {saved_.add(name, shape, segment(), true, split)};
   }
-  /// Declares that backward needs the tensor only for the gradients of these parameters, and that `recompute`
-  /// does not read it.
+  /// Declares that backward needs the tensor `activation` only for the gradients of these parameters, and
+  /// that the unit's function `recompute` does not read it.
   void needed_for(Saved activation, std::initializer_list<Weight> parameters) {
     saved_.specs[static_cast<std::size_t>(activation.index)].needed_for = parameters;
   }
-  /// Adds a tensor that backward_input writes and backward_weight reads.
+  /// Adds a tensor that backward_input writes and backward_weight reads. Returns its handle.
   Backward backward(std::string_view name, ShapeOf const& shape, Split const& split = {}) {
     return {backward_.add(name, shape, segment(), false, split)};
   }
   /// Adds a statistic that backward_input writes and backward_weight reads. `upper_bound`: some devices write
-  /// only a part of it. `needed_for`: only the gradients of these parameters need it; empty: all of them.
+  /// only a part of the statistic. `needed_for`: the parameters whose gradients need it; an empty list means
+  /// all parameters.
   BackwardStatistic backward_statistic(std::string_view name, ShapeOf const& shape, bool upper_bound = false,
                                        std::initializer_list<Weight> needed_for = {},
                                        Split const& split = {}) {
@@ -74,9 +77,9 @@ class Unit {
     backward_.specs.back().needed_for = needed_for;
     return {index};
   }
-  /// Ends the current segment. Its result is the saved tensor `value`. Tensors that are added later belong to
-  /// the next segment. Returns the handle of the gradient of `value`, which the next segment writes. `before`
-  /// and `after` are as in Boundary.
+  /// Ends the current segment of the unit's computation. The result of the segment is the saved tensor
+  /// `value`. Tensors that are added later belong to the next segment. Returns the handle of the gradient of
+  /// `value`, which the next segment writes. `before` and `after` are as in Boundary.
   Backward boundary(Saved value, Boundary::Side before = {}, Boundary::Side after = {}) {
     int const index = static_cast<int>(backward_.specs.size());
     boundaries_.push_back({value.index, index, before, after});

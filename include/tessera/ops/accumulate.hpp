@@ -12,10 +12,11 @@ inline namespace v0 {
 namespace ops {
 
 /// Adds `count` arrays c_0, c_1, ... to the accumulator (n), elementwise in this order, in compute_t<T>. If
-/// `first` is true, the accumulator starts as c_0 and its old contents are ignored. c_w starts at pieces +
-/// w*stride and has n elements. The accumulator may be c_0 if the types are the same. If `partials`
-/// (ceil(n/4096)) is not empty, it gets the result of norm_partials on the sum, with the same `note`. The CPU
-/// computes it while the sum is in the cache.
+/// `first` is true, the accumulator starts as c_0 and its old contents are ignored. Array c_w starts at
+/// pieces + w*stride and has n elements. The accumulator may be c_0 if the types are the same. If `partials`
+/// (ceil(n/4096)) is not empty, the operation also does the work of norm_partials on the sum: it writes the
+/// sums of squares to `partials` and records a non-finite value in `note`. The CPU does this while the sum is
+/// in the cache.
 template <class T, class P>
 void accumulate(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
                 std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {

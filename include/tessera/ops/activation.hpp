@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides activation functions as a separate operation, for recomputation in the backward pass.
+// Provides activation functions as a separate operation. A recomputation in the backward pass uses it.
 #pragma once
 
 #include "tessera/backend/cpu/elementwise.hpp"
@@ -9,8 +9,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Computes y = activation(pre), with GELU in its tanh form. The result has the same bits as the y of
-/// `linear`. Any shape; y may be the same tensor as pre.
+/// Computes y = activation(pre). GELU has its tanh form. The result has the same bits as the y that `linear`
+/// computes with this activation. Any shape; y may be the same tensor as pre.
 template <class T, class P>
 void activate(Context<P>& context, Activation activation, In<T, P> pre, Tensor<T, P> y) {
   detail::expect_known("activate", activation);

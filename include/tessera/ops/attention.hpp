@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides causal multi-head attention. Queries, keys and values may be columns of one tensor or of several.
 // The policy Attention selects the implementation (backend/math.hpp). `reference` uses plain arithmetic in
-// compute_t<T>. `fused` uses tensor cores if there are any. On the CPU, both are the same kernel. `cudnn`
-// calls cuDNN, on GPUs.
+// compute_t<T>. `fused` uses tensor cores if there are any. On the CPU, `reference` and `fused` are the same
+// kernel. `cudnn` calls cuDNN and needs a GPU.
 #pragma once
 
 #include "tessera/backend/cpu/attention.hpp"
@@ -15,7 +15,8 @@ namespace ops {
 
 namespace detail {
 
-/// Throws an error for numbers or sizes of heads that no implementation supports.
+/// Throws an error if no implementation supports the sizes: Error(unsupported) for heads that are too wide,
+/// Error(usage) for key heads that do not fit the query heads.
 inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int64_t key_channels) {
   if (sizes.head > 32768)
     throw_error(ErrorKind::unsupported, {name, ": a head has ", sizes.head,
@@ -27,7 +28,8 @@ inline void expect_heads(char const* name, AttentionSizes const& sizes, std::int
                                    "divide the number of query heads"});
 }
 
-/// Returns the sizes of an attention. Throws Error(usage) if the shapes of the operands do not fit together.
+/// Returns the sizes of an attention. `x` has its queries, keys and values. `out` and `logsumexp` are the
+/// shapes of its results. Throws Error(usage) if the shapes do not fit together.
 template <class T, class P>
 AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, int heads, Shape const& out,
                                 Shape const& logsumexp, std::int64_t first_query) {
@@ -50,8 +52,8 @@ AttentionSizes expect_attention(char const* name, HeadColumns<T, P> const& x, in
   return sizes;
 }
 
-/// Returns the implementation that a device runs for the requested attention. Throws Error(unsupported) for
-/// cudnn without a GPU or without cuDNN.
+/// Returns the attention implementation that device P runs if the policy requests `requested`. Throws
+/// Error(unsupported) for cudnn without a GPU or without cuDNN.
 template <class P>
 AttentionKind attention_to_run(AttentionKind requested) {
   switch (requested) {
@@ -69,8 +71,8 @@ AttentionKind attention_to_run(AttentionKind requested) {
   throw_error(ErrorKind::usage, {"attention ", static_cast<int>(requested), " does not exist"});
 }
 
-/// Returns the FLOPs of this number of matrix products with visible keys only. For a whole sequence, this is
-/// about half of the FLOPs without a causal mask.
+/// Returns the FLOPs of `products` matrix products over queries and keys. Counts only the keys that the
+/// causal mask leaves visible. For a whole sequence, the result is about half of the FLOPs without the mask.
 inline double attention_flops(AttentionSizes const& sizes, int products) {
   return static_cast<double>(products) * static_cast<double>(sizes.samples * sizes.queries) *
          static_cast<double>(2 * sizes.first + sizes.queries + 1) *
@@ -79,11 +81,12 @@ inline double attention_flops(AttentionSizes const& sizes, int products) {
 
 }  // namespace detail
 
-/// Computes out = softmax(q k^T / sqrt(D), causal) v for each head. In x, q has C = heads*D columns. k and v
-/// have key_heads*D columns, and heads / key_heads neighbouring heads share a key head. out is (B,T,C).
-/// logsumexp (B,heads,T) in compute_t<T> is kept for the backward pass. The operation has no (T,T) buffer.
-/// The queries of a sample are at positions first_query + t. Its keys start at position 0, and there are at
-/// least first_query + T of them.
+/// Computes out = softmax(q k^T / sqrt(D), causal) v for each head, where D is the number of channels per
+/// head. In x, q has C = heads*D columns. k and v have key_heads*D columns, and heads / key_heads
+/// neighbouring query heads share a key head. out is (B,T,C). Also writes logsumexp (B,heads,T) in
+/// compute_t<T>, for the backward pass. The operation has no (T,T) buffer. The queries of a sample are at
+/// positions first_query + t. The keys of a sample start at position 0, and there are at least first_query +
+/// T of them.
 template <class T, class P>
 void attention_forward(Context<P>& context, std::type_identity_t<HeadColumns<T const, P>> const& x, int heads,
                        Tensor<T, P> out, Out<compute_t<T>, P> logsumexp, std::int64_t first_query = 0) {
@@ -107,10 +110,11 @@ void attention_forward(Context<P>& context, In<T, P> qkv, int heads, Tensor<T, P
 }
 
 /// Computes dx = the gradients of q, k and v, from dout (B,T,C) and the inputs and results of the forward
-/// pass. The gradients of a key head are summed in order over the heads that share it. Probabilities are
-/// recomputed. If `partials` (attention_partial_rows(B,T),3C) is not empty, dx must be one tensor (B,T,3C).
-/// `partials` then gets the sums of dx over blocks of rows, for the bias gradient of the qkv layer. Devices
-/// that compute this bias gradient together with the layer's weight gradient leave `partials` unchanged.
+/// pass. The gradient of a key head is the sum over the query heads that share it, in order. Probabilities
+/// are recomputed. If `partials` (attention_partial_rows(B,T),3C) is not empty, dx must be one tensor
+/// (B,T,3C). `partials` then receives the sums of dx over blocks of rows, for the bias gradient of the qkv
+/// layer. A device that computes this bias gradient together with the weight gradient of the layer leaves
+/// `partials` unchanged.
 template <class T, class P>
 void attention_backward(Context<P>& context, In<T, P> dout,
                         std::type_identity_t<HeadColumns<T const, P>> const& x, In<T, P> out,

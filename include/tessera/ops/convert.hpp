@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides conversion between number formats, filling and copying.
+// Provides operations that convert values between number formats, fill arrays and copy them.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Converts `from` to the format of `to`, rounded to nearest even. Both have the same number of elements.
-/// Works in place only if both formats have the same size.
+/// Converts `from` to the format of `to`, rounded to nearest even. `from` and `to` have the same number of
+/// elements. They may be the same memory only if both formats have the same size.
 template <class S, class D, class P>
 void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   using V = std::remove_const_t<S>;
@@ -23,14 +23,14 @@ void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   context.enqueue(operation, [&] { backend::Elementwise<P>::convert(context, In<V, P>(from), to); });
 }
 
-/// Sets every element to value.
+/// Sets every element to `value`, converted to T.
 template <class T, class P>
 void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T>> value) {
   Operation const operation{"fill", 0.0, detail::bytes_of(to)};
   context.enqueue(operation, [&] { backend::Elementwise<P>::fill(context, to, value); });
 }
 
-/// Copies `from` to `to`. They may be the same tensor, but must not overlap otherwise.
+/// Copies `from` to `to`. They may be the same tensor. Otherwise they must not overlap.
 template <class T, class P>
 void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
   detail::expect(from.shape().elements() == to.shape().elements(), "copy",

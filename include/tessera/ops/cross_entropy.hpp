@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the classifier's loss together with the gradient of its logits, and the sum of losses.
+// Provides the cross-entropy loss of a classifier together with the gradient of its logits, and the sum of
+// losses.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Computes losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. logits (M,P) has P >=
-/// V columns: the first V = vocabulary are words, the others are padding. targets (M), losses (M). If
-/// `gradient` is true, the gradient (softmax - one hot) * *gradient_scale overwrites the logits, and 0
-/// overwrites the padding. *gradient_scale is read when the operation runs. If `gradient` is false, the
-/// logits stay unchanged and gradient_scale may be null. A negative target masks its row: loss 0, gradient 0.
-/// Reads and writes memory once.
+/// Computes losses[m] = logsumexp(logits[m]) - logits[m][targets[m]], in compute_t<T>. targets and losses are
+/// (M). logits is (M,P) with P >= V: the first V = vocabulary columns are words, the other columns are
+/// padding. If `gradient` is true, the gradient (softmax - one hot) * *gradient_scale overwrites the logits,
+/// and 0 overwrites the padding. *gradient_scale is read when the operation runs. If `gradient` is false, the
+/// logits stay unchanged and gradient_scale may be null. A row with a negative target is masked: its loss and
+/// its gradient are 0. Each logit is read from memory once and written at most once.
 template <class T, class P>
 void cross_entropy(Context<P>& context, Tensor<T, P> logits, std::int64_t vocabulary,
                    In<std::int32_t, P> targets, Out<compute_t<T>, P> losses, bool gradient,
@@ -42,7 +43,7 @@ void cross_entropy(Context<P>& context, Tensor<T, P> logits, In<std::int32_t, P>
 }
 
 /// Computes *loss = the sum of losses (M) in order, in double, and *valid_tokens = the number of targets (M)
-/// that are not negative. Both pointers are to memory of the device.
+/// that are not negative. `loss` and `valid_tokens` point to memory of the device.
 template <class S, class P>
 void sum_losses(Context<P>& context, Tensor<S, P> losses, In<std::int32_t, P> targets, double* loss,
                 std::int64_t* valid_tokens) {

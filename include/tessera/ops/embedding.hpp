@@ -13,8 +13,8 @@ namespace ops {
 
 namespace detail {
 
-/// Returns whether the position table has this width and a row for each position of a sample, or there is no
-/// table.
+/// Whether a position table of this shape fits: it has `channels` columns, and a row for each position of a
+/// sample of `sequence` tokens. If `table` is false, there is no table and the result is true.
 inline bool has_positions(bool table, Shape const& shape, std::int64_t channels, std::int64_t sequence,
                           EmbeddingOptions const& with) {
   return !table || (shape.columns() == channels && with.first_position >= 0 &&
@@ -24,8 +24,8 @@ inline bool has_positions(bool table, Shape const& shape, std::int64_t channels,
 }  // namespace detail
 
 /// Computes y[b,t] = wte[tokens[b,t]] + wpe[first + t], with first = with.first_position. tokens is (B,T).
-/// Each token must be in [0, V), which is not checked here. wte is (V,C). wpe is (P,C) with P >= first + T,
-/// or empty. y is (B,T,C).
+/// Each token must be in [0, V); this operation does not check it. wte is (V,C). wpe is (P,C) with P >= first
+/// + T, or empty. y is (B,T,C).
 template <class T, class P>
 void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> wte, In<T, P> wpe,
                        Tensor<T, P> y, EmbeddingOptions const& with = {}) {
@@ -40,12 +40,16 @@ void embedding_forward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P>
   context.enqueue(operation, [&] { backend::Embedding<P>::forward(context, tokens, wte, wpe, y, with); });
 }
 
-/// Computes dwte (V,C) = `partial` + the rows of dy (B,T,C), each added at the row of its token, in the order
-/// of the tokens. Sums in compute_t<T> in `partial` (V,C) and rounds to T once. `partial` has the gradient of
-/// another use of the table, such as a tied head. If `fresh` is true, its old contents are ignored and the
-/// sum starts from zero. `partial` may be dwte if the types are the same. Rows of with.padding_token are not
-/// added. dwpe (P,C) is overwritten with the sum of dy over samples, in order; its rows before first and from
-/// first + T on become zero. An empty dwte or dwpe is not computed. Without dwte, `partial` is not needed.
+/// Computes the gradients of both tables from dy (B,T,C). dwte (V,C) = `partial` + the rows of dy, each added
+/// at the row of its token, in the order of the tokens. The operation sums in the buffer `partial` (V,C), in
+/// compute_t<T>, and rounds to T once. Before the operation, `partial` has the gradient of another use of the
+/// table, such as a tied head. If `fresh` is true, there is no such gradient: the sum starts from zero.
+/// `partial` may be dwte if the types are the same. Rows of dy whose token is with.padding_token are not
+/// added.
+///
+/// dwpe (P,C) is overwritten with the sum of dy over samples, in order. Its rows before `first` =
+/// with.first_position and from first + T on become zero. An empty dwte or dwpe is not computed. Without
+/// dwte, `partial` is not needed.
 template <class T, class P>
 void embedding_backward(Context<P>& context, In<std::int32_t, P> tokens, In<T, P> dy,
                         Out<compute_t<T>, P> partial, bool fresh, Tensor<T, P> dwte, Out<T, P> dwpe,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides layer normalisation over the last dim.
+// Provides layer normalisation over the last dimension.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ inline namespace v0 {
 namespace ops {
 
 /// Computes y = (x - mean) * rstd * gamma + beta with rstd = 1 / sqrt(variance + epsilon). x and y are (M,C),
-/// gamma and beta (C). Also writes mean and rstd (M) in compute_t<T>, for the backward pass. Reads x once,
-/// writes y once.
+/// gamma and beta (C). Also writes mean and rstd (M) in compute_t<T>, for the backward pass. Reads x from
+/// memory once and writes y once.
 template <class T, class P>
 void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P> beta, double epsilon,
                         Tensor<T, P> y, Out<compute_t<T>, P> mean, Out<compute_t<T>, P> rstd) {
@@ -31,10 +31,11 @@ void layer_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, In<T, P
 }
 
 /// Computes dx = the gradient of x, plus residual_gradient (M,C) unless it is empty. residual_gradient may be
-/// the same tensor as dx, and dx the same as dy. partials (2, layer_norm_partial_rows(M), C) in compute_t<T>
-/// get sums over blocks of rows, from which layer_norm_backward_weight computes dgamma and dbeta. `sums` get
-/// the sums of residual_gradient and of dx over blocks of rows. An empty dx, partials or sum is not computed.
-/// The sum of an empty tensor must be empty.
+/// the same tensor as dx, and dx may be the same tensor as dy. `partials` (2, layer_norm_partial_rows(M), C)
+/// in compute_t<T> receives sums over blocks of rows, from which layer_norm_backward_weight computes dgamma
+/// and dbeta. The two tensors of `sums` receive the sums of residual_gradient and of dx over blocks of rows.
+/// An empty dx, partials or tensor of `sums` is not computed. If residual_gradient or dx is empty, its tensor
+/// in `sums` must be empty.
 template <class T, class P>
 void layer_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                                In<compute_t<T>, P> mean, In<compute_t<T>, P> rstd, In<T, P> residual_gradient,

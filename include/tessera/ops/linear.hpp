@@ -4,12 +4,12 @@
 //
 // Matrices are row-major. All dimensions but the last are rows: x (B,T,K) is a matrix (M,K) with M = B*T.
 // Values are stored in T. Products, biases, residuals and activations are computed in compute_t<T>, and a
-// result is rounded to T once. Each element is a sum over k in a fixed order, so it depends only on its row
-// of x, its column of w and the shapes. Outputs are overwritten. They must not overlap inputs, except that
-// `residual` may be the output itself.
+// result is rounded to T once. Each element of a product is a sum over k in a fixed order. So it depends only
+// on its row of x, its column of w and the shapes. Outputs are overwritten. They must not overlap inputs,
+// except that `residual` may be the output itself.
 //
-// w is (K,N), or (N,K) if `transposed`. On a GPU, 16-bit products are several times slower if an extent of w
-// is not a multiple of 8.
+// The weight w is (K,N), or (N,K) if `transposed`. On a GPU, 16-bit products are several times slower if an
+// extent of w is not a multiple of 8.
 #pragma once
 
 #include <type_traits>
@@ -35,15 +35,15 @@ void expect_plain(char const* name, Operand<T, P> const& w) {
   if (w.format != dtype_of<T> || w.scales) refuse_format(name, w.format, bool(w.scales));
 }
 
-/// Returns whether `partials` has the size for sums over blocks of rows of a matrix of shape `of`, or is
-/// empty.
+/// Whether `partials` is empty or has the size for sums over blocks of rows of a matrix of shape `of`.
 template <class S, class P>
 bool are_partials(Tensor<S, P> const& partials, Shape const& of) {
   return !partials || partials.shape().elements() == linear_partial_rows(of.rows()) * of.columns();
 }
 
 /// Throws Error(usage) unless x is (M,K), w is (K,N) or, if transposed, (N,K), and y is (M,N). Also throws if
-/// `others`, the result of the caller's checks, is false.
+/// `others`, the result of the caller's further checks, is false. `shapes` are further shapes for the
+/// message.
 template <class... Shapes>
 void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const& y, bool transposed,
                    bool others, Shapes const&... shapes) {
@@ -59,7 +59,7 @@ void expect_linear(char const* name, Shape const& x, Shape const& w, Shape const
 
 }  // namespace detail
 
-/// Computes y = scale x w + bias + residual. With an activation, this sum is stored in `pre`, and y is the
+/// Computes y = scale x w + bias + residual. With an activation, this sum is stored in with.pre, and y is the
 /// activation of the stored value. Needs 2MNK FLOPs.
 template <class T, class P>
 void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>> const& w, Tensor<T, P> y,
@@ -78,9 +78,10 @@ void linear(Context<P>& context, In<T, P> x, std::type_identity_t<Operand<T, P>>
   context.enqueue(operation, [&] { backend::Linear<P>::forward(context, x, w, y, with); });
 }
 
-/// Computes dx = scale dy w^T + residual, multiplied by the derivative of the activation that produced x. dy
-/// is (M,N), dx (M,K). An empty dx is not computed. If with.partials is not empty, a GPU writes to it the
-/// sums of the stored dx over blocks of rows; the CPU leaves it unchanged.
+/// Computes dx = scale dy w^T + residual. If with.activation produced x, dx is also multiplied by the
+/// derivative of the activation at with.pre. dy is (M,N), dx is (M,K). An empty dx is not computed. If
+/// with.partials is not empty, a GPU writes to it the sums of the stored dx over blocks of rows; the CPU
+/// leaves it unchanged.
 template <class T, class P>
 void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_t<Operand<T, P>> const& w,
                            Tensor<T, P> dx, std::type_identity_t<LinearInputOptions<T, P>> const& with = {}) {
@@ -100,10 +101,10 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
   context.enqueue(operation, [&] { backend::Linear<P>::backward_input(context, dy, w, dx, with); });
 }
 
-/// Computes dw = x^T dy, with the shape of w, and dbias = the sum of dy over rows. x is (M,K), dy (M,N). The
-/// type G of dw is T, or compute_t<T> if another gradient will be added to it. If with.partials is not empty,
-/// it has sums of dy over blocks of rows, which a device may add instead of dy. Rows are added in order. An
-/// empty dw or dbias is not computed. x is read only for dw.
+/// Computes dw = x^T dy, with the shape of w, and dbias = the sum of dy over rows. x is (M,K), dy is (M,N).
+/// The type G of dw is T, or compute_t<T> if another gradient will be added to dw. If with.partials is not
+/// empty, it has sums of dy over blocks of rows. A device may add these sums instead of dy. Rows are added in
+/// order. An empty dw or dbias is not computed. x is read only for dw.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,

@@ -12,10 +12,10 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Computes partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t<T>, in the same
-/// order on every instruction set. values is (n), partials (ceil(n/4096)). A value that is not finite makes
-/// its sum not finite. Records the position of the first such value in `note`. If a sum of finite values
-/// overflows, records the first value of that sum.
+/// Computes partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t<T>. The order of
+/// the additions is the same on every instruction set. values is (n), partials is (ceil(n/4096)). A value
+/// that is not finite makes its sum not finite. The operation records the position of the first such value in
+/// `note`. If a sum of finite values overflows, it records the first value of that sum.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials,
                    BadNote const& note = {}) {
@@ -29,8 +29,9 @@ void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partia
                   [&] { backend::Elementwise<P>::norm_partials(context, In<V, P>(values), partials, note); });
 }
 
-/// Computes the sums of squares of several arrays in one operation. Each row has the addresses of one array:
-/// its values (type T) and its sums (type Q), one sum per block of values. Rows may be empty.
+/// Computes the sums of squares of several arrays in one operation. Each row of the table `rows` describes
+/// one array: the address of its values (type T), and the address that receives its sums (type Q), one sum
+/// per block of 4096 values. An array may be empty.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Rows<NormRow> const& rows) {
   double const n = static_cast<double>(rows.elements);

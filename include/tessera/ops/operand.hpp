@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the parameter types of operations, which do not take part in template argument deduction, and
-// shape checks.
+// Provides the types of the tensor parameters of operations, and checks of shapes.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +19,14 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// The type of a tensor parameter that an operation only reads. T and the place P are deduced from the
-/// result's parameter. So callers can pass constant, mutable and empty tensors.
+/// The type of a tensor parameter that an operation only reads. It does not take part in template argument
+/// deduction: T and the place P are deduced from the parameter of the first result. So callers can pass
+/// constant, mutable and empty tensors.
 template <class T, class P>
 using In = std::type_identity_t<Tensor<T const, P>>;
 
-/// The type of a second result's parameter. T and the place P are deduced from the first result's parameter.
+/// The type of the parameter for a further result. It does not take part in template argument deduction: T
+/// and the place P are deduced from the parameter of the first result.
 template <class T, class P>
 using Out = std::type_identity_t<Tensor<T, P>>;
 
@@ -37,8 +38,8 @@ inline void expect_known(char const* operation, Activation activation) {
                 {operation, " got the activation ", static_cast<int>(activation), ", which does not exist"});
 }
 
-/// Throws Error(usage) for shapes that do not fit. It is separate from the test, so that compilers emit this
-/// code once and not for each operation.
+/// Throws Error(usage) for shapes that do not fit. `rule` says which shapes fit. The function is separate
+/// from the check (expect), so that compilers emit this code once and not for each operation.
 [[noreturn]] inline void shape_mismatch(char const* operation, char const* rule,
                                         std::initializer_list<Shape const*> shapes) {
   std::string got;
@@ -46,7 +47,8 @@ inline void expect_known(char const* operation, Activation activation) {
   throw_error(ErrorKind::usage, {operation, " got shapes", got, ", which do not fit: it takes ", rule});
 }
 
-/// Throws Error(usage) with the operation, its rule and the given shapes, unless `fits`.
+/// Throws Error(usage) unless `fits` is true. The message has the name of the operation, its rule for shapes
+/// and the given shapes.
 template <class... Shapes>
 void expect(bool fits, char const* operation, char const* rule, Shapes const&... shapes) {
   if (!fits) shape_mismatch(operation, rule, {&shapes...});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides RMS normalisation over the last dim (arXiv 1910.07467).
+// Provides RMS normalisation over the last dimension (arXiv 1910.07467).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline namespace v0 {
 namespace ops {
 
 /// Computes y = x * rstd * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon). x and y are (M,C), gamma (C).
-/// Also writes rstd (M) in compute_t<T>, for the backward pass. Reads x once, writes y once.
+/// Also writes rstd (M) in compute_t<T>, for the backward pass. Reads x from memory once and writes y once.
 template <class T, class P>
 void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double epsilon, Tensor<T, P> y,
                       Out<compute_t<T>, P> rstd) {
@@ -31,9 +31,9 @@ void rms_norm_forward(Context<P>& context, In<T, P> x, In<T, P> gamma, double ep
 }
 
 /// Computes dx = the gradient of x, plus residual_gradient (M,C) unless it is empty. residual_gradient may be
-/// the same tensor as dx, and dx the same as dy. partials (1, layer_norm_partial_rows(M), C) in compute_t<T>
-/// get sums over blocks of rows, from which rms_norm_backward_weight computes dgamma. An empty dx or partials
-/// is not computed.
+/// the same tensor as dx, and dx may be the same tensor as dy. `partials` (1, layer_norm_partial_rows(M), C)
+/// in compute_t<T> receives sums over blocks of rows, from which rms_norm_backward_weight computes dgamma. An
+/// empty dx or partials is not computed.
 template <class T, class P>
 void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T, P> gamma,
                              In<compute_t<T>, P> rstd, In<T, P> residual_gradient, Tensor<T, P> dx,
@@ -59,8 +59,8 @@ void rms_norm_backward_input(Context<P>& context, In<T, P> dy, In<T, P> x, In<T,
   });
 }
 
-/// Computes dgamma (C): adds the partial sums of rms_norm_backward_input over its M = rows rows, in order. An
-/// empty dgamma is not computed.
+/// Computes dgamma (C): adds the partial sums that rms_norm_backward_input has stored, in order. `rows` is
+/// the M of that call. An empty dgamma is not computed.
 template <class T, class P>
 void rms_norm_backward_weight(Context<P>& context, In<compute_t<T>, P> partials, std::int64_t rows,
                               Tensor<T, P> dgamma) {

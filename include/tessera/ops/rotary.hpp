@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides rotary position embeddings (arXiv 2104.09864) with Hugging Face's order of channels: channels i
-// and i + D/2 of a head are a pair.
+// and i + D/2 of a head with D channels are a pair.
 #pragma once
 
 #include <cmath>
@@ -14,9 +14,9 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// The `rope_scaling` of Llama 3. Wavelengths above original_positions / low_frequency become `factor` times
-/// as long. Wavelengths below original_positions / high_frequency do not change. Between these limits, the
-/// frequency is interpolated.
+/// Llama 3's scaling of rotary frequencies (rope_scaling in Hugging Face). Wavelengths are in positions.
+/// Wavelengths above original_positions / low_frequency become `factor` times as long. Wavelengths below
+/// original_positions / high_frequency do not change. Between these limits, the frequency is interpolated.
 struct Llama3Scaling {
   double factor = 8.0;
   double low_frequency = 1.0;
@@ -35,8 +35,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns theta^(-2i/D) for each pair i of a head of D channels, with the same roundings to fp32 as the
-/// transformers library. Throws Error(unsupported) if D is odd, below 2 or above 2 * RotaryFrequencies::most.
+/// Returns the frequency theta^(-2i/D) of each pair i of channels, for a head of D = `head` channels. The
+/// roundings to fp32 are the same as in the transformers library. Throws Error(unsupported) if D is odd,
+/// below 2 or above 2 * RotaryFrequencies::most.
 inline RotaryFrequencies rotary_frequencies(std::int64_t head, double theta = 10000.0) {
   if (head < 2 || head % 2 != 0 || head > 2 * RotaryFrequencies::most) detail::no_rotary_head(head);
   RotaryFrequencies result;
@@ -48,7 +49,8 @@ inline RotaryFrequencies rotary_frequencies(std::int64_t head, double theta = 10
   return result;
 }
 
-/// Returns the frequencies with Llama 3's scaling, for more positions than the model was first trained with.
+/// Returns the frequencies with Llama 3's scaling `by`, which supports more positions than the model was
+/// first trained with.
 inline RotaryFrequencies scaled(RotaryFrequencies frequencies, Llama3Scaling const& by) {
   float const factor = static_cast<float>(by.factor), low = static_cast<float>(by.low_frequency),
               high = static_cast<float>(by.high_frequency),
@@ -68,9 +70,10 @@ inline RotaryFrequencies scaled(RotaryFrequencies frequencies, Llama3Scaling con
 }
 
 /// Rotates each pair (a, b) of channels by the angle w = position * frequency, and writes (a cos w - b sin w,
-/// b cos w + a sin w) to `to`. with.transposed rotates back, which is the backward pass. `from` and `to` have
-/// B*T rows of adjacent heads with 2 * frequencies.pairs channels each; they may be the same. Row t of a
-/// sample is at position with.first + t. Angles, cosines and sines are in compute_t<T>.
+/// b cos w + a sin w) to `to`. If with.transposed is true, rotates by -w instead, which is the backward pass.
+/// `from` and `to` have B*T rows, where T = `sequence`. A row has heads of 2 * frequencies.pairs channels,
+/// one after another. `from` and `to` may be the same memory. Row t of a sample is at position with.first +
+/// t. Angles, cosines and sines are in compute_t<T>.
 template <class T, class P>
 void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const& from, Columns<T, P> to,
             std::int64_t sequence, RotaryFrequencies const& frequencies, RotaryOptions const& with = {}) {
@@ -86,7 +89,7 @@ void rotary(Context<P>& context, std::type_identity_t<Columns<T const, P>> const
                   [&] { backend::Rotary<P>::rotate(context, from, to, sequence, frequencies, with); });
 }
 
-/// Same as rotary above, for whole tensors (B,T,C).
+/// Same as `rotary` above, for whole tensors (B,T,C).
 template <class T, class P>
 void rotary(Context<P>& context, In<T, P> from, Tensor<T, P> to, RotaryFrequencies const& frequencies,
             RotaryOptions const& with = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches small sums over rows into one kernel launch. These sums give the gradients of biases and of norm
-// weights.
+// Provides batches of small sums over rows, which a GPU computes in one kernel launch. These sums give the
+// gradients of biases and of norm weights.
 #pragma once
 
 #include "tessera/backend/operations.hpp"
@@ -11,9 +11,10 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Begin and end a batch of row sums with results of type T (see RowSumBatch). Batches may nest; the sums are
-/// computed when the outermost batch ends. These functions are compiled with the other operations, because
-/// source files of models do not include GPU code.
+/// begin_row_sums and end_row_sums begin and end a batch of row sums with results of type T (see
+/// RowSumBatch). Batches may nest; the sums are computed when the outermost batch ends. Models call these
+/// functions, which are compiled with the other operations. They do not call backend::RowSums, because source
+/// files of models do not include GPU code.
 template <class T, class P>
 void begin_row_sums(Context<P>& context) {
   backend::RowSums<P>::begin(context);
@@ -23,9 +24,10 @@ void end_row_sums(Context<P>& context) {
   backend::RowSums<P>::end(context);
 }
 
-/// Batches row sums while it exists. A GPU collects the row sums for the gradients of biases and norms, and
-/// computes them in one launch when the batch ends. Until then, no operation may read these gradients or
-/// overwrite the partial sums from which they are computed. The CPU computes each sum immediately.
+/// A batch of row sums: it begins with the constructor and ends with the destructor. A GPU collects the row
+/// sums for the gradients of biases and norms, and computes them in one launch when the batch ends. Until
+/// then, no operation may read these gradients or overwrite the partial sums from which they are computed.
+/// The CPU computes each sum immediately.
 template <class P, class T>
 class RowSumBatch {
  public:

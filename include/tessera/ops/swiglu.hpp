@@ -9,8 +9,8 @@ namespace tessera {
 inline namespace v0 {
 namespace ops {
 
-/// Computes y = silu(gate) * up with silu(x) = x / (1 + e^-x), rounded once. All tensors have the same shape.
-/// y may be the same tensor as gate or up.
+/// Computes y = silu(gate) * up with silu(x) = x / (1 + e^-x). The result is rounded once. All tensors have
+/// the same shape. y may be the same tensor as gate or up.
 template <class T, class P>
 void swiglu_forward(Context<P>& context, In<T, P> gate, In<T, P> up, Tensor<T, P> y) {
   std::int64_t const n = y.shape().elements();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements AdamW on the GPU. Uses the same formula as the CPU, so the results have the same bits.
+// Implements AdamW on the GPU, with the formula of the CPU. So the results have the same bits as on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,22 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The minimum number of thread blocks per multiprocessor. The kernel is bound by memory, so it needs many.
+/// The minimum number of thread blocks of adamw_kernel that fit on a multiprocessor at once. The kernel is
+/// limited by memory traffic, so it needs many thread blocks.
 template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
-/// Returns a pointer to element `from` of an array, such as the gradient. Reads the array's pointer from
-/// shared memory at each use. Registers for all pointers would reduce the number of thread blocks per
-/// multiprocessor.
+/// Returns a pointer to element `from` of an array of the row, such as the gradient. `array` is the field of
+/// the row with the array's address, in shared memory. It is volatile, so that the address is read at each
+/// use and does not stay in a register. Registers for all addresses would reduce the number of thread blocks
+/// per multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;
 }
 
-/// Updates the first `count` of N neighbouring elements. `Full` is as in `load`.
+/// Updates the first `count` of N neighbouring elements, which start at element `from` of the row's arrays.
+/// `Full` means that `count` is N and the addresses are aligned. If `skipped`, only writes the weights.
 template <class G, class S, class T, int N, bool Full>
 __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int64_t from, int count,
                                             bool skipped) {
@@ -55,9 +58,10 @@ __device__ __forceinline__ void update_pack(ops::UpdateRow const& row, std::int6
   store<N, Full>(array_of<S>(row.states[1], from), second, count);
 }
 
-/// Updates the arrays of all rows (ops::Rows). Each thread block updates a part of one block of a row. T is
-/// the type of the weights, or void if the optimizer updates the weights themselves. If `rows.first` is null,
-/// `one` is the only row.
+/// Updates the arrays of all rows. A row of the table (ops::Rows) has the addresses of the arrays of one
+/// update. Each thread block updates a part of one block of ops::row_block elements of a row. T is the type
+/// of the weights, or void if the optimizer updates the weights themselves. If `rows.first` is null, `one` is
+/// the only row.
 template <class G, class S, class T, int N>
 __global__ __launch_bounds__(elementwise_threads,
                              adamw_blocks<S>) void adamw_kernel(ops::Rows<ops::UpdateRow> rows,
@@ -110,7 +114,8 @@ struct AdamW {
     run_adamw<G, S, T>(context.stream(), rows, {}, skip);
   }
 
-  /// Updates one array. `weights` is null if `master` holds the weights themselves.
+  /// Updates the arrays of one update with one kernel launch. `weights` is null if `master` holds the weights
+  /// themselves.
   template <class G, class S, class T>
   static void update(Context<Cuda>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the operation adamw, one optimizer update, on the CPU.
+// Provides the operation adamw, one optimizer update, and implements it on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ inline namespace v0 {
 
 template <>
 struct backend::AdamW<Cpu> {
-  /// Updates one array. `weights` is null if `master` holds the weights themselves.
+  /// Updates the arrays of one update. `first` and `second` are the moments. `weights` is null if `master`
+  /// holds the weights themselves.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, std::int64_t elements, G const* gradient, S* master, S* first,
                      S* second, T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
@@ -40,7 +41,8 @@ struct backend::AdamW<Cpu> {
     });
   }
 
-  /// Updates all rows. T is the type of the weights, or void if the optimizer updates the weights themselves.
+  /// Updates the arrays of all rows. T is the type of the weights, or void if the optimizer updates the
+  /// weights themselves.
   template <class G, class S, class T>
   static void update(Context<Cpu>& context, ops::Rows<ops::UpdateRow> const& rows, std::int64_t const* skip) {
     using W = std::conditional_t<std::is_void_v<T>, S, T>;
@@ -56,11 +58,11 @@ struct backend::AdamW<Cpu> {
 
 namespace ops {
 
-/// Runs one AdamW update of n elements. Reads the gradient (type G), updates the master weights and both
-/// moments (type S), and stores the new weights in `weights` (type T) if they are separate. Moves 28 bytes
-/// per element in fp32, and 30 with separate 16-bit weights. If `*skip` is not 0, master weights and moments
-/// stay unchanged, and separate weights are written from the master weights. Reads `*factors` and `*skip`
-/// when the operation runs.
+/// Runs one AdamW update of n elements. Reads the gradient (type G), updates the master weights and the
+/// moments `first` and `second` (type S), and stores the new weights in `weights` (type T) if they are
+/// separate from the master weights. Moves 28 bytes per element in fp32, and 30 with separate 16-bit weights.
+/// If `*skip` is not 0, master weights and moments stay unchanged, and separate weights are written from the
+/// master weights. `*factors` and `*skip` are read when the operation runs.
 template <class G, class S, class T, class P>
 void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* master, S* first, S* second,
            T* weights, AdamWFactors<S> const* factors, std::int64_t const* skip) {
@@ -74,10 +76,10 @@ void adamw(Context<P>& context, std::int64_t elements, G const* gradient, S* mas
   });
 }
 
-/// Updates every row (one array per row) in one operation. Gradients have type G, master weights and moments
-/// S, weights T. If T is void, `master` holds the weights themselves and no row has `weights`; otherwise
-/// every row has `weights`. Rows may be empty. The rows, `*skip` and the factors are read when the operation
-/// runs.
+/// Runs the AdamW updates of several arrays in one operation. Each row of the table `rows` describes the
+/// update of one array. Gradients have type G, master weights and moments S, weights T. If T is void,
+/// `master` holds the weights themselves and no row has `weights`; otherwise every row has `weights`. Arrays
+/// may be empty. The rows, `*skip` and the factors are read when the operation runs.
 template <class G, class S, class T, class P>
 void adamw(Context<P>& context, Rows<UpdateRow> const& rows, std::int64_t const* skip) {
   double const n = static_cast<double>(rows.elements);

@@ -9,7 +9,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The settings of AdamW. `weight_decay` applies to parameters of two dims (matrices and embeddings).
+/// The settings of AdamW. `weight_decay` applies to parameters of two dimensions (matrices and embeddings).
 struct AdamWOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -18,11 +18,11 @@ struct AdamWOptions {
   bool decoupled = true;  ///< false: Adam, where the decay is added to the gradient (L2)
 };
 
-/// The factors of one update. They are computed once in double and rounded to S, the type in which the update
+/// The factors of one update. They are computed in double and rounded to S, the type in which the update
 /// computes.
 template <class S>
 struct AdamWFactors {
-  S gradient;  ///< factor of every gradient: loss scale, token count and clipping together
+  S gradient;  ///< factor of every gradient: loss scale, token count and clipping
   S keep;      ///< 1 - learning rate x weight decay; 1 in Adam
   S l2;        ///< weight decay in Adam, as a part of the gradient; 0 in AdamW
   S beta1, one_minus_beta1;
@@ -53,19 +53,21 @@ TESSERA_HOST_DEVICE AdamWFactors<S> adamw_factors(AdamWOptions const& options, d
 
 namespace detail {
 
-// Returns 0 if |x| < bound, otherwise x. These are the scalar versions of cpu::Packet's function; the formula
-// below uses them when V is float or double.
+// Returns 0 if |x| < bound, otherwise x. The formula below uses these scalar functions if V is float or
+// double. For CPU vectors it uses zero_below of cpu::Packet.
 TESSERA_HOST_DEVICE inline float zero_below(float x, float bound) { return std::fabs(x) < bound ? 0.0f : x; }
 TESSERA_HOST_DEVICE inline double zero_below(double x, double bound) {
   return std::fabs(x) < bound ? 0.0 : x;
 }
 
 // The AdamW update (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), in PyTorch's order: decay first,
-// then the step. Adam adds its decay to the gradient after clipping. AdamW adds 0 x weight there, which
-// changes no bit. Every a*b + c is an explicit fma, so a compiler cannot choose another rounding. Moments
-// below 2^-100 become 0, so that denormals neither cost time nor differ between devices. V is float, double
-// or a CPU vector of such values. The formula is a macro because nvcc does not compile one function for GPU
-// scalars and CPU vectors.
+// then the step. Adam adds its decay to the gradient after clipping. AdamW adds 0 x weight at this point,
+// which changes no bit. Every a*b + c is an explicit fma, so a compiler cannot choose another rounding.
+// Moments below 2^-100 become 0, because denormals cost time and differ between devices.
+//
+// The formula is a macro because nvcc does not compile one function for GPU scalars and CPU vectors. V is
+// float, double or a CPU vector of such values. The other names in the macro are the parameters of the
+// functions below it; `first` and `second` are the moments.
 #define TESSERA_ADAMW_FORMULA(V, S)                                        \
   using std::fma;                                                          \
   using std::sqrt;                                                         \
@@ -86,7 +88,7 @@ TESSERA_HOST_DEVICE inline void adamw_formula(S gradient, S& weight, S& first, S
   TESSERA_ADAMW_FORMULA(S, S)
 }
 
-/// Updates as many elements as a CPU vector register has.
+/// Updates as many elements as a vector register of the CPU has.
 template <class V, class S>
 inline void adamw_formula_of_packet(V gradient, V& weight, V& first, V& second, AdamWFactors<S> const& by) {
   TESSERA_ADAMW_FORMULA(V, S)

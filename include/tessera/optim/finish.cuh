@@ -18,10 +18,13 @@ __global__ void begin_step_kernel(StepState* state, RankNotes* own, Rule rule, d
   begin_step(*state, rule, learning_rate);
 }
 
-/// Computes the gradient norm and decides the update. Runs as one thread block of norm_lanes threads.
+/// Computes the gradient norm and decides whether the update is skipped. Runs as one thread block of
+/// norm_lanes threads. Thread i computes the partial sum i of the norm.
 template <class Rule>
 __global__ void finish_step_kernel(StepShares shares, StepState* state, Rule rule) {
-  constexpr int most = v0::detail::norm_lanes;  // units; if there are more, their ranges stay in memory
+  // The maximum number of units whose ranges fit in `memory`. If there are more units, their ranges are read
+  // from global memory.
+  constexpr int most = v0::detail::norm_lanes;
   __shared__ double lanes[v0::detail::norm_lanes];
   __shared__ alignas(NormRange) unsigned char memory[most * sizeof(NormRange)];
   int const lane = static_cast<int>(threadIdx.x);

@@ -24,12 +24,12 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The position of the sums of squares of one group of parameters in the statistics of the ranks. The ranks
-/// `by` sum equal, consecutive parts of the group's gradient, one sum per block. Each block is summed by one
-/// rank, even if other ranks hold it, too.
+/// Says where the statistics of the ranks contain the sums of squares of the gradient of one group of
+/// parameters. The ranks `by` sum equal, consecutive parts of this gradient, with one sum per block of 4096
+/// elements. Each block is summed by one rank, even if several ranks hold it.
 struct NormRange {
-  std::int64_t offset = 0;  ///< in partials
-  std::int64_t blocks = 0;  ///< per rank
+  std::int64_t offset = 0;  ///< index of the first sum in StepShares::partials(rank)
+  std::int64_t blocks = 0;  ///< number of sums per rank
   comm::ProcessGroup by{};
 };
 
@@ -39,24 +39,25 @@ struct LossSum {
   std::int64_t valid_tokens = 0;
 };
 
-/// Flags that a rank sends to all ranks in each step: its first non-finite value, and whether to stop
-/// training.
+/// Notes that a rank sends to all ranks in each step: the first non-finite value of its part of the gradient,
+/// and whether it requests a stop of the training.
 struct RankNotes {
   BadElement bad{};
   std::int64_t stop = 0;  ///< 1: the rank requests that all ranks end the training
 };
 
-/// The statistics of all ranks, in rank order. The share of a rank has the sums of squares of its part of the
-/// gradient (one float per block), one LossSum per micro-batch, and one RankNotes. All addresses are in the
-/// memory of the device.
+/// The statistics of all ranks in a step, in rank order. The statistics of one rank are its share. A share
+/// has the sums of squares of the rank's part of the gradient (one float per block), one LossSum per
+/// micro-batch, and one RankNotes. All addresses are in the memory of the device.
 struct StepShares {
   std::byte* first = nullptr;  ///< the share of rank 0
-  std::int64_t bytes = 0;      ///< of one share
+  std::int64_t bytes = 0;      ///< size of one share
   std::int64_t sums = 0;       ///< offset of the LossSums in a share; a multiple of 8
   NormRange const* units = nullptr;
   int unit_count = 0;
   int ranks = 1;
-  comm::ProcessGroup losses_by{};  ///< the ranks whose losses count: one of each group with the same samples
+  /// The ranks whose losses count: one rank of each group of ranks that compute the same samples.
+  comm::ProcessGroup losses_by{};
   int accumulation = 1;
 
   TESSERA_HOST_DEVICE float* partials(int rank) const {
@@ -72,7 +73,7 @@ struct StepShares {
 };
 
 /// share_sums_offset returns the offset of the LossSums in the statistics of a rank, in bytes. share_bytes
-/// returns the size of these statistics, in bytes.
+/// returns the size of these statistics, in bytes. `norm_blocks` is the number of sums of squares per rank.
 constexpr std::int64_t share_sums_offset(std::int64_t norm_blocks) { return (4 * norm_blocks + 7) / 8 * 8; }
 constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
   return share_sums_offset(norm_blocks) + static_cast<std::int64_t>(sizeof(LossSum)) * accumulation +
@@ -81,20 +82,21 @@ constexpr std::int64_t share_bytes(std::int64_t norm_blocks, int accumulation) {
 
 namespace detail {
 
-/// The number of partial sums (lanes) of the squared gradient norm, in double. Block b of a unit belongs to
-/// lane b modulo 256. A lane adds its blocks in order, unit by unit, and lanes are added pairwise. So the sum
-/// does not depend on the number of ranks.
+/// The number of lanes: partial sums of the squared gradient norm, in double. Block b of a unit belongs to
+/// lane b modulo 256. Each lane adds its blocks in order, unit by unit. At the end, the lanes are added
+/// pairwise. So the sum does not depend on the number of ranks.
 inline constexpr int norm_lanes = 256;
 
 TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, int lane) {
   static_assert((norm_lanes & (norm_lanes - 1)) == 0);
-  constexpr int at_once = 8;  // loads in flight before the first is added
+  constexpr int at_once = 8;  // number of loads that start before the first value is added
   double sum = 0.0;
   for (int unit = 0; unit < shares.unit_count; ++unit) {
     NormRange const range = shares.units[unit];
     for (int part = 0; part < range.by.count; ++part) {
       float const* const partials = shares.partials(range.by.rank(part)) + range.offset;
-      std::int64_t block = (lane - part * range.blocks) & (norm_lanes - 1);  // the lane's first of this part
+      // `block` starts at the lane's first block in this part.
+      std::int64_t block = (lane - part * range.blocks) & (norm_lanes - 1);
       for (; block < range.blocks; block += at_once * norm_lanes) {
         float values[at_once];
         for (int i = 0; i < at_once; ++i) {
@@ -108,8 +110,9 @@ TESSERA_HOST_DEVICE inline double square_sum_of_lane(StepShares const& shares, i
   return sum;
 }
 
-/// Adds the losses in the order of micro-batches, finds the first non-finite value in the order of backward,
-/// counts the ranks that request a stop, and decides whether the update is skipped.
+/// Completes a step from the statistics of all ranks: adds the losses in the order of micro-batches, finds
+/// the first non-finite value in the order of backward, counts the ranks that request a stop, and decides
+/// whether the update is skipped.
 TESSERA_HOST_DEVICE inline void finish_from(StepShares const& shares, StepState& state, StepRule const& rule,
                                             double square_sum) {
   double loss = 0.0;
@@ -157,8 +160,9 @@ struct backend::StepEnds<Cpu> {
 
 namespace ops {
 
-/// Sets the scalars of a step before its first micro-batch. Also resets this rank's notes: no non-finite
-/// value, and whether the rank requests a stop. `state` and `own` are in the memory of the device.
+/// Sets the scalars of a step before its first micro-batch. Also resets the notes of this rank, `own`: there
+/// is no non-finite value yet, and `stop` says whether the rank requests a stop. `state` and `own` are in the
+/// memory of the device.
 template <class P>
 void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule const& rule,
                 double learning_rate, bool stop = false) {
@@ -167,8 +171,8 @@ void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule 
                   [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate, stop); });
 }
 
-/// Reads the statistics of all ranks and decides the update (v0::finish_step). Sums in double, in an order
-/// that depends only on the model.
+/// Reads the statistics of all ranks and decides whether the update is skipped (v0::finish_step). Sums in
+/// double, in an order that depends only on the model.
 template <class P>
 void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
   Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),

@@ -16,15 +16,18 @@ namespace tessera {
 inline namespace v0 {
 
 /// The settings of the loss scale. All scales are powers of two, so that scaling changes only the exponent of
-/// a value. A good step is a step without overflow. DeepSpeed's loss scaler has hysteresis 2 and growth_delay
-/// 1.
+/// a value. A good step is a step without overflow. The settings hysteresis 2 and growth_delay 1 give the
+/// behaviour of DeepSpeed's loss scaler.
 struct LossScaleOptions {
   double initial = 65536.0;             ///< the first scale of Dynamic, the only scale of Static
   std::int64_t growth_interval = 2000;  ///< good steps before the scale doubles
   std::int64_t growth_delay = 0;        ///< good steps that do not count, at the start and after an overflow
-  std::int64_t hysteresis = 1;  ///< number of the overflow that halves the scale; earlier ones skip steps
-  bool consecutive_hysteresis = false;  ///< a good step resets the count of overflows; else only growth does
-  double minimum = 1.0;                 ///< Dynamic never lowers the scale below this value
+  /// The number of the overflow that halves the scale; 1 is the first. Earlier overflows only skip their
+  /// steps.
+  std::int64_t hysteresis = 1;
+  /// Whether a good step resets the count of overflows. If not, only a growth of the scale resets it.
+  bool consecutive_hysteresis = false;
+  double minimum = 1.0;  ///< Dynamic never lowers the scale below this value
   double maximum = 0x1p24;
 };
 
@@ -35,13 +38,13 @@ struct StepRule {
   AdamWOptions adamw;
   RateSchedule rates;
   double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
-  /// The run ends after more than this many consecutive overflows. Without a loss scale, it ends after the
-  /// first.
+  /// The run ends after more than this many consecutive overflows. Without a loss scale, the run ends after
+  /// the first overflow.
   std::int64_t skips_allowed = 50;
-  std::int64_t tokens = 0;  ///< G T: the tokens of the global batch, masked ones included
+  std::int64_t tokens = 0;  ///< tokens of the global batch, masked ones included
 };
 
-/// Returns whether the scale changes during a run.
+/// Whether the loss scale changes during a run.
 TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
   switch (kind) {
     case LossScaleKind::dynamic:
@@ -54,8 +57,9 @@ TESSERA_HOST_DEVICE constexpr bool changes(LossScaleKind kind) {
 }
 
 /// Sets the learning rate of a step, and the factor of the loss's gradient: the loss scale divided by the
-/// tokens of the global batch. Runs before the first micro-batch. Uses `learning_rate`, except for schedules
-/// that count applied updates: they are evaluated here, because only the device knows that number.
+/// tokens of the global batch. Runs before the first micro-batch. `learning_rate` is the rate that the host
+/// computed. If the schedule counts applied updates, this function computes the rate instead, because only
+/// the device knows the number of applied updates.
 TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rule, double learning_rate) {
   if (state.stopped_at > 0) return;
   state.learning_rate = rule.rates.counts_skipped() ? learning_rate : rule.rates.at(state.applied);
@@ -64,12 +68,14 @@ TESSERA_HOST_DEVICE inline void begin_step(StepState& state, StepRule const& rul
   state.backward_scale = static_cast<float>(state.backward_scale_double);
 }
 
-/// Decides whether the update is skipped, and computes the factor by which the update multiplies gradients.
-/// Runs after the last micro-batch is accumulated. `square_sum` is the sum of squares of the accumulated
-/// gradient, which includes the loss scale and is divided by all tokens, masked ones included. `loss_sum` and
-/// `valid_tokens` are sums over the global batch. The factor removes the loss scale, divides by the valid
-/// tokens instead, and includes the clip coefficient min(1, clip / (norm + 1e-6)). A step without valid
-/// tokens is skipped, and weights, moments and loss scale stay unchanged. After `stopped_at`, every step is
+/// Decides whether the update is skipped, updates the loss scale, and computes the factor by which the update
+/// multiplies gradients. Runs after the last micro-batch is accumulated. `square_sum` is the sum of squares
+/// of the accumulated gradient. This gradient includes the loss scale and is divided by all tokens, masked
+/// ones included. `loss_sum` and `valid_tokens` are sums over the global batch.
+///
+/// The factor removes the loss scale, replaces the division by all tokens with a division by the valid
+/// tokens, and includes the clip coefficient min(1, clip / (norm + 1e-6)). A step without valid tokens is
+/// skipped: weights, moments and loss scale stay unchanged. After the step `stopped_at`, every step is
 /// skipped.
 TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& rule, double square_sum,
                                             double loss_sum, std::int64_t valid_tokens) {
@@ -93,7 +99,7 @@ TESSERA_HOST_DEVICE inline void finish_step(StepState& state, StepRule const& ru
     double const lower = state.loss_scale / 2.0;
     if (changes(rule.loss_scale) && ++state.forgiven >= rule.scale.hysteresis) {
       state.loss_scale = lower > rule.scale.minimum ? lower : rule.scale.minimum;
-      state.forgiven = rule.scale.hysteresis - 1;  // the next overflow halves it too
+      state.forgiven = rule.scale.hysteresis - 1;  // the next overflow halves the scale, too
     }
     return;
   }

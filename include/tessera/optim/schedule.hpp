@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines learning-rate schedules.
+// Defines learning-rate schedules: shapes, settings and the rate of each step.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The shape of the learning rate after the warm-up. The last three match DeepSpeed's schedules at every
-/// step.
+/// The shape of the learning rate after the warm-up. warmup_lr, warmup_decay_lr and warmup_cosine_lr give the
+/// same rate at every step as the schedules of DeepSpeed with these names.
 enum class RateShape : std::uint8_t {
   constant,
   linear,
@@ -22,7 +22,8 @@ enum class RateShape : std::uint8_t {
   warmup_cosine_lr
 };
 
-/// Returns whether total_steps must be set, because the rate falls to a final value at that step.
+/// Whether total_steps must be set: true for the two shapes of Tessera that fall to a final value at that
+/// step. DeepSpeed's schedules accept any total_steps.
 constexpr bool needs_end(RateShape shape) {
   switch (shape) {
     case RateShape::linear:
@@ -37,15 +38,16 @@ constexpr bool needs_end(RateShape shape) {
   return false;
 }
 
-/// The learning rate as a function of the step. During `warmup_steps`, it rises linearly from learning_rate /
-/// warmup_steps to learning_rate. Then it is constant, or it falls linearly or by half a cosine. It reaches
-/// final_fraction * learning_rate at `total_steps`, which linear and cosine need.
+/// The learning rate as a function of the step. During `warmup_steps`, the rate rises linearly from
+/// learning_rate / warmup_steps to learning_rate. Then it is constant, or it falls linearly or by half a
+/// cosine. A falling rate reaches final_fraction * learning_rate at `total_steps`.
 ///
-/// DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2 steps. They
-/// rise with the logarithm of the step, or linearly if `log_warmup` is false. Then WarmupLR is constant,
-/// WarmupDecayLR falls linearly to `first_rate`, and WarmupCosineLR falls by a cosine to final_fraction *
-/// learning_rate at `total_steps`. They count applied updates with a lag of one: the first two updates have
-/// the first rate, except that the first update of WarmupCosineLR has rate 0.
+/// The rates of DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR rise from `first_rate` over at least 2
+/// steps. They rise with the logarithm of the step, or linearly if `log_warmup` is false. Then WarmupLR is
+/// constant, WarmupDecayLR falls linearly to `first_rate`, and WarmupCosineLR falls by a cosine to
+/// final_fraction * learning_rate at `total_steps`. These schedules count applied updates with a lag of one:
+/// the first two updates have the first rate. There is one exception: the first update of WarmupCosineLR has
+/// rate 0.
 struct RateSchedule {
   double learning_rate = 3e-4;
   RateShape shape = RateShape::constant;
@@ -55,8 +57,7 @@ struct RateSchedule {
   double first_rate = 0.0;
   bool log_warmup = true;
 
-  /// Returns whether the schedule counts all steps, skipped ones included. Otherwise it counts applied
-  /// updates.
+  /// Whether the schedule counts all steps, including skipped ones. If not, it counts applied updates.
   TESSERA_HOST_DEVICE bool counts_skipped() const {
     switch (shape) {
       case RateShape::constant:
@@ -71,7 +72,8 @@ struct RateSchedule {
     return false;
   }
 
-  /// Returns the learning rate of a step. Steps count from 0.
+  /// Returns the learning rate of a step. Steps count from 0: all steps, or only applied updates (see
+  /// counts_skipped).
   TESSERA_HOST_DEVICE double at(std::int64_t step) const {
     if (!counts_skipped()) return of_deepspeed(step - 1);
     if (step < warmup_steps)
@@ -85,7 +87,7 @@ struct RateSchedule {
       case RateShape::cosine:
         return falling(half_cosine(progress));
       case RateShape::constant:
-      case RateShape::warmup_lr:  // handled by of_deepspeed
+      case RateShape::warmup_lr:  // of_deepspeed computes these three
       case RateShape::warmup_decay_lr:
       case RateShape::warmup_cosine_lr:
         break;
@@ -97,7 +99,8 @@ struct RateSchedule {
   TESSERA_HOST_DEVICE static double half_cosine(double progress) {
     return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   }
-  /// Returns the rate after the fraction 1 - `remaining` of the total decrease.
+  /// Returns a rate between the peak and the final rate. `remaining` is 1 at the peak and 0 at the final
+  /// rate.
   TESSERA_HOST_DEVICE double falling(double remaining) const {
     return learning_rate * (final_fraction + (1.0 - final_fraction) * remaining);
   }

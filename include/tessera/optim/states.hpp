@@ -13,12 +13,12 @@ namespace tessera {
 inline namespace v0 {
 
 /// One kind of optimizer state: a value for each trained element, or for each block of elements (such as the
-/// scale of quantized values). It starts at zero. The row `moments` of the recipe's placement table says
-/// where it is stored.
+/// scale of quantized values). The values start at zero. The row `moments` of the recipe's placement table
+/// says where the state is stored.
 struct OptimizerState {
-  std::string_view name{};  ///< PyTorch's name for it
+  std::string_view name{};  ///< PyTorch's name for this state
   DType type{};
-  std::int64_t block = 1;  ///< number of elements that share a value; a shard has whole blocks
+  std::int64_t block = 1;  ///< number of elements that share a value; shards contain only whole blocks
 };
 
 /// Returns AdamW's states: the running means of the gradient and of its square, in the format in which AdamW

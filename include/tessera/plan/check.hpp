@@ -20,9 +20,9 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Visits every entry of a step in order, including repetitions. Keeps a vector clock for each lane, and the
-/// last writer and the later readers of each byte. Refers to each run of an entry by its number
-/// (Schedule::instance).
+/// Visits every run of every entry of a step, in order. An entry of the repeated body has several runs. The
+/// number of a run is its position in the step (Schedule::instance). Keeps a vector clock for each lane. For
+/// each byte, keeps the last run that wrote it and the later runs that read it.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -46,7 +46,7 @@ class ProgramCheck {
  private:
   /// A vector clock. For each lane: the number of the last run of an entry that has ended; -1: none.
   using Clock = std::array<std::int64_t, lane_count>;
-  /// The last run of an entry so far, and the clock at its end.
+  /// The last run so far of one entry, and the vector clock at the end of this run.
   struct End {
     std::int64_t instance = -1;
     Clock clock{};
@@ -54,11 +54,11 @@ class ProgramCheck {
 
   /// A range of bytes in which no buffer begins or ends.
   struct Piece {
-    int buffer = -1;  ///< the buffer whose values it holds
-    std::int64_t writer = -1;
-    Clock readers{};            ///< by lane: the last reader since the last write
+    int buffer = -1;            ///< the buffer whose values it holds
+    std::int64_t writer = -1;   ///< the last run that wrote it; -1: none
+    Clock readers{};            ///< by lane: the last run that read it since the last write
     std::int64_t touched = -1;  ///< the last run of an entry that read or wrote it
-    int item = -1;              ///< the item of that entry; -1: the entry as a whole, or several items
+    int item = -1;              ///< the item of the last run that touched it; -1: the whole entry, or several
   };
 
   Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }
@@ -109,8 +109,8 @@ class ProgramCheck {
     for (Clock& clock : now_) clock.fill(-1);
   }
 
-  /// Checks that an entry is well-formed and that its waits are valid. Sets `started_` to the clock at its
-  /// start.
+  /// Checks that an entry is well-formed and that its waits are valid. Sets `started_` to the vector clock at
+  /// the start of this run of the entry. Returns an error message, or an empty string.
   std::string begin(Instance const& instance) {
     std::size_t const own = lane_of(index_);
     auto const& entries = program_.schedule.entries;
@@ -137,7 +137,7 @@ class ProgramCheck {
     started_[own] = index_;  // later entries of the lane start after this one
     return {};
   }
-  /// Returns whether a run of an entry has ended before the current one starts.
+  /// Returns whether run `other` has certainly ended before the current run starts.
   bool before(std::int64_t other) const {
     std::size_t const lane = lane_of(other);
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
@@ -175,7 +175,7 @@ class ProgramCheck {
         return one_of({Verb::cross}) || (writer.verb == Verb::backward_input && writer.unit == read.unit + 1);
       case Kind::backward:
         return one_of({Verb::backward_input, Verb::cross});
-      case Kind::micro_gradient:  // before the reduction, it is only this rank's summand
+      case Kind::micro_gradient:  // before the reduction, the buffer has only this rank's summand
         return one_of({Verb::accumulate, Verb::reduce, Verb::fetch}) ||
                (one_of({Verb::backward_weight, Verb::clear_gaps}) &&
                 (plan_.shape.world == 1 || entry.verb == Verb::reduce || entry.verb == Verb::accumulate));
@@ -189,8 +189,8 @@ class ProgramCheck {
         return true;
     }
   }
-  /// Checks that only copies in the disk lane read or write files. Such a copy is between a file and host
-  /// memory, in whole disk blocks.
+  /// Checks that an entry reads or writes files only if it is a copy in the disk lane. Checks that this copy
+  /// is between a file and host memory, in whole disk blocks. Returns an error message, or an empty string.
   std::string tiers(Entry const& entry) {
     bool on_disk = false;
     entry.visit_operands(
@@ -234,7 +234,7 @@ class ProgramCheck {
     return {};
   }
   /// Checks that gradients are accumulated in the order of micro-batches, and that a sum is complete before
-  /// another entry reads it.
+  /// another entry reads it. Returns an error message, or an empty string.
   std::string sum(Entry const& entry) {
     std::string mistake;
     entry.visit_operands([&](Operand const& operand, int) {
@@ -299,8 +299,8 @@ class ProgramCheck {
     piece.readers[lane_of(index_)] = index_;
     return {};
   }
-  /// Checks a write to a piece of memory. Items of one entry run in any order, so an item must not write
-  /// bytes that another item of the entry reads or writes.
+  /// Checks a write to a piece of memory. Returns an error message, or an empty string. Items of one entry
+  /// run in any order, so an item must not write bytes that another item of the entry reads or writes.
   std::string write(Piece& piece, Operand const& operand, int item) {
     int const buffer = operand.buffer;
     if (piece.touched == index_ && piece.item != item)

@@ -33,24 +33,24 @@ inline constexpr std::int64_t parameter_alignment = 64;
 /// shards.
 struct FlatLayout {
   bool trainable = true;      ///< false: frozen; it has only weights
-  int number = 0;             ///< index among the flat groups of the model, unit by unit
+  int number = 0;             ///< index among all flat groups of the model, in the order of the units
   int trainable_index = -1;   ///< index among the model's trainable flat groups; -1 if the group is frozen
   std::vector<Range> gaps;    ///< elements that belong to no parameter; they stay zero
-  Range decayed, undecayed;   ///< the parameters with weight decay, and the others
+  Range decayed, undecayed;   ///< the elements with weight decay, and the elements without
   std::int64_t elements = 0;  ///< number of elements without the padding at the end
-  std::int64_t shard = 0;     ///< elements of one shard, a multiple of shard_alignment
-  std::int64_t padded = 0;    ///< elements of all shards
+  std::int64_t shard = 0;     ///< number of elements of one shard, a multiple of shard_alignment
+  std::int64_t padded = 0;    ///< number of elements of all shards together
 
   constexpr Range shard_of(int index) const { return {index * shard, (index + 1) * shard}; }
 };
 
 /// The flat groups of a unit, and the position of each parameter in them. A unit has a group of trainable
-/// parameters, a group of frozen ones, or both. The lists of parameters are in the order of
-/// UnitSpec::parameters.
+/// parameters, a group of frozen parameters, or both groups. `parameters` and `flat_of` have one element for
+/// each parameter, in the order of UnitSpec::parameters.
 struct UnitLayout {
   std::vector<FlatLayout> flats;
   std::vector<Range> parameters;  ///< the elements of each parameter in its group, without padding rows
-  std::vector<int> flat_of;       ///< the group of each parameter
+  std::vector<int> flat_of;       ///< the index in `flats` of each parameter's group
 };
 
 /// Returns the layout of a unit's flat groups for this number of shards.
@@ -94,8 +94,9 @@ struct Piece {
   Range flat;
 };
 
-/// Returns the parts of parameters in a range of a unit's flat group, in the order of the unit's parameters.
-/// Skips padding. All code that sets, collects or names parameter values uses this function.
+/// Returns the parts of parameters in the elements `range` of flat group number `group` of a unit. They are
+/// in the order of the unit's parameters. Skips padding. All code that sets, collects or names parameter
+/// values uses this function.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -109,7 +110,8 @@ inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range)
 
 namespace detail {
 
-/// Returns a message about the first error in a unit's boundaries and activations, or an empty string.
+/// Returns a message about the first error in a unit's boundaries and activations, or an empty string. A
+/// boundary is the border between two segments of a unit (nn/model.hpp).
 inline std::string mistake_in_boundaries(UnitSpec const& unit) {
   for (int segment = 0; segment + 1 < unit.segments(); ++segment) {
     Boundary const& at = unit.boundary(segment);
@@ -139,8 +141,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
                         "; a partial value must have a replicated gradient, and a replicated value a "
                         "replicated or partial one"});
     }
-    // A boundary can only sum: it changes partial values to replicated ones, never the reverse. Gradients
-    // cross it backwards, from `after` to `before`.
+    // A boundary can change partial values to replicated values, by a sum. It cannot change replicated values
+    // to partial values. Gradients cross the boundary backwards, from `after` to `before`.
     if (at.after.value == Sharding::partial && at.before.value != Sharding::partial)
       return mistake({" that changes '", value->name,
                       "' from replicated to partial; a boundary can only sum partial values"});
@@ -165,7 +167,8 @@ inline std::string mistake_in_boundaries(UnitSpec const& unit) {
 
 }  // namespace detail
 
-/// Returns the shape of one rank's part of a tensor that tensor parallelism splits over `ranks` ranks. Throws
+/// Returns the shape of one rank's part of a tensor that tensor parallelism splits over `ranks` ranks. `name`
+/// is the tensor's name for error messages, and `split` says along which dimension it is split. Throws
 /// Error(config) with the tensor's name if the ranks cannot have equal parts.
 inline Shape local_shape(std::string const& name, Shape const& full_shape, Split const& split, int ranks) {
   if (split.kind == Split::Kind::none) return full_shape;
@@ -257,9 +260,9 @@ inline void check_units(std::vector<UnitSpec> const& units) {
                   {"model: parameter '", name(order[next]), "' is declared twice; names must be unique"});
 }
 
-/// Checks the optimizer's states. The block of a state must divide shard_alignment, and the values for so
-/// many elements must have a multiple of 4 bytes, because state is copied 4 bytes at a time. Throws
-/// Error(config) with the state's name.
+/// Checks the optimizer's states. A state has one value for each block of `block` elements. The block must
+/// divide shard_alignment. The values for shard_alignment elements must have a multiple of 4 bytes, because
+/// state is copied 4 bytes at a time. Throws Error(config) with the state's name.
 inline void check_states(std::vector<OptimizerState> const& states) {
   for (OptimizerState const& state : states)
     if (state.block < 1 || shard_alignment % state.block != 0 ||

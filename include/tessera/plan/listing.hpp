@@ -16,8 +16,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Describes a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of the buffer's
-/// unit if it is `unit`, and the kind of memory if it is the device's.
+/// Returns a description of a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of
+/// the buffer's unit if it is `unit`, and the kind of memory if it is the device's.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;
@@ -32,7 +32,8 @@ inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   return text;
 }
 
-/// Appends text, and spaces up to this width. Appends at least one space.
+/// Appends `text` to `line`, and then spaces until the text and the spaces have `width` characters. Appends
+/// at least one space.
 inline void append_padded(std::string& line, std::string const& text, std::size_t width) {
   line += text;
   line.append(text.size() < width ? width - text.size() : 1, ' ');
@@ -41,7 +42,7 @@ inline void append_padded(std::string& line, std::string const& text, std::size_
 }  // namespace detail
 
 /// Returns the unit of an entry as text: "h.3", "h.3:1" for the second segment of a unit with several
-/// segments, "h.3+2" if the entry has two more groups of parameters, "-" if it has no unit.
+/// segments, "h.3+2" if the entry has two groups of parameters after the first, "-" if it has no unit.
 inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   if (entry.items.size() > 1)
     return std::string(plan.unit_name(entry)) + "+" + std::to_string(entry.items.size() - 1);
@@ -51,9 +52,9 @@ inline std::string unit_text(StepPlan const& plan, Entry const& entry) {
   return plan.unit(entry.unit).name + (several ? ":" + std::to_string(entry.segment) : std::string());
 }
 
-/// Returns a table with a line for each kind of state: its memory during the step, its distribution over the
-/// ranks, its number format, and the kind of its buffers. The format of moments is the format of the
-/// optimizer's first state.
+/// Returns a table as text. It has a line for each kind of state during a step: its memory tier, its
+/// distribution over the ranks, its number format, and the contents of its buffers. The format of moments is
+/// the format of the optimizer's first state.
 inline std::string table_text(StepPlan const& plan) {
   std::string text;
   auto const line = [&](std::string_view state, std::string_view memory, std::string_view ranks,
@@ -74,9 +75,10 @@ inline std::string table_text(StepPlan const& plan) {
   return text;
 }
 
-/// Returns a line for each entry of one rank's program: its number, lane, micro-batch, unit, verb, this
-/// rank's bytes, source and target, and the entries of other lanes for which it waits. A transfer among only
-/// some of the ranks names their group. An entry with several groups of parameters names the first one and
+/// Returns the list of one rank's program as text, one line for each entry. A line has the entry's number,
+/// lane, micro-batch, unit and verb, the bytes that this rank sends or processes, the source and the target
+/// buffer, and the entries of other lanes for which the entry waits. If only some of the ranks take part in a
+/// transfer, its line names their group. An entry with several groups of parameters names the first one and
 /// the number of the others: "h.3+2". The second segment of a unit is "h.3:1". An entry that is repeated for
 /// several micro-batches has one line, with its first micro-batch.
 inline std::string listing(StepPlan const& plan, Program const& program) {

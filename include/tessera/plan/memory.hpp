@@ -20,11 +20,11 @@ struct Interval {
   std::int64_t bytes = 0;
   int first = 0;
   int last = -1;
-  std::vector<int> again{};  ///< first and last use of each further lifetime
+  std::vector<int> again{};  ///< of each further lifetime: the first use, then the last use
 
   bool used() const { return last >= first; }
-  /// Returns whether a lifetime of this buffer overlaps a lifetime of `other`, or the range from `begin` to
-  /// `end`.
+  /// The first form returns whether a lifetime of this buffer overlaps a lifetime of `other`. The second form
+  /// returns whether a lifetime of this buffer overlaps the positions from `begin` to `end`.
   bool overlaps(Interval const& other) const {
     if (other.overlaps(first, last)) return true;
     for (std::size_t further = 0; further < again.size(); further += 2)
@@ -46,8 +46,9 @@ struct IntervalPlan {
 };
 
 /// Assigns an offset to every interval, so that intervals that overlap in time do not overlap in memory.
-/// Places the largest interval first, and each one in the smallest gap that is large enough, at a multiple of
-/// `alignment` bytes. Deterministic; O(n^2) in the number of intervals.
+/// Places the intervals in descending order of size. Each interval goes to the smallest gap that is large
+/// enough, at a multiple of `alignment` bytes. If no gap is large enough, it goes behind the intervals with
+/// which it overlaps in time. Deterministic; O(n^2) in the number of intervals.
 inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
                                    std::int64_t alignment = arena_alignment) {
   IntervalPlan plan{std::vector<std::int64_t>(intervals.size(), -1)};
@@ -94,7 +95,7 @@ inline IntervalPlan plan_intervals(std::vector<Interval> const& intervals,
   return plan;
 }
 
-/// Returns the largest number of bytes in use at one time. It is a lower bound for the bytes of any plan.
+/// Returns the largest number of bytes in use at one time. No plan can need fewer bytes.
 inline std::int64_t lower_bound_of(std::vector<Interval> const& intervals) {
   std::int64_t largest = 0;
   auto const live_at = [&](int time) {

@@ -29,15 +29,18 @@ struct RouteOptions {
   int replicas = 1;
 };
 
-/// Returns whether the distribution `from` already gives every rank the values that it needs under `to`.
+/// Returns whether every rank that has its values under the distribution `from` also has its values under the
+/// distribution `to`.
 constexpr bool holds(Sharding from, Sharding to) {
   return from == to || (from == Sharding::replicated && to != Sharding::partial);
 }
 
 namespace detail {
 
-/// Adds the next collectives that bring values from distribution `from` to `to`, on the device. Ordered sums
-/// do not use rows of ranks: each rank receives the summands of its part from all ranks, in rank order.
+/// Appends to `hops` the next collective on the way from distribution `from` to distribution `to`, on the
+/// device. With several replicas, a sum into shards needs two collectives, and this function appends both of
+/// them. Ordered sums do not use rows of ranks: each rank receives the summands of its part from all ranks,
+/// in rank order.
 inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, RouteOptions const& options) {
   auto const go = [&](Move move, Sharding after, Group group) {
     hops.push_back({move, {after, Tier::device}, group});
@@ -63,11 +66,11 @@ inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, R
 }  // namespace detail
 
 /// Returns the transfers that bring values from one placement to another, in order. The list is empty if
-/// every rank already has its values. A copy moves values between disk and host, or between host and device.
-/// Collectives run on the device, so values in other memory are first copied to the device and finally copied
-/// back. After an all_to_all or a gather of summands, the receiver has one array from each rank and must add
-/// these arrays. In this file, `gather` is Move::gather, which brings values to one rank, and not
-/// Verb::gather.
+/// every rank already has its values in the right memory. A copy moves values between disk and host, or
+/// between host and device. Collectives run on the device. So values in other memory are first copied to the
+/// device, and the results are finally copied to the memory of `to`. After an all_to_all or a gather of
+/// summands, the receiver has one array from each rank and must add these arrays. In the table below,
+/// `gather` is Move::gather, which brings values to one rank.
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather

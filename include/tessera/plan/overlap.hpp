@@ -17,18 +17,20 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Classifies an entry relative to the works (computations of a unit's segment, or optimizer updates) around
-/// it.
-/// - `begins` is the first entry of a work, and `follows` a later one;
-/// - `prefetches` brings values for the next work, and `feeds_prefetch` brings the source of such a prefetch;
-/// - `deferred` can run later, and `continues` uses results of an earlier work.
+/// The class of an entry for the reordering. In this file, a work is the computation of a unit's segment or
+/// an update by the optimizer, together with the entries that belong to it.
+/// - `begins` is the first entry of a work, and `follows` is a later entry of the work;
+/// - `prefetches` brings values for the next work, and `feeds_prefetch` brings the values that an entry of
+/// the class `prefetches` then copies;
+/// - `deferred` can run after later works, and `continues` uses results of an earlier work.
 enum class Part { feeds_prefetch, prefetches, begins, follows, deferred, continues };
 
-/// Reorders the entries [begin, end). An entry that `prefetches` for work j moves before work j - k. An entry
-/// that `feeds_prefetch` for work j moves before work j - 2k and before the prefetches in front of that work.
-/// A `deferred` entry of work j moves behind work j + lag, and an entry that `continues` moves behind work j
-/// + lag + k. The sort is stable: works keep their order, and entries that move to the same position keep
-/// theirs.
+/// Reorders the entries [begin, end). `part_of` returns the class of an entry. The works are numbered in
+/// their order, and `k` and `lag` are numbers of works. An entry of the class `prefetches` for work j moves
+/// before work j - k. An entry of the class `feeds_prefetch` for work j moves before work j - 2k, and before
+/// all entries of the class `prefetches` that are there. An entry of the class `deferred` of work j moves
+/// behind work j + lag. An entry of the class `continues` of work j moves behind work j + lag + k. Works keep
+/// their order. Entries that move to one position keep their order, too.
 inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end, int k, int lag,
                  Part (*part_of)(Entry const&)) {
   int works = 0;
@@ -54,7 +56,7 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
 /// Returns the class of an entry in a micro-batch.
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::gather:  // disk reads take as long as whole units, and copies to the device wait for them
+    case Verb::gather:  // a disk read needs as much time as a whole unit, and the copy to the device waits
       return entry.lane == Lane::disk ? Part::feeds_prefetch : Part::prefetches;
     case Verb::forward:
     case Verb::recompute:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns memory offsets to the buffers of a program: persistent buffers one after another, other buffers by
-// their lifetimes. Lists the buffers that share bytes, because waits between entries depend on it.
+// Assigns memory offsets to the buffers of a program. Persistent buffers follow one another. The other
+// buffers share bytes if their lifetimes do not overlap. Lists the buffers that share bytes, because the
+// entries that use them must wait for one another.
 #pragma once
 
 #include <algorithm>
@@ -22,12 +23,12 @@ namespace detail {
 /// Returns the lifetimes of all buffers that are not persistent, as positions in the schedule. In each
 /// micro-batch, a buffer lives from the first to the last entry that reads or writes it. Entries after the
 /// micro-batches count as part of the last micro-batch. The body is the part of the schedule that repeats for
-/// each micro-batch. A lifetime that extends into the next repetition is split in two: one up to the end of
-/// the body, and one from its beginning.
+/// each micro-batch. A lifetime that extends into the next repetition of the body is split into two
+/// lifetimes: one up to the end of the body, and one from the beginning of the body.
 inline std::vector<Interval> lifetimes_of(Program const& program) {
   Schedule const& schedule = program.schedule;
   struct Lifetime {
-    std::int64_t first = -1, last = -1;  // numbers of instances (Schedule::instance)
+    std::int64_t first = -1, last = -1;  // the first and the last run of an entry (Schedule::instance)
     int micro_batch = -1;
   };
   std::size_t const count = program.buffers.size();
@@ -75,15 +76,15 @@ inline std::vector<Interval> lifetimes_of(Program const& program) {
   return lifetimes;
 }
 
-/// Returns the alignment of buffers in a kind of memory, in bytes. A disk transfers whole blocks. So if the
-/// program uses files, buffers in files and in host memory are aligned to disk blocks.
+/// Returns the alignment of buffers in the memory `tier`, in bytes. A disk transfers whole blocks. If the
+/// program uses files, the buffers in files and in host memory are therefore aligned to disk blocks.
 inline std::int64_t alignment_of(Program const& program, Tier tier) {
   bool with_files = false;
   for (Buffer const& buffer : program.buffers) with_files = with_files || !has_addresses(buffer.tier);
   return with_files && tier != Tier::device ? disk_block : arena_alignment;
 }
 
-/// Sets the offset of each buffer, and the size of each kind of memory.
+/// Sets the offset of each buffer, and for each tier the size of its persistent buffers and of its arena.
 inline void place_buffers(Program& program) {
   auto& buffers = program.buffers;
   std::array<std::int64_t, tier_count> alignment{};
@@ -110,13 +111,14 @@ inline void place_buffers(Program& program) {
     for (std::size_t index = 0; index < buffers.size(); ++index) {
       if (placed.offsets[index] < 0) continue;
       buffers[index].offset = begin + placed.offsets[index];
-      program.arena_bytes[at] = begin + placed.bytes;  // also if all of these buffers are empty
+      program.arena_bytes[at] = begin + placed.bytes;  // `begin` counts even if placed.bytes is 0
     }
   }
 }
 
-/// Returns, for each buffer, the other buffers that use some of its bytes at another time. Leaves out pairs
-/// that only one lane uses, because the entries of a lane run in order.
+/// Returns a list for each buffer: the other buffers that use some of its bytes at another time. Leaves out
+/// two buffers that share bytes if one lane has all entries that use them, because the entries of a lane run
+/// in order.
 inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());

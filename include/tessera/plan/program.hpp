@@ -66,13 +66,14 @@ class Generator {
   using List = std::vector<int>;
   using Flats = std::vector<Flat>;
 
-  /// The buffer that has the values of a flat group (contiguous parameters) now, and their placement.
+  /// The buffer that has the current values of a flat group (contiguous parameters), and the placement of
+  /// these values.
   struct Values {
     int buffer = -1;
     Placement placement{};
   };
-  /// Values that `route` transfers. `into` is the buffer that must have them at the end; -1: any. `left` is
-  /// the buffer that had them before the last transfer.
+  /// A flat group whose values `route` transfers. `into` is the buffer that must have the values at the end;
+  /// -1: any buffer. `left` is the buffer that had the values before the last transfer.
   struct Transfer {
     Flat of{};
     Values values{};
@@ -119,25 +120,25 @@ class Generator {
     entry.lane = lane;
     return entry;
   }
-  /// Adds an operand to an entry or an item.
+  /// Appends an operand to `operands`, the list of an entry or of an item.
   static void use(Operands& operands, Role role, Access access, int buffer, int index = 0, Flat of = {},
                   std::int64_t begin = 0) {
     operands.push_back({role, access, buffer, index, of, begin});
   }
-  /// Adds an item to an entry. Sets the entry's unit to the unit of its items, or to -1 if they have
-  /// different units.
+  /// Appends an item (one flat group) to an entry and returns the item's operands. `part` is this rank's part
+  /// of the group. Sets the entry's unit: the unit of all its items, or -1 if they differ.
   static Operands& item(Entry& entry, Flat of, Range part, int root = -1) {
     entry.unit = entry.items.empty() || entry.unit == of.unit ? of.unit : -1;
     entry.items.push_back({of, part, root, {}});
     return entry.items.back().operands;
   }
-  /// Appends an entry that computes with state in this kind of memory: on the device, or on the host
-  /// otherwise.
+  /// Appends an entry that computes with state in the memory `tier`. The host computes with all state that is
+  /// not in device memory.
   Entry& work(Verb verb, Tier tier) {
     return emit(verb, -1, tier == Tier::device ? Lane::compute : Lane::host);
   }
-  /// Appends one entry that transfers the values of a flat group. `carry` adds more flat groups to this
-  /// entry.
+  /// Appends an entry that transfers the values of a flat group from buffer `from` to buffer `to`. `part` is
+  /// this rank's part of the group. `carry` can add more flat groups to the returned entry.
   Entry& move(Verb verb, Move move, Flat of, int from, int to, Range part, Group group = Group::all) {
     bool const ahead = verb == Verb::gather && plan_.shape.channels > 1;
     Lane const lane = move == Move::copy ? lane_between(buffers_[from].tier, buffers_[to].tier)
@@ -163,11 +164,11 @@ class Generator {
     return here == Tier::device ? Lane::download : Lane::upload;
   }
 
-  /// Moves state to the placement `to` through a chain of transfers. All moves of state use this function.
-  /// Each hop writes to `into` if that buffer fits. Otherwise it works in place if possible, or writes to
-  /// scratch: a new copy of the `contents`. If no hop has written to `into`, a final copy does. All transfers
-  /// must start in the same placement. A collective is one entry for all transfers. Updates each transfer's
-  /// buffer and placement.
+  /// Appends the entries that move state to the placement `to`, through a chain of hops (moves_between). All
+  /// `transfers` must start in one placement. A hop writes to Transfer::into if this buffer fits the hop's
+  /// result. Otherwise it works in place if possible, or it writes to a new copy of the kind `contents`. If
+  /// the values are not in Transfer::into after the last hop, a final copy brings them there. A collective is
+  /// one entry for all transfers. Sets the values of each transfer to their final buffer and placement.
   void route(Verb verb, Transfers& transfers, Placement const& to, Kind contents) {
     Placement const from = transfers.front().values.placement;
     std::vector<Hop> const hops = moves_between(from, to, {ordered(), plan_.shape.replicas});
@@ -193,8 +194,9 @@ class Generator {
       left = std::exchange(values.buffer, into);
     }
   }
-  /// Returns the buffer to which one hop of a transfer writes. A broadcast works in place. So if the values
-  /// are in another buffer, this function first appends a copy.
+  /// Returns the buffer to which one hop of a transfer writes. `last` says whether it is the last hop. A
+  /// broadcast works in place: if the values are not yet in the returned buffer, this function appends a copy
+  /// to this buffer.
   int buffer_after(Verb verb, Transfer& transfer, Hop const& hop, bool last, Kind contents) {
     auto& [of, values, into, left, index] = transfer;
     Buffer const here = buffers_[values.buffer];
@@ -222,8 +224,7 @@ class Generator {
     }
     return next;
   }
-  /// Returns how many copies of a flat group a verb has made in this micro-batch. The caller may increment
-  /// it.
+  /// Returns a reference to the number of copies that a verb has made of a flat group in this micro-batch.
   int& copies_made(Verb verb, Flat of) {
     return copies_made_[static_cast<std::size_t>(verb)][static_cast<std::size_t>(plan_.flat(of).number)];
   }
@@ -259,13 +260,14 @@ class Generator {
     in_use_ = std::move(still_used);
   }
 
-  /// Returns the buffer of the weights that a computation reads.
+  /// Returns the buffer from which a computation reads the weights of a flat group.
   int weights(Flat of) {
     if (rows().parameters == Placement{}) return buffers_.weights(of);
     return gathered_[static_cast<std::size_t>(plan_.flat(of).number)];
   }
 
-  /// Appends the entry of a computation with its operands, and the entries that must follow it.
+  /// Appends the entry of a computation with its operands, and the entries that must follow it. `read` are
+  /// the flat groups whose weights the computation reads.
   void compute(Work const& work, Flats const& read) {
     int const unit = work.unit, segment = work.segment;
     UnitSpec const& spec = plan_.unit(unit);
@@ -281,9 +283,9 @@ class Generator {
     use(operands, Role::batch, Access::read, buffers_.batch());
     use(operands, Role::scalars, Access::read, buffers_.scalars());
     use(operands, Role::workspace, Access::write, buffers_.workspace(separate_lane));
-    // A backward_weight does not read weights itself. It has them as operands so that they stay gathered for
-    // the next segment. If it runs in its own lane, it must not have them, because the next segment must not
-    // wait for it.
+    // The computation of backward_weight reads no weights. In the compute lane, its entry still has the
+    // weights as operands, so that they stay gathered for the next segment. In its own lane, the entry must
+    // not have them, because entries that later overwrite their memory would wait for this lane.
     if (!separate_lane)
       for (Flat const owner : read) use(operands, Role::weights, Access::read, weights(owner), 0, owner);
     if (unit > 0)
@@ -352,17 +354,18 @@ class Generator {
             spec.boundary(segment - 1).after.gradient, spec.boundary(segment - 1).before.gradient);
   }
 
-  /// Changes the distribution of a segment's result over ranks, in place, to the one that the next segment
-  /// needs. Ranks may be summed in any order.
+  /// Appends the entries that change the distribution of a segment's result over ranks from `from` to `to`,
+  /// as the next segment needs it. They work in place in `buffer`. Sums over ranks may have any order.
   void cross(Work const& work, int boundary, int buffer, Sharding from, Sharding to) {
     for (Hop const& hop : moves_between({from, Tier::device}, {to, Tier::device}, {}))
       move(Verb::cross, hop.move, work.unit, buffer, buffer, buffers_[buffer].range, Group::tensor).segment =
           boundary;
   }
 
-  /// Completes a unit's micro-batch gradient after its last backward_weight. If several units borrow a tied
-  /// (shared) parameter, adds their gradients to the gradient of the first borrower. Zeroes the padding
-  /// between parameters, since its memory may hold values of other buffers.
+  /// Appends the entries that complete a unit's micro-batch gradient after its last backward_weight. If
+  /// several units borrow a tied (shared) parameter, adds their gradients to the gradient of the first
+  /// borrower. Zeroes the padding between parameters, because its memory possibly holds values of other
+  /// buffers.
   void complete(int unit, Lane lane) {
     UnitSpec const& spec = plan_.unit(unit);
     for (int index = 0; index < static_cast<int>(spec.borrows.size()); ++index) {
@@ -386,14 +389,14 @@ class Generator {
         buffers_.tied_begin(buffer, what));
   }
 
-  /// Returns the buffer of a unit's input for recomputation and backward.
+  /// Returns the buffer from which recomputation and backward read a unit's input.
   int input_again(int unit) {
     bool const inside = order_.rebuilt(unit) && order_.rebuilt_from(unit) != unit;
     return inside ? buffers_.rebuilt_output(unit - 1) : buffers_.output(unit - 1);
   }
 
   /// Adds a unit's complete micro-batch gradient to the current bucket (gradients that are reduced in one
-  /// call). Reduces the bucket if it is full or this is the last unit in backward.
+  /// call). Reduces the bucket if it is full or if this is the last unit in backward.
   void finish_micro_gradient(int unit) {
     for (Flat const of : plan_.flats(unit)) {
       if (!plan_.flat(of).trainable) continue;
@@ -406,10 +409,10 @@ class Generator {
     bucket_bytes_ = 0;
   }
 
-  /// Reduces the micro-batch gradients of a bucket in one call, and adds them to the sums. After the last
-  /// micro-batch, also brings the sums to their final placement. For gradients in host memory, the norm needs
-  /// no extra pass: the last accumulate on the host computes it, or the device computes it before the copy to
-  /// the host.
+  /// Appends the entries that reduce the micro-batch gradients of a bucket in one call and add them to the
+  /// sums. After the last micro-batch, also brings the sums to their final placement. For gradients in host
+  /// memory, the norm needs no extra pass over the gradients. Either the last accumulate entry on the host
+  /// computes the norm, or the device computes it before the copy to the host.
   void add_to_gradients(Flats const& members) {
     Placement const summed_at = table().sum.placement, micro_at = table().micro_gradient.placement;
     int const partials = buffers_.partials();
@@ -447,13 +450,13 @@ class Generator {
     use(entry.operands, Role::rows, Access::read, buffers_.rows(Tier::device));
     return entry;
   }
-  /// Adds a flat group to a norm entry.
+  /// Adds a flat group to an entry that computes the norm. `gradient` is the buffer of its gradient.
   void norm_of(Entry& entry, Flat of, int gradient) {
     use(item(entry, of, plan_.norm_part(of)), Role::gradient, Access::read, gradient, 0, of);
   }
 
-  /// Appends the entries after backward: the gradient norm, the exchange of all ranks' statistics, and the
-  /// decision whether to skip the update.
+  /// Appends the entries between backward and the update: the gradient norm, the exchange of all ranks'
+  /// statistics, and the decision whether to skip the update.
   void norms() {
     int const partials = buffers_.partials();
     Range const all = buffers_[partials].range;
@@ -491,8 +494,9 @@ class Generator {
     }
   }
 
-  /// Copies one kind of state of these flat groups to the memory in which the optimizer works. `home` is the
-  /// placement of this state between steps. The returned transfers can write the updated values back.
+  /// Appends the entries that bring one kind of state of the flat groups `batch` to the memory in which the
+  /// optimizer works. `home` is the row of this state in the step table, and `contents` the kind of its
+  /// copies. `route` can write the updated values back with the returned transfers.
   Transfers fetch(Flats const& batch, StepRow const& home, Kind contents, int index = 0) {
     Placement const at = table().working_master.placement;
     Transfers transfers;
@@ -554,17 +558,17 @@ class Generator {
   List gathered_;                             // by flat group: the buffer of its latest gathered weights
   std::array<List, verb_count> copies_made_;  // by verb and flat group: the number of copies made
   Flats bucket_;
-  // The host's copy of the statistics, to which the last accumulates write norms; -1: not copied to the host
-  // yet.
+  // The buffer with the host's copy of the statistics. The last accumulate entries write norms there. -1: the
+  // statistics are not copied to the host yet.
   int host_partials_ = -1;
   std::int64_t bucket_bytes_ = 0;
 };
 
 }  // namespace detail
 
-/// Makes the plan of one rank. Needs milliseconds and no device. `units` must be the model's list for
-/// {shape.batch, shape.sequence}. If `with_body` is false, the plan has the same bytes, but its schedules
-/// have only the last micro-batch and no waits. `optimizer` lists the optimizer's states; an empty list means
+/// Returns the plan of one rank. Needs milliseconds and no device. `units` must be the model's list for
+/// {shape.batch, shape.sequence}. If `with_body` is false, arena_bytes are correct, but the schedules have
+/// only the last micro-batch and no waits. `optimizer` lists the optimizer's states; an empty list means
 /// AdamW. Throws Error(config) for an invalid unit list or optimizer state, or if every parameter is frozen.
 inline StepPlan make_plan(std::vector<UnitSpec> units, RecipeTable const& recipe, StepShape const& shape,
                           bool with_body = true, std::vector<OptimizerState> optimizer = {}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports the memory of a plan by category. Throws an error for a plan that does not fit into memory, and
+// Reports the memory of a plan by category. For a plan that does not fit into memory, throws an error that
 // suggests policies and sizes that fit.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@
 namespace tessera {
 inline namespace v0 {
 
-/// A function that returns a model's units for the shape of a micro-batch.
+/// A function that returns the list of a model's units for a micro-batch of this shape.
 using UnitLister = std::function<std::vector<UnitSpec>(MicroBatch)>;
 
 /// Returns a function that calls `units` and freezes the parameters that `freeze` selects (nn/freeze.hpp).
@@ -129,23 +130,23 @@ inline std::string bytes_text(std::int64_t bytes) {
 /// memory.
 struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::int64_t device = none;  ///< by each rank, on its device
-  std::int64_t host = none;    ///< by all ranks of one process together, on the host
-  std::int64_t nvme = none;    ///< by all ranks of one process together, in files
+  std::int64_t device = none;  ///< for each rank, on its device
+  std::int64_t host = none;    ///< for all ranks of one process together, on the host
+  std::int64_t nvme = none;    ///< for all ranks of one process together, in files
 };
 
 /// The bytes that all ranks of one process plan in each kind of memory.
 struct Footprint {
-  std::int64_t device = 0;  ///< the largest rank, on its device
-  std::int64_t host = 0;    ///< all ranks together; includes devices that use host memory
-  std::int64_t nvme = 0;    ///< all ranks together, in files
-  std::int64_t total = 0;   ///< all ranks together, on devices and on the host
+  std::int64_t device = 0;  ///< of the rank that needs most, on its device
+  std::int64_t host = 0;    ///< of all ranks together; includes devices that use host memory
+  std::int64_t nvme = 0;    ///< of all ranks together, in files
+  std::int64_t total = 0;   ///< of all ranks together, on devices and on the host
 
   bool within(MemoryLimit const& limit) const {
     return device <= limit.device && host <= limit.host && nvme <= limit.nvme;
   }
-  /// Returns the largest ratio of planned bytes to limit over the kinds of memory. It is above 1 if the bytes
-  /// exceed any limit.
+  /// Returns the largest ratio of planned bytes to limit over the kinds of memory. The ratio is above 1 if
+  /// and only if the bytes exceed a limit.
   double share_of(MemoryLimit const& limit) const {
     auto const share = [](std::int64_t bytes, std::int64_t most) {
       return static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(most, 1));
@@ -157,8 +158,8 @@ struct Footprint {
 };
 
 /// Returns the bytes that all ranks together need. All ranks have equal plans unless some ranks own groups of
-/// parameters (Sharding::owned). So it plans each owner, and one of the other ranks. `root` is the plan of
-/// rank 0, if the caller already has it.
+/// parameters (Sharding::owned). So this function makes the plan of each owner and the plan of one of the
+/// other ranks. `root` is the plan of rank 0 if the caller already has it, otherwise null.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
                            StepPlan const* root = nullptr) {
   Footprint sum;
@@ -189,7 +190,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
 }
 
 /// A time limit for a search. A search makes many plans, which needs much time for models with a thousand
-/// layers. It stops at the deadline.
+/// layers. The search stops when over() is true.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -212,15 +213,16 @@ struct Largest {
 };
 
 /// A function that returns the fraction of the available memory that a step of this shape needs. A shape fits
-/// if the fraction is at most 1. The function must be monotone: if a shape does not fit, no larger
-/// shape fits. Infinity means
-/// that the shape does not fit and the fraction is unknown.
+/// if the fraction is at most 1. The function must be monotone: if a shape does not fit, no larger shape
+/// fits. Infinity means that the shape does not fit and that the fraction is unknown.
 using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
 /// Returns the largest value of `field`, up to `most`, with which a shape fits into memory. `share` is the
 /// fraction of the memory for the current value of `field`. Uses the secant method: the next candidate is the
-/// value at which the line through the last two fractions reaches 1. Every third attempt, and if there is no
-/// such line, it doubles the largest value that fits, or bisects the interval once a value did not fit.
+/// value at which the line through the last two fractions reaches 1. Every third candidate is chosen in
+/// another way, and so is a candidate for which this line does not exist. As long as every value fits, this
+/// candidate is twice the largest value so far. Afterwards it is the middle between the largest value that
+/// fits and the smallest value that does not fit.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                  std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
@@ -231,7 +233,7 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
   Tried before{}, last{static_cast<double>(shape.*field), share};
   for (int attempt = 1; high - low > 1; ++attempt) {
     if (deadline.over()) return {low, false};
-    // Double until a value does not fit, then bisect.
+    // The candidate without the secant method: double until a value does not fit, then bisect.
     std::int64_t next = high > most ? 2 * low + 1 : low + (high - low) / 2;
     double const slope = (last.share - before.share) / (last.value - before.value);
     if (attempt > 1 && attempt % 3 != 0 && std::isfinite(slope) && slope > 0.0)
@@ -247,7 +249,8 @@ inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field
 /// The largest number of tokens in a micro-batch that a trainer accepts.
 inline constexpr std::int64_t max_tokens = std::int64_t{1} << 28;
 
-/// Returns the largest micro-batch that fits at the same sequence length. Searches up to 65536 samples.
+/// Returns the largest micro-batch, in samples, that fits at the sequence length of `shape`. `share` is the
+/// fraction of the memory that `shape` needs. Searches up to 65536 samples.
 inline Largest largest_batch(StepShape const& shape, double share, Deadline const& deadline,
                              ShareFunction const& share_of) {
   constexpr std::int64_t end = 1 << 16;
@@ -257,7 +260,8 @@ inline Largest largest_batch(StepShape const& shape, double share, Deadline cons
   return found;
 }
 
-/// Returns the longest sequence, up to `positions`, that fits at the same micro-batch.
+/// Returns the longest sequence, in tokens and up to `positions`, that fits at the micro-batch of `shape`.
+/// `share` is the fraction of the memory that `shape` needs.
 inline Largest longest_sequence(StepShape const& shape, double share, std::int64_t positions,
                                 Deadline const& deadline, ShareFunction const& share_of) {
   return largest_that_fits(shape, &StepShape::sequence, share, std::min(positions, max_tokens / shape.batch),
@@ -266,12 +270,12 @@ inline Largest longest_sequence(StepShape const& shape, double share, std::int64
 
 /// Suggestions for a plan that does not fit into memory.
 struct Advice {
-  std::optional<RecipeTable> recipe;  ///< the nearest recipe that fits with the same batch and sequence; its
+  std::optional<RecipeTable> recipe;  ///< the nearest recipe that fits with this batch and sequence; its
                                       ///< offload differs only if no other change is enough
   bool tried_all = true;              ///< false: time ran out before all recipes were tried
-  Largest batch, sequence;            ///< the largest that fit if nothing else changes
-  /// If none of these fits: the recipe that needs the least memory, its largest batch at this sequence, and,
-  /// if no batch fits, its longest sequence at batch 1.
+  Largest batch, sequence;            ///< the largest batch, and the longest sequence, of the given recipe
+  /// Set only if `recipe`, `batch` and `sequence` have no result: the recipe that needs the least memory, its
+  /// largest batch at this sequence, and, if no batch fits, its longest sequence at batch 1.
   std::optional<RecipeTable> leanest;
   Largest leanest_batch, leanest_sequence;
 };
@@ -282,8 +286,8 @@ inline constexpr std::string_view stage_names[] = {"zs0", "zs1", "zs2", "zs3"};
 
 }  // namespace detail
 
-/// Returns the variant of a recipe that needs the least memory without more offload: the highest ZeRO stage
-/// and Recompute<Block>, as far as the rules between policies allow.
+/// Returns the variant of a recipe that needs the least memory with the recipe's own offload. It has the
+/// highest ZeRO stage and Recompute<Block>, as far as the rules between policies allow.
 inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   int const own_stage = std::max(recipe.stage, 0);
   for (int stage = world == 1 ? own_stage : 3; stage >= own_stage; --stage)
@@ -296,11 +300,12 @@ inline RecipeTable leanest_recipe(RecipeTable const& recipe, int world) {
   return recipe;
 }
 
-/// Finds the smallest change that makes a plan fit. First tries more recomputation at the same ZeRO stage,
-/// then at each higher stage, then all of these with each offload. Also finds the largest batch and sequence.
-/// If nothing fits, tries the recipe that needs the least memory with a smaller batch or sequence. Needs at
-/// most about 2 s. The searches for a recipe, a batch and a sequence may each use a third of this time, and
-/// the last search uses the remaining time.
+/// Returns the smallest change that makes a plan fit. First tries more recomputation at the recipe's ZeRO
+/// stage, then more recomputation at each higher stage. Then tries all of these combinations with each
+/// offload. Also finds the largest batch and the longest sequence. If nothing fits, tries the recipe that
+/// needs the least memory with a smaller batch or sequence. Needs at most about 2 s. Each of the searches for
+/// a recipe, a batch and a sequence may use a third of this time. The search with the recipe that needs the
+/// least memory uses the remaining time.
 inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepShape const& shape,
                      MemoryLimit const& limit, std::int64_t positions) {
   constexpr double seconds = 2.0 / 3.0;
@@ -308,7 +313,7 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
   auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
-    // Change only three slots, because the others may have a user's own policies, which have no name here.
+    // Change only three slots. The other slots possibly have a user's own policies, which have no name here.
     RecipeTable candidate = recipe;
     if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
     if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);
@@ -347,8 +352,8 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
 
 /// Throws Error(out_of_memory) if the ranks of this process need more memory than `limit`. The message has
 /// the bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that
-/// fit. If none of them fits, it has the largest batch or sequence of the recipe that needs the least memory.
-/// The message leaves out results that are not found in about 2 s.
+/// fit. If nothing fits, the message has the largest batch or sequence of the recipe that needs the least
+/// memory. The message leaves out results that are not found in about 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
@@ -370,9 +375,10 @@ inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, Rec
                                           : on_host ? limit.host
                                                     : limit.nvme),
                                " are available; memory of one rank:"});
-  for (MemoryCategory const& category : report.categories)
-    text += sentence({" ", category.name, " ",
-                      bytes_text(category.bytes[0] + category.bytes[1] + category.bytes[2]), ","});
+  for (MemoryCategory const& category : report.categories) {
+    std::int64_t const all = std::accumulate(category.bytes.begin(), category.bytes.end(), std::int64_t{0});
+    text += sentence({" ", category.name, " ", bytes_text(all), ","});
+  }
   text.back() = ';';
   Advice const advice = advise(units, recipe, shape, limit, positions);
   if (advice.recipe && advice.recipe->names.offload != recipe.names.offload) {

@@ -20,11 +20,11 @@ namespace tessera {
 inline namespace v0 {
 
 /// The purpose of an entry. Verbs up to `backward_weight` call the model's functions, and `release` ends the
-/// use of a unit's weights. An entry with a later verb transfers values if it has a move, and computes with
-/// them otherwise. The verb says why values are transferred, the move says how. For example, Verb::gather
-/// brings a unit's full weights to the device by Move::all_gather, Move::broadcast or Move::copy.
-/// Move::gather is another operation, which brings the values of all ranks to one rank. `exchange`, `decide`
-/// and `copy_scalars` belong to no unit.
+/// use of a unit's weights. An entry with a later verb transfers values if it has a move. Without a move, it
+/// computes with values. The verb says why values are transferred, and the move says how they are
+/// transferred. For example, Verb::gather brings a unit's full weights to the device by Move::all_gather,
+/// Move::broadcast or Move::copy. Move::gather is a different operation, which brings the values of all ranks
+/// to one rank. `exchange`, `decide` and `copy_scalars` belong to no unit.
 enum class Verb : std::uint8_t {
   forward,          ///< run the unit
   recompute,        ///< run the unit again to rebuild the tensors that forward dropped
@@ -33,18 +33,18 @@ enum class Verb : std::uint8_t {
   backward_weight,  ///< compute the gradients of the unit's parameters
   release,          ///< end the use of gathered weights: their buffer may be overwritten
   gather,           ///< bring a unit's full weights to the device
-  reduce,           ///< bring micro-batch gradients to where they are summed, and sums to where they are kept
+  reduce,           ///< sum or send micro-batch gradients over ranks, and bring the sums to their placement
   accumulate,       ///< add micro-batch gradients to their sum, in the order of micro-batches
   norm,             ///< compute sums of squares of the gradient
-  fetch,            ///< bring gradient, master weights and moments to where the optimizer works
+  fetch,            ///< bring gradient, master weights and moments to the memory in which the optimizer works
   update,           ///< run the optimizer on the part that this rank updates
-  write_back,       ///< bring updated state back to where it is kept, for example by an all_gather of weights
+  write_back,       ///< bring updated state back to its placement, for example by an all_gather of weights
   exchange,         ///< bring the statistics of every rank to all ranks: norm partials, losses and counts
   decide,           ///< compute the global norm, the clip factor and the loss scale
-  copy_scalars,     ///< copy the step's scalars to where the optimizer works
-  cross,            ///< move an activation, or its gradient, across a boundary in a unit or a pipeline
+  copy_scalars,     ///< copy the step's scalars to the memory in which the optimizer works
+  cross,            ///< bring an activation, or its gradient, to the next segment or pipeline stage
   sum_losses,       ///< sum a micro-batch's losses, and count its valid targets
-  add_tied,         ///< add a later borrower's gradient of a parameter to the first borrower's
+  add_tied,         ///< add a borrower's gradient of a tied parameter to the first borrower's gradient
   clear_gaps        ///< zero the elements of a micro-batch gradient that belong to no parameter
 };
 
@@ -61,15 +61,15 @@ constexpr std::string_view name_of(Verb verb) {
 /// Returns whether entries with this verb call the model's functions.
 constexpr bool computes(Verb verb) { return verb <= Verb::backward_weight; }
 
-/// The ranks that take part in a transfer. Ranks form a table: the ranks of a row have one shard each, and
+/// The ranks that take part in a transfer. The ranks form a table. The ranks of a row have one shard each, so
 /// each row has a copy of all shards. There is one row, unless the options request more replicas.
 enum class Group : std::uint8_t {
   all,
   shards,    ///< a row: ranks whose shards together form one copy of the state
   replicas,  ///< a column: ranks that have the same shard
   next,      ///< the rank of the next pipeline stage; plans may name it, but no engine runs it
-  previous,  ///< the rank of the previous pipeline stage, likewise
-  tensor     ///< ranks that work on the same samples; plans may name several, but engines have one
+  previous,  ///< the rank of the previous pipeline stage; plans may name it, but no engine runs it
+  tensor     ///< the ranks that split each matrix; plans may name this group, but no engine runs it
 };
 
 constexpr std::string_view name_of(Group group) {
@@ -77,8 +77,8 @@ constexpr std::string_view name_of(Group group) {
   return names[static_cast<std::size_t>(group)];
 }
 
-/// The contents of a buffer. Below, T is the number format of the weights, and the compute type is
-/// compute_t<T>, the format of sums.
+/// The contents of a buffer. In this list, T is the number format of the weights, and the compute type is
+/// compute_t<T>, the format of sums. An "index" in this list is the value of Buffer::index.
 enum class BufferKind : std::uint8_t {
   weights,          ///< T: a whole flat group (all parameters of a unit, contiguous) or a shard of it
   micro_gradient,   ///< T: the micro-batch gradient of a whole flat group
@@ -93,12 +93,12 @@ enum class BufferKind : std::uint8_t {
   scalars,          ///< StepState
   partials,         ///< this rank's statistics: sums of squares, sums of losses, first non-finite value
   all_partials,     ///< the partials of all ranks
-  norm_ranges,      ///< the position of each trained flat group's norm partials (NormRange)
-  rows,             ///< the address tables of norms and updates; index 1: on the host
+  norm_ranges,      ///< the position of each trained flat group's sums of squares in the partials (NormRange)
+  rows,             ///< the address tables of norm and update entries; index 1: on the host
   batch,            ///< tokens and targets of the step
   losses,           ///< one loss per token
   saving,           ///< the staging buffer of a save (SaveStaging)
-  snapshot,         ///< a copy of state for a save during steps; index 0: master weights, then states
+  snapshot,         ///< a copy of state for a save during steps; index 0: master weights, 1 + i: moment i
   workspace         ///< scratch memory of the device's operations
 };
 
@@ -126,13 +126,14 @@ constexpr std::string_view name_of(BufferKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Identifies a copy of state, for example the gathered weights or the fetched gradient. `by` is the verb
-/// that makes the copy. A verb that needs several transfers can make several copies.
+/// Says whether a buffer has the original of its contents or a copy, for example the gathered weights or the
+/// fetched gradient. `by` is the verb that makes the copy. A verb that needs several transfers can make
+/// several copies.
 struct Copy {
   Verb by{};
   int number = -1;  ///< number among the copies that `by` makes; -1: the original, not a copy
 
-  constexpr bool rests() const { return number < 0; }
+  constexpr bool rests() const { return number < 0; }  ///< whether it is the original
   friend constexpr bool operator==(Copy const&, Copy const&) = default;
 };
 
@@ -187,7 +188,8 @@ struct Flat {
   friend constexpr bool operator==(Flat const&, Flat const&) = default;
 };
 
-/// The purpose of a buffer in an entry.
+/// The purpose of a buffer in an entry. In this list, T is the number format of the weights, and an "index"
+/// is the value of Operand::index.
 enum class Role : std::uint8_t {
   source,          ///< the values that a transfer sends, or that a sum adds
   target,          ///< the values that a transfer writes
@@ -227,7 +229,7 @@ struct Operand {
   Role role{};
   Access access{};
   int buffer = -1;
-  int index = 0;           ///< see Role
+  int index = 0;           ///< its meaning depends on the role, see Role
   Flat of{};               ///< for weights and gradients: their flat group
   std::int64_t begin = 0;  ///< for a tied gradient: its first element in the buffer
 
@@ -251,8 +253,8 @@ struct Item {
   std::vector<Operand> operands;
 
   int at(Role role, int index = 0) const { return buffer_of(operands, role, index); }
-  /// Returns the buffer to which `part` refers: the source of a transfer or a sum, otherwise the gradient; -1
-  /// if there is neither.
+  /// Returns the buffer to which `part` refers: the source if the item has one, otherwise the gradient.
+  /// Returns -1 if the item has neither of them.
   int source_buffer() const {
     int const source = at(Role::source);
     return source >= 0 ? source : at(Role::gradient);
@@ -267,12 +269,12 @@ struct Entry {
   Group group = Group::all;  ///< the ranks that take part in a move between ranks
   int unit = -1;             ///< the unit; -1: it belongs to no unit, or to several
   int segment = 0;           ///< the segment of the unit
-  int micro_batch = -1;      ///< micro-batch of its first instance; -1: it runs after the last micro-batch
+  int micro_batch = -1;      ///< micro-batch of its first run; -1: it runs after the last micro-batch
   Lane lane = Lane::compute;
   std::vector<Operand> operands;  ///< the buffers of the entry as a whole
   std::vector<Item> items;        ///< the flat groups that it moves or changes, with their buffers
-  std::vector<int> waits;         ///< entries of other lanes that must end first; each of them signals
-  bool signals = false;           ///< an entry of another lane waits for this one
+  std::vector<int> waits;         ///< the entries of other lanes that must end before this entry begins
+  bool signals = false;           ///< true: an entry of another lane waits for this entry
 
   /// Returns the buffer with this role in the entry or in its first item, or -1 if there is none.
   int at(Role role, int index = 0) const {
@@ -303,8 +305,8 @@ struct Entry {
   }
 };
 
-/// One execution of an entry. An entry that repeats for several micro-batches has an instance for each of
-/// them.
+/// One execution of an entry. An entry that runs for several micro-batches has one instance for each
+/// micro-batch.
 struct Instance {
   Entry const& entry;
   int index = 0;                 ///< the position of the entry in its list
@@ -316,23 +318,24 @@ struct Instance {
 /// list does not depend on the number of micro-batches. All executions of an entry use the same buffers.
 /// Entry::micro_batch is the micro-batch of its first execution.
 ///
-/// A wait refers to the latest execution of the other entry. An entry of the body may wait for an entry that
-/// is not before it in the list. Such a wait refers to the previous repetition, and does not apply in the
-/// first repetition. In Entry::waits, these waits come last.
+/// A wait refers to the latest execution of the entry for which another entry waits. An entry of the body may
+/// wait for an entry that is later in the list. This wait refers to the previous repetition of the body, so
+/// it does not apply in the first repetition. In Entry::waits, the waits for a previous repetition come last.
 struct Schedule {
   std::vector<Entry> entries;
   int body_begin = 0, body_end = 0;  ///< the entries of the body
   int times = 1;                     ///< the number of repetitions of the body
   int stride = 1;                    ///< the number of micro-batches from one repetition to the next
 
-  /// Returns the number of executions of entries in a step. The second form counts at most `most` repetitions
-  /// of the body.
+  /// Returns the number of executions of entries in a step. The form with `most` counts at most `most`
+  /// repetitions of the body.
   std::int64_t instances() const { return instances(times); }
   std::int64_t instances(int most) const {
     return static_cast<std::int64_t>(entries.size()) +
            (std::min(times, most) - 1) * std::int64_t{body_end - body_begin};
   }
-  /// Returns the n-th execution of an entry in a step.
+  /// Returns the n-th execution of an entry in a step, counted from 0. The form with `most` counts at most
+  /// `most` repetitions of the body.
   Instance instance(std::int64_t n) const { return instance(n, times); }
   Instance instance(std::int64_t n, int most) const {
     int time = 0;
@@ -351,21 +354,22 @@ struct Schedule {
 };
 
 /// The number of repetitions of the schedule's body that an analysis must examine. All repetitions use the
-/// same buffers. So an entry that must wait for earlier repetitions needs to wait only for the previous one,
-/// which has waited for the one before it. A buffer's lifetime ends at the latest in the next repetition,
-/// where it is written again.
+/// same buffers. So an entry that must wait for earlier repetitions needs to wait only for the previous
+/// repetition, which has waited for the repetition before it. A buffer's lifetime ends at the latest in the
+/// next repetition, where it is written again.
 inline constexpr int steady_times = 2;
 
 /// Adds the waits between entries of different lanes. An entry waits for
 /// - the last writer of each buffer that it touches,
 /// - the readers of each buffer that it overwrites,
-/// - the writers and readers of each buffer that shares bytes with one that it overwrites. `sharing[b]` lists
-/// the buffers that overlap buffer b in memory. A wait is left out if an earlier entry of the same lane, or
-/// another wait of the entry, already implies it. So every wait is needed. The waits of the repeated body are
-/// found from its first repetitions (`steady_times`).
+/// - the last writer and the readers of each buffer that shares bytes with a buffer that it overwrites.
+///
+/// `sharing[b]` lists the buffers that overlap buffer b in memory. A wait is left out if an earlier entry of
+/// the waiting entry's lane, or another wait of the entry, already implies it. The waits of the repeated body
+/// are found from its first repetitions (`steady_times`).
 inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sharing) {
   constexpr std::size_t lanes = lane_count;
-  struct Latest {  // a vector clock: the latest instance in each lane, -1: none
+  struct Latest {  // a vector clock: by lane, the number of the latest instance; -1: none
     int of[lanes];
 
     Latest() {
@@ -426,9 +430,9 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
 }
 
 /// Returns a 64-bit FNV-1a hash of verbs, moves, units, micro-batches, lanes, items, operands and
-/// repetitions. Ranks compare it before step 1. Result lines with equal hashes come from the same schedule.
-/// The hash leaves out waits, because they depend on the memory offsets of buffers, which may differ between
-/// ranks (Sharding::owned).
+/// repetitions. Ranks compare their hashes before step 1. Two runs whose results have equal hashes ran the
+/// same schedule. The hash leaves out waits. Waits depend on the memory offsets of buffers, which can differ
+/// between ranks (Sharding::owned).
 inline std::uint64_t hash_of(Schedule const& schedule) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::int64_t value) {
@@ -458,8 +462,8 @@ inline std::uint64_t hash_of(Schedule const& schedule) {
 }
 
 /// Returns the entry as one line of text: "backward_input h.3 micro 0". An entry with three groups of
-/// parameters gives "reduce h.3+2 micro 0", and a later segment "h.3 segment 1". `unit` is the name of the
-/// entry's unit, or of the unit of its first item.
+/// parameters gives "reduce h.3+2 micro 0". An entry of a later segment gives "forward h.3 segment 1 micro
+/// 0". `unit` is the name of the entry's unit, or of the unit of its first item.
 inline std::string to_string(Entry const& entry, std::string_view unit) {
   std::string text(name_of(entry.verb));
   if (!unit.empty()) text.append(" ").append(unit);

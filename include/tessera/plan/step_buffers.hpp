@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the buffers of a planned step: first the persistent buffers, then each other buffer when an entry
-// first uses it. Allocates no memory for them.
+// Makes the descriptions of a planned step's buffers: first the persistent buffers, then each other buffer
+// when an entry first uses it. Allocates no memory for the buffers.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Finds or makes the buffers of one program by their purpose. Most functions return the index of a buffer in
-/// Program::buffers.
+/// Finds the buffers of one program by their purpose, or adds them to the program. A function that returns an
+/// int returns the index of a buffer in Program::buffers, or -1 if the program has no such buffer.
 class StepBuffers {
  public:
   using Kind = BufferKind;
@@ -47,8 +47,9 @@ class StepBuffers {
       list[index] = program_.find(Kind::moment, of, static_cast<int>(index));
     return list;
   }
-  /// Returns a buffer for this rank's part of a flat group under the placement `where`. The buffer can hold
-  /// the values of `pieces` ranks, one after another. `block` is the number of elements that share one value.
+  /// Returns a buffer for this rank's part of a flat group under the placement `where`. The buffer has space
+  /// for the values of `pieces` ranks, one rank after another. `block` is the number of elements that share
+  /// one value.
   int state_buffer(Kind kind, Flat of, int index, Copy copy, DType type, Placement const& where,
                    int pieces = 1, std::int64_t block = 1) {
     Range const range = plan_.held(where.over, of);
@@ -62,8 +63,8 @@ class StepBuffers {
     buffer.bytes = buffer.bytes_of(range.size()) * pieces;
     return program_.add(buffer);
   }
-  /// Returns the buffer of a flat group's micro-batch gradient. It is also the step's gradient if nothing is
-  /// accumulated.
+  /// Returns the buffer of a flat group's micro-batch gradient. If gradients are not accumulated separately
+  /// (StepTable::accumulates), this buffer is also the step's gradient.
   int micro_gradient(Flat of) {
     return state_buffer(Kind::micro_gradient, of, 0, {}, plan_.recipe.types.micro_gradient, {});
   }
@@ -84,8 +85,8 @@ class StepBuffers {
 
   // ---- activations ----------------------------------------------------------------------------------------
 
-  /// Returns the buffer of a unit's tensor. A statistic has the format of sums, other tensors have the format
-  /// of activations.
+  /// Returns the buffer of a tensor of a unit: an output, a saved tensor or a tensor of backward. A statistic
+  /// has the format of sums, and any other tensor has the format of activations.
   int activation(Kind kind, int unit, int index, Shape const& shape, bool statistic = false, Copy copy = {}) {
     DType const type = statistic ? plan_.recipe.types.accumulator : plan_.recipe.types.activation;
     return program_.add({.kind = kind,
@@ -97,7 +98,8 @@ class StepBuffers {
                          .range = {0, shape.elements()}});
   }
   int output(int unit) { return activation(Kind::output, unit, 0, plan_.unit(unit).output); }
-  /// Returns the buffer of an output that is recomputed as the input of the next recomputed unit.
+  /// Returns the buffer to which recomputation writes a unit's output, as the input of the next recomputed
+  /// unit.
   int rebuilt_output(int unit) {
     return activation(Kind::output, unit, 0, plan_.unit(unit).output, false, {Verb::recompute, 0});
   }
@@ -134,7 +136,7 @@ class StepBuffers {
     if (!plan_.trains(what)) return -1;
     return first_backward_borrower(what) == std::pair(unit, borrow) ? tied_sum(what) : tied(unit, borrow);
   }
-  /// Returns the position of a tied gradient in its buffer, in elements.
+  /// Returns the position of a tied parameter's gradient in `buffer`, in elements.
   std::int64_t tied_begin(int buffer, Borrow const& what) const {
     bool const in_owner = program_.at(buffer).kind == Kind::micro_gradient;
     return in_owner ? plan_.layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)].begin : 0;
@@ -144,7 +146,7 @@ class StepBuffers {
   }
 
  private:
-  /// Identifies the copy of scalars or statistics on the host.
+  /// Returns the Copy that marks a host buffer as a copy of scalars or statistics, made by the verb `by`.
   static constexpr Copy on_host(Verb by) { return {by, 0}; }
   static std::int64_t size(DType type) { return static_cast<std::int64_t>(size_of(type)); }
 
@@ -190,8 +192,8 @@ class StepBuffers {
                               .range = {0, bytes / size(type)}}));
   }
 
-  /// Adds the persistent buffers. They come first and are the same in the training and the evaluation
-  /// program, so they get the same offsets in both.
+  /// Adds the persistent buffers. The training and the evaluation program have the same persistent buffers,
+  /// in the same order and before all other buffers. So a persistent buffer has one offset in both programs.
   void add_persistent() {
     DTypes const& types = plan_.recipe.types;
     PlacementTable const& rows = plan_.placement();
@@ -247,7 +249,8 @@ class StepBuffers {
       for (int const state : moments(of)) keep(copy_of(state, ++index));
     }
   }
-  /// Returns a host buffer for the part of a state buffer that this rank writes to a checkpoint.
+  /// Returns a host buffer for a copy of the part of a state buffer that this rank writes to a checkpoint.
+  /// `index` is the new buffer's index.
   int copy_of(int buffer, int index) {
     Buffer copy = program_.at(buffer);
     copy.kind = Kind::snapshot;

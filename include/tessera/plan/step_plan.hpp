@@ -34,10 +34,10 @@ struct StepShape {
   int rank = 0;
   int replicas = 1;  ///< rows of ranks, each with a copy of all shards; world is a multiple of it
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients; 0: unit by unit
-  int recompute_every = 1;        ///< units that Recompute<Every> recomputes together
-  int prefetch = 0;               ///< how many units early gathers run, and how many late reductions run
+  int recompute_every = 1;        ///< number of units that Recompute<Every> recomputes together
+  int prefetch = 0;               ///< units by which gathers run early and reductions run late (overlap.hpp)
   int channels = 1;    ///< 2: weights are gathered with a second communicator, parallel to other collectives
-  int weight_lag = 0;  ///< how many units weight gradients run behind input gradients (overlap.hpp)
+  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients (overlap.hpp)
   std::int64_t workspace_bytes = 0;  ///< scratch memory of the device's operations (Context::workspace_bytes)
   bool own_memory = false;           ///< each rank has device memory that is separate from host memory
   int max_steps_in_flight = 0;  ///< steps that a loop enqueues before it reads the oldest report; 0: none
@@ -54,25 +54,25 @@ struct Buffer {
   BufferKind kind{};
   Copy copy{};
   int unit = -1;
-  int flat = 0;  ///< for state: the number of the unit's flat group
-  int index = 0;
-  int slot = 0;  ///< distinguishes buffers that micro-batches use alternately
+  int flat = 0;   ///< for state: the number of the unit's flat group
+  int index = 0;  ///< its meaning depends on the kind, see BufferKind
+  int slot = 0;   ///< distinguishes buffers that micro-batches use alternately
   std::int64_t bytes = 0;
   Tier tier = Tier::device;
-  bool persistent = false;  ///< lives from construction on; others live from their first to their last use
+  bool persistent = false;  ///< true: lives during the whole run; false: from its first to its last use
   DType type = DType::f32;  ///< the format of the elements
-  Sharding over = Sharding::replicated;  ///< for state: the distribution over ranks that fits in it
+  Sharding over = Sharding::replicated;  ///< for state: its distribution over ranks
   Range range{};                         ///< for state: the elements of this rank's part
   std::int64_t block = 1;                ///< for optimizer state: the number of elements that share a value
-  int pieces = 1;            ///< the number of ranks whose values of `range` it holds, in rank order
+  int pieces = 1;            ///< the number of ranks whose values of `range` the buffer holds, in rank order
   std::int64_t offset = -1;  ///< in the arena of its tier, in bytes; -1: never used
 
   /// Returns the bytes of this number of elements in the buffer.
   constexpr std::int64_t bytes_of(std::int64_t elements) const {
     return elements / block * static_cast<std::int64_t>(size_of(type));
   }
-  /// Returns whether both descriptions can be one buffer: they have the same elements, bytes, format and
-  /// memory.
+  /// Returns whether this description and `other` can be one buffer: elements, bytes, format and memory are
+  /// equal.
   constexpr bool fits(Buffer const& other) const {
     return bytes == other.bytes && tier == other.tier && type == other.type && over == other.over &&
            range == other.range && block == other.block && pieces == other.pieces;
@@ -105,7 +105,7 @@ struct Program {
   std::int64_t bytes_of(Entry const& entry) const {
     std::int64_t bytes = 0;
     for (Item const& item : entry.items) {
-      if (item.source_buffer() < 0) continue;  // a receive
+      if (item.source_buffer() < 0) continue;  // an item of Move::receive has no source
       Buffer const& source = at(item.source_buffer());
       bytes += source.bytes_of(item.part.size()) *
                (entry.move == Move::copy || entry.verb == Verb::accumulate ? source.pieces : 1);
@@ -113,8 +113,9 @@ struct Program {
     return bytes;
   }
 
-  /// Returns the index of the buffer with the same kind, flat group, index, copy and slot. Adds the buffer if
-  /// there is none. Throws Error(failed) if the existing buffer has other elements, bytes, format or memory.
+  /// Returns the index of the buffer that has the kind, flat group, index, copy and slot of `buffer`. If
+  /// there is no such buffer, adds `buffer` and returns its index. Throws Error(failed) if the existing
+  /// buffer differs from `buffer` in elements, bytes, format or memory.
   int add(Buffer const& buffer) {
     int const found = find(buffer.kind, {buffer.unit, buffer.flat}, buffer.index, buffer.copy, buffer.slot);
     if (found >= 0 && !at(found).fits(buffer))
@@ -132,7 +133,7 @@ struct Program {
   std::vector<std::vector<int>> of_unit_;  // [u + 1]: the buffers of unit u; [0]: buffers without a unit
 };
 
-/// The bytes that one rank reads from its file and writes to it.
+/// The bytes that one rank reads from its file for offloaded state and writes to this file.
 struct FileTraffic {
   std::int64_t read = 0, written = 0;
 
@@ -181,7 +182,8 @@ struct StepPlan {
   Range elements_of(Borrow const& what) const {
     return layout(what.unit).parameters[static_cast<std::size_t>(what.parameter)];
   }
-  /// Return the flat groups of one unit, and the flat groups of all units in order.
+  /// flats(unit) returns the flat groups of one unit. flats() returns the flat groups of all units, in the
+  /// order of the units.
   std::span<Flat const> flats(int unit) const {
     auto const count = layout(unit).flats.size();
     return {flats_.data() + (count ? flat(unit).number : 0), count};
@@ -208,7 +210,8 @@ struct StepPlan {
     while (unit < units_count() && !trains(unit)) ++unit;
     return unit;
   }
-  /// Returns whether backward needs a tensor. A tensor that only frozen parameters need is not needed.
+  /// Returns whether backward needs a tensor of a unit. If only gradients of frozen parameters need the
+  /// tensor, backward does not need it.
   bool needed(int unit, ActivationSpec const& activation) const {
     for (nn::Weight const of : activation.needed_for)
       if (trains(of.borrowed ? this->unit(unit).borrows[static_cast<std::size_t>(of.index)]
@@ -247,17 +250,18 @@ struct StepPlan {
   Range norm_part(Flat of) const {
     return held(table.gradient.placement.over == Sharding::owned ? Sharding::owned : Sharding::sharded, of);
   }
-  /// Returns the ranks whose sums of squares give the norm of a flat group: its owner, or the first shards()
-  /// ranks, which have equal parts.
+  /// Returns the ranks that compute the sums of squares for the gradient norm of a flat group: the group's
+  /// owner, or the first shards() ranks, each for its shard.
   comm::ProcessGroup norm_by(Flat of) const {
     if (table.gradient.placement.over == Sharding::owned) return {owner(of), 1, 1};
     return {0, 1, shape.shards()};
   }
   /// Returns the ranks whose losses are summed: all ranks.
   comm::ProcessGroup losses_by() const { return {0, 1, shape.world}; }
-  /// Returns the ranks with which this rank runs a collective: all ranks, the ranks of the same replica, or
-  /// the ranks with the same shard. Includes the channel (communicator) of the entry's lane. Throws
-  /// Error(unsupported) for groups of tensor or pipeline parallelism, which no engine runs.
+  /// Returns the ranks that take part in an entry's collective together with this rank: all ranks, the ranks
+  /// of this rank's replica, or the ranks that have this rank's shard. The result includes the channel
+  /// (communicator) of the entry's lane. Throws Error(unsupported) for groups of tensor or pipeline
+  /// parallelism, which no engine runs.
   comm::ProcessGroup ranks_of(Entry const& entry) const {
     int const shards = shape.shards(), rank = shape.rank, channel = entry.lane == Lane::gathering;
     switch (entry.group) {
@@ -279,7 +283,8 @@ struct StepPlan {
   }
   /// Returns whether ranks have different parts of the contents of a state buffer.
   bool is_split(Buffer const& buffer) const { return buffer.over == Sharding::sharded && shape.shards() > 1; }
-  /// Returns the first rank that has the full contents of a state buffer. The buffer must not be split.
+  /// Returns the first rank that has the full contents of a state buffer. The buffer must not be split over
+  /// ranks (is_split).
   int first_with(Buffer const& buffer) const {
     return buffer.over == Sharding::owned ? owner({buffer.unit, buffer.flat}) : 0;
   }
@@ -305,9 +310,9 @@ struct StepPlan {
     return ranges;
   }
   /// Returns the name of the parameter that holds an element of a trainable flat group
-  /// ("h.3.mlp.c_fc.weight"), or of the group's unit if the element is padding. `trainable_index` is
-  /// the group's index among the trainable flat groups (FlatLayout::trainable_index). Empty if there is no
-  /// such group.
+  /// ("h.3.mlp.c_fc.weight"). If the element is padding, returns the name of the group's unit.
+  /// `trainable_index` is the group's index among the trainable flat groups (FlatLayout::trainable_index).
+  /// Returns an empty text if no group has this index.
   std::string name_at(std::int64_t trainable_index, std::int64_t element) const {
     for (Flat const of : trainable_) {
       if (flat(of).trainable_index != trainable_index) continue;
@@ -317,7 +322,7 @@ struct StepPlan {
     }
     return {};
   }
-  /// Returns the layout of the statistics of all ranks, without addresses.
+  /// Returns the layout of the statistics of all ranks. The addresses in it are not set.
   StepShares statistics() const {
     std::vector<NormRange> const ranges = norm_ranges();
     std::int64_t const blocks = ranges.empty() ? 0 : ranges.back().offset + ranges.back().blocks;
@@ -330,7 +335,8 @@ struct StepPlan {
   }
   /// Returns the part of a flat group that this rank updates.
   Range updated(Flat of) const { return held(table.working_master.placement.over, of); }
-  /// Returns the kind of the buffer with a flat group's master weights. A frozen group has only weights.
+  /// Returns the kind of the buffer that has a flat group's master weights. It is `weights` if the group is
+  /// frozen or if the weights are the master weights.
   BufferKind master_kind(Flat of) const {
     return flat(of).trainable ? table.master.kind : table.weights.kind;
   }
@@ -357,8 +363,8 @@ struct StepPlan {
 };
 
 /// A function that is called after each entry of a training step has run, for comparisons and tests.
-/// `buffers` has the address of each buffer of `plan.train`; it is null for a buffer that is never used. The
-/// function must not change the buffers.
+/// `buffers` has the address of each buffer of `plan.train`. The address is null for a buffer that is never
+/// used or is in a file. The function must not change the buffers.
 using StepObserver =
     std::function<void(StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers)>;
 

@@ -14,7 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The location of one kind of state: its distribution over ranks, tier, number format and buffer.
+/// The location of one kind of state at one time of a step: its distribution over ranks and memory tier
+/// (`placement`), its number format (`type`) and its buffer (`kind` and `copy`).
 struct StepRow {
   BufferKind kind{};
   Placement placement{};
@@ -26,8 +27,8 @@ struct StepRow {
   friend constexpr bool operator==(StepRow const&, StepRow const&) = default;
 };
 
-/// One row for each kind of state, in the order of a step. Rows with equal kind and copy are the same buffer
-/// (StepRow::same_buffer).
+/// One row for each kind of state, in the order in which a step uses them. Two rows with equal `kind` and
+/// `copy` are one buffer (StepRow::same_buffer).
 struct StepTable {
   StepRow weights{};           ///< the weights between steps
   StepRow gathered_weights{};  ///< full weights on the device, as units read them
@@ -49,8 +50,8 @@ struct StepTable {
   /// Returns whether the optimizer updates the weights themselves, because there are no separate master
   /// weights.
   constexpr bool weights_are_master() const { return master.kind == weights.kind; }
-  /// Returns whether the optimizer reads and writes state directly in the buffers that keep it between steps,
-  /// and writes the weights to the memory that keeps them.
+  /// Returns whether the optimizer reads and writes state directly in the buffers that keep the state between
+  /// steps, and also writes the updated weights to the memory tier that keeps the weights.
   constexpr bool updates_in_place() const {
     return working_gradient.same_buffer(gradient) && working_master.same_buffer(master) &&
            working_moments.same_buffer(moments) && updated_weights.placement.tier == weights.placement.tier;
@@ -75,7 +76,8 @@ constexpr void visit_rows(StepTable const& table, F&& f) {
   f("updated weights", table.updated_weights);
 }
 
-/// Returns the table of a recipe. `recipe.placement` must already be adapted to `world` ranks (at_world).
+/// Returns the step table of a recipe for `world` ranks and `accumulation` micro-batches. `recipe.placement`
+/// must already be adapted to `world` ranks (at_world).
 constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumulation) {
   using Kind = BufferKind;
   PlacementTable const& rest = recipe.placement;
@@ -95,14 +97,15 @@ constexpr StepTable step_table(RecipeTable const& recipe, int world, int accumul
                       rest.gradients.tier != Tier::device || (mixed && world > 1 && accumulates_separately);
   Kind const kind = table.accumulates ? Kind::gradient : Kind::micro_gradient;
   DType const type = table.accumulates ? types.accumulator : types.micro_gradient;
-  // If the gradient is replicated and sums may have any order, each rank sums its own micro-batches, and
-  // ranks reduce these sums after the last micro-batch. For sums with a fixed order, ranks reduce to shards
-  // in each micro-batch.
+  // If the gradient is replicated and sums may have any order, each rank sums the gradients of its own
+  // micro-batches. The ranks reduce these sums after the last micro-batch. If sums must have a fixed order,
+  // the ranks reduce the gradients to shards in each micro-batch.
   Placement sum = rest.gradients;
   if (sum.over == Sharding::replicated && world > 1)
     sum.over = recipe.reduction == ReductionKind::ordered ? Sharding::sharded : Sharding::partial;
   table.sum = {kind, sum, type};
-  // If the gradient is replicated and the optimizer needs only a part of it, only that part is reduced.
+  // If the recipe's gradient is replicated but each rank updates only its part, each rank gets only the
+  // reduced gradient of its part.
   bool const part = rest.gradients.over == Sharding::replicated && rest.moments.over != Sharding::replicated;
   table.gradient = {kind, {part ? Sharding::sharded : rest.gradients.over, rest.gradients.tier}, type};
   table.norm_in_sum = rest.gradients.tier != Tier::device && sum.over != Sharding::partial;

@@ -45,14 +45,15 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
   return std::nullopt;
 }
 
-/// A recipe that is legal and that this build can run. The constructor checks both, so functions with a
-/// parameter of this type need no further check.
+/// A recipe that is legal and that this build can run. The constructor checks both conditions, so functions
+/// with a parameter of this type need no further check.
 class CheckedRecipe {
  public:
   /// A function that returns why a build cannot run a legal recipe, or nullopt if it can.
   using Missing = std::optional<std::string>(RecipeTable const&);
 
-  /// Throws Error(config) with the first broken rule, or Error(unsupported) with the result of `missing`.
+  /// Throws Error(config) with the message of the first rule that the recipe breaks. Throws
+  /// Error(unsupported) with the result of `missing` if the build cannot run the recipe.
   explicit CheckedRecipe(RecipeTable const& recipe, Missing* missing = &unsupported_reason) : table_(recipe) {
     if (auto const rule = broken_rule(recipe)) throw Error(ErrorKind::config, std::string(*rule));
     if (auto const reason = missing(recipe)) throw Error(ErrorKind::unsupported, *reason);

@@ -27,13 +27,13 @@ struct Work {
   int segment = 0;
   bool reads_weights = false;
 
-  /// Returns whether this computation completes the unit's micro-batch gradient. Backward runs the first
-  /// segment last.
+  /// Returns whether this computation completes the unit's micro-batch gradient. Backward runs a unit's
+  /// segments in reverse order, so segment 0 is the last one.
   bool completes() const { return verb == Verb::backward_weight && segment == 0; }
 };
 
-/// Decides the computations of a micro-batch, and which tensors forward does not keep and backward
-/// recomputes.
+/// Decides the order of the computations of a micro-batch. Also decides which tensors forward drops and
+/// backward recomputes.
 class WorkOrder {
  public:
   WorkOrder(StepPlan const& plan, bool training) : plan_(plan), training_(training) {}
@@ -52,7 +52,8 @@ class WorkOrder {
     }
     return training_ && unit >= lowest_ && plan_.unit(unit).recomputable && !plan_.unit(unit).saved.empty();
   }
-  /// Returns whether forward drops a saved tensor of a unit, so that it is not kept for backward.
+  /// Returns whether forward drops a saved tensor of a unit instead of keeping it for backward. `saved` is
+  /// the index of the tensor in UnitSpec::saved.
   bool drops(int unit, std::size_t saved) const {
     if (!training_ || unit < lowest_ || rebuilt(unit)) return true;
     return plan_.recipe.recompute == RecomputeKind::gelu && plan_.unit(unit).saved[saved].cheap_to_recompute;

@@ -27,8 +27,8 @@ struct Adapters {
 };
 
 /// Lora freezes the model's weights and trains a pair of low-rank matrices for some linear weights.
-/// TrainerOptions::lora names these weights and sets the rank and the scale. Needs <tessera/lora.hpp>.
-/// Default: Adapters<None>.
+/// TrainerOptions::lora names these weights and sets the rank and the scale of the matrices. A program that
+/// uses Lora must include <tessera/lora.hpp>. Default: Adapters<None>.
 struct Lora {
   using policy_slot = slot::adapters;
   static constexpr std::string_view name = "lora";

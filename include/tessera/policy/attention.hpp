@@ -18,9 +18,9 @@ struct Cudnn;
 
 /// Attention<Reference> is the plain algorithm, which runs everywhere and uses no tensor cores. <Fused> is
 /// this library's own kernel. It never stores the T*T scores and is deterministic. On the CPU, Reference and
-/// Fused are the same kernel. <Cudnn> calls cuDNN, for 16-bit formats on CUDA only. <Auto> chooses the best
-/// one that the other policies, the build and the device allow. Every result row names the attention that
-/// ran. Default: Attention<Auto>.
+/// Fused are one kernel. <Cudnn> calls cuDNN, for 16-bit formats on CUDA only. <Auto> chooses the best
+/// implementation that the other policies, the build and the device allow. The results of a run name the
+/// implementation that was used. Default: Attention<Auto>.
 template <class How>
 struct Attention {
   using policy_slot = slot::attention;

@@ -14,9 +14,9 @@ struct capture;
 struct Eager;
 struct Graph;
 
-/// Capture<Graph> records the whole step, including host tasks and collectives, and replays it with one
-/// launch. Capture<Eager> enqueues each operation. Both give the same bits. Default: Graph on CUDA, Eager on
-/// the CPU.
+/// Capture<Graph> records the whole step, including host tasks and collectives, as a CUDA graph. It runs each
+/// later step with one launch of this graph. Capture<Eager> enqueues each operation of every step. The
+/// results of Graph and Eager are equal bit for bit. Default: Graph on CUDA, Eager on the CPU.
 template <class How>
 struct Capture {
   using policy_slot = slot::capture;

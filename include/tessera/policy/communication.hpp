@@ -14,8 +14,9 @@ struct communication;
 struct Tuned;
 
 /// Communication<Tuned> puts the gradients of several units of the model (such as transformer blocks) into
-/// one bucket. It overlaps the exchange of buckets with the backward pass. The communicator chooses the
-/// algorithm. The bucket size is a run-time value. Default: Communication<Tuned>.
+/// one bucket. It overlaps the exchange of buckets with the backward pass. The communicator, such as NCCL,
+/// chooses the algorithm of each exchange. The bucket size is a run-time value. Default:
+/// Communication<Tuned>.
 template <class How>
 struct Communication {
   using policy_slot = slot::communication;

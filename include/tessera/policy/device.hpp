@@ -12,8 +12,8 @@ namespace slot {
 struct device;
 }
 
-/// On<Cpu> computes with threads and Eigen and runs anywhere. On<Cuda> gives each rank one CUDA device.
-/// Default: On<Cpu>, even if a GPU is installed, so that a trainer's type means the same on every machine.
+/// On<Cpu> computes on the CPU, with threads and Eigen. On<Cuda> gives each rank one CUDA device. Default:
+/// On<Cpu>, even if the machine has a GPU. So a trainer type always has the same device, on every machine.
 template <class Place>
 struct On {
   using policy_slot = slot::device;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists all slots: the decisions that describe a run. The default of a slot may depend on the slots above it
-// in the list, never on the slots below it.
+// Lists all slots, which are the decisions that describe a run. The default policy of a slot may depend on
+// the policies of the slots above it in the list, never on the slots below it.
 #pragma once
 
 #include "tessera/policy/adapters.hpp"

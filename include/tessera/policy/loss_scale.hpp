@@ -16,8 +16,8 @@ struct Static;
 
 /// LossScale<Dynamic> doubles the scale after a number of steps with finite gradients. If a gradient
 /// overflows, it halves the scale and skips the update. <Static> never changes the scale. <None> does not
-/// scale. A scale is a power of two, so it rounds no gradient in the range of the format. Default: Dynamic
-/// for Precision<half>, None for all others.
+/// scale. A scale is a power of two. Multiplication by it is exact as long as the result is in the range of
+/// the format. Default: Dynamic for Precision<half>, None for all others.
 template <class How>
 struct LossScale {
   using policy_slot = slot::loss_scale;

@@ -16,8 +16,8 @@ struct offload;
 template <class Place>
 struct Optimizer;
 /// Stores the parameters in the memory of Place and copies them to the device one unit (such as a transformer
-/// block) at a time. The accumulated gradients are stored there, too, except on a disk. Every micro-batch
-/// would write them, so with Nvme they stay in host memory.
+/// block) at a time. Parameters<Cpu> also stores the accumulated gradients in host memory. So does
+/// Parameters<Nvme>, because every micro-batch writes these gradients and a disk is too slow for that.
 template <class Place>
 struct Parameters;
 /// Stores both the optimizer's state and the parameters in one memory: Offload<Cpu, AllState>.
@@ -28,7 +28,8 @@ struct Offload;
 
 namespace detail {
 
-/// Returns the policy's name for these two memory tiers, or an empty text if the pair is not supported.
+/// Returns the name of the offload policy that keeps the optimizer's state and the parameters in these two
+/// memory tiers. Returns an empty text if no policy supports the pair.
 constexpr std::string_view offload_name(Tier optimizer, Tier parameters) {
   if (parameters == Tier::device) return info_of(optimizer).optimizer;
   if (parameters == optimizer) return info_of(optimizer).all_state;
@@ -42,7 +43,8 @@ template <class Place>
 requires requires { Place::offload_tier; }
 inline constexpr Tier offload_tier<Place> = Place::offload_tier;
 
-/// Translates the arguments of Offload to memory tiers. The primary template is for invalid arguments.
+/// Translates the arguments of Offload to two memory tiers: the tier of the optimizer's state and the tier of
+/// the parameters. The primary template is for invalid arguments.
 template <class... Parts>
 struct offload_parts {
   static constexpr bool valid = false;
@@ -79,10 +81,10 @@ struct offload_parts<P, AllState> : offload_parts<Optimizer<P>, Parameters<P>> {
 }  // namespace detail
 
 /// Write Offload<None>, Offload<Optimizer<P>> or Offload<Optimizer<P>, Parameters<Q>>, with P and Q Cpu or
-/// Nvme. Offload<P> means Offload<Optimizer<P>>. Offload<P, AllState> means
-/// Offload<Optimizer<P>, Parameters<P>>. Offload never changes values, only their memory. Each step pays for
-/// the transfers. Under On<Cpu>, Offload<Cpu> uses a separate allocation of host memory. Default:
-/// Offload<None>.
+/// Nvme. Offload<P> means Offload<Optimizer<P>>. Offload<P, AllState> means Offload<Optimizer<P>,
+/// Parameters<P>>. Offload changes where values are stored and never the values. It makes each step slower by
+/// the transfers. Under On<Cpu>, Offload<Cpu> keeps the state in a separate allocation of host memory.
+/// Default: Offload<None>.
 template <class... Parts>
 struct Offload {
   using policy_slot = slot::offload;
@@ -116,7 +118,8 @@ struct slot::offload {
                    Offload<Optimizer<Nvme>>, Offload<Optimizer<Nvme>, Parameters<Nvme>>,
                    Offload<Optimizer<Nvme>, Parameters<Cpu>>, Offload<Optimizer<Cpu>, Parameters<Nvme>>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "none"; }
-  /// Accepts the spelling of DeepSpeed's configurations.
+  /// Returns the name of the policy that `text` means. DeepSpeed's configurations write "cpu" for the policy
+  /// "cpu_optimizer". Returns any other text unchanged.
   static constexpr std::string_view spelled(std::string_view text) {
     return text == "cpu" ? "cpu_optimizer" : text;
   }

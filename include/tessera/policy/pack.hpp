@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a list of policies in any order to one type, Config. An invalid list becomes Refused<Mistake>,
-// without an error here. The compiler reports the mistake once, when it instantiates a trainer, whose base
-// class is `rules` (rules.hpp).
+// Converts a list of policies in any order to one type, Config. An invalid list becomes the type
+// Refused<Mistake>, without a compiler error in this file. The compiler reports the mistake once, when it
+// instantiates a trainer: the trainer's base class `rules` (rules.hpp) instantiates Mistake.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The result of Resolved for an invalid list of policies. Mistake is the class with the error message.
-/// Refused acts as the default recipe, so that the compiler reports no further errors.
+/// The result of Resolved for an invalid list of policies. Mistake is the class with the error message. Code
+/// that reads the recipe of Refused gets the default recipe, so that the compiler reports no further errors.
 template <class Mistake>
 struct Refused {
   using config = Refused;
@@ -23,7 +23,8 @@ struct Refused {
 
 namespace detail {
 
-// One class per user mistake. Instantiating it fails a static_assert, whose text is the error message.
+// One class for each mistake that a user can make. If the compiler instantiates the class, its static_assert
+// fails and prints the error message.
 
 template <class Offender>
 struct not_a_policy {
@@ -99,7 +100,7 @@ template <class P>
 concept Forgetful = requires {
   P::describe(RecipeTable{});
 }
-&&!requires {  // excludes a template that accepts any argument, and therefore a reference, too
+&&!requires {  // a template describe(auto&&) also accepts a reference, so it is not forgetful
   static_cast<void (*)(RecipeTable&)>(&P::describe);
 };
 template <class P>
@@ -155,12 +156,13 @@ constexpr std::size_t choice_index(std::string_view name) {
   return index;
 }
 
-/// The default policy of Slot. Above are the policies that were chosen for the slots before it in the list.
+/// The default policy of Slot. `Above` are the policies of the slots before Slot in the list of slots.
 template <class Slot, class... Above>
 using standard_t = typename type_at<choice_index<Slot>(Slot::standard(describe_all<Above...>())),
                                     typename Slot::choices>::type;
 
-/// Finds the policy for Slot in the pack Ps. Its type is Default if the pack has no such policy.
+/// `type` is the canonical form of the policy for Slot in the pack Ps. If the pack has no policy for Slot,
+/// `type` is Default.
 template <class Slot, class Default, class... Ps>
 struct pick {
   using type = Default;
@@ -170,8 +172,9 @@ struct pick<Slot, Default, P, Ps...> : pick<Slot, Default, Ps...> {};
 template <class Slot, class Default, PolicyOf<Slot> P, class... Ps>
 struct pick<Slot, Default, P, Ps...> : canonical<P> {};
 
-/// Chooses a policy for each slot in the list Open, in order: the one in the pack Ps, or the default.
-/// Requires a valid pack.
+/// `config` is a Config of one policy for each slot. The list Filled has the policies of the first slots. The
+/// list Open has the remaining slots. Each of them gets its policy in the pack Ps, or the slot's default if
+/// the pack has none. The pack must have no mistake.
 template <class Filled, class Open, class... Ps>
 struct fill;
 template <class... Filled, class... Ps>
@@ -190,8 +193,8 @@ concept Acceptable = Policy<P> && Listed<P> && Valid<P> && Complete<P> && !Forge
 template <class P, class... Seen>
 concept Repeating = Acceptable<P> && one_of<typename P::policy_slot, typename Seen::policy_slot...>;
 
-/// Selects the error of a policy that is not acceptable. It names the class with the message but does not
-/// instantiate it, so the compiler prints nothing yet.
+/// Is Refused<Mistake> for a policy P that is not acceptable. The class Mistake has the error message for
+/// this fault. fault_of names Mistake but does not instantiate it, so the compiler prints no error yet.
 template <class P>
 struct fault_of : Refused<incomplete_policy<P>> {};
 template <Unlisted P>
@@ -203,8 +206,8 @@ struct fault_of<P> : Refused<forgetful_policy<P>> {};
 template <Explained P>
 struct fault_of<P> : Refused<typename P::template refusal<false>> {};
 
-/// Checks the policies of a pack from left to right. The result is Refused for the first mistake, or the
-/// Config of a valid pack.
+/// Checks the policies of a pack Ps from left to right. Seen has the policies that are already checked.
+/// `config` is Refused for the first mistake, or the Config of a valid pack.
 template <class Seen, class... Ps>
 struct walk;
 template <class... Seen>
@@ -239,8 +242,9 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
-/// Same as Resolved<Ps...>, for a trainer whose model may be invalid. Fault is the class with the model's
-/// error message, or void for a valid model. It takes precedence over a mistake in the policies.
+/// `ResolvedFor<Fault, Ps...>::config` is the Config of a trainer whose model is possibly invalid. Fault is
+/// the class with the model's error message, or void for a valid model. For a valid model, the result is that
+/// of Resolved<Ps...>. For an invalid model, it is Refused<Fault>, even if the policies have a mistake, too.
 template <class Fault, class... Ps>
 struct ResolvedFor : Refused<Fault> {};
 template <class... Ps>

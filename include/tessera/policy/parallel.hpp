@@ -53,8 +53,9 @@ struct mesh<true, true> {
 
 }  // namespace detail
 
-/// Parallel<axis::Data, axis::Tensor, axis::Pipeline> names axes in any order; their sizes are run-time
-/// values. The data axis always exists, named or not. Default: Parallel<axis::Data>.
+/// Parallel<axis::Data, axis::Tensor, axis::Pipeline> names the kinds of parallelism of a run, in any order.
+/// The number of ranks along each axis is a run-time value. A run always has the data axis, even if the type
+/// does not name it. Default: Parallel<axis::Data>.
 template <class... Named>
 struct Parallel {
   using policy_slot = slot::parallel;

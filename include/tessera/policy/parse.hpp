@@ -18,14 +18,15 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns the names of a slot's choices, in order. For slot::recompute: none, gelu, block, every.
+/// Returns the names of a slot's choices, in order. A choice is a policy that a command line can name. For
+/// slot::recompute, the names are none, gelu, block, every.
 template <class Slot>
 constexpr auto const& choice_names() {
   return detail::choice_names<typename Slot::choices>;
 }
 
-/// Returns the index of the choice that a text names, in any of its spellings. Returns the number of choices
-/// if the text names none of them.
+/// Returns the index of the choice that `text` names. `text` is the choice's name or another spelling of the
+/// name that the slot accepts. Returns the number of choices if `text` names no choice.
 template <class Slot>
 constexpr std::size_t choice_of(std::string_view text) {
   if constexpr (requires { Slot::spelled(text); }) text = Slot::spelled(text);
@@ -54,15 +55,15 @@ constexpr void visit_each(Visit&& visit, list<All...>) {
 
 }  // namespace detail
 
-/// The number of slots. `slot_place` returns the index of one slot in the list.
+/// The number of slots. `slot_place` returns the index of one slot in the list `Slots`.
 inline constexpr std::size_t slot_count = detail::count_of(Slots{});
 template <class Slot>
 constexpr std::size_t slot_place() {
   return detail::place_among<Slot>(Slots{});
 }
 
-/// Calls visit(slot) with a value of each slot's type, in the order of the list. A loop that uses this misses
-/// no slot: for_each_slot([]<class Slot>(Slot) { use(choice_names<Slot>()); }).
+/// Calls visit(slot) once for each slot, in the order of the list `Slots`. The argument is a value of the
+/// slot's type. Example: for_each_slot([]<class Slot>(Slot) { use(choice_names<Slot>()); }).
 template <class Visit>
 constexpr void for_each_slot(Visit&& visit) {
   detail::visit_each(visit, Slots{});
@@ -90,7 +91,7 @@ namespace detail {
 [[noreturn]] inline void refuse_choice(std::string_view title, std::string_view text,
                                        std::span<std::string_view const> names) {
   std::string_view nearest;
-  std::size_t best = text.size() + 64;  // beyond any name
+  std::size_t best = text.size() + 64;  // more than the distance from `text` to any name
   std::string all;
   for (std::string_view candidate : names) {
     std::size_t const distance = edit_distance(text, candidate);
@@ -102,8 +103,8 @@ namespace detail {
               {title, " '", text, "' is not known, nearest is '", nearest, "': choose one of ", all});
 }
 
-/// Returns the index of the choice of Slot that a text names. Throws ErrorKind::usage with the nearest and
-/// all legal names.
+/// Returns the index of the choice of Slot that a text names. Throws ErrorKind::usage if no choice has the
+/// name. The message has the nearest name and all legal names.
 template <class Slot>
 std::size_t parse_choice(std::string_view text) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -120,7 +121,8 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
    ...);
 }
 
-/// Sets one slot of a recipe to the choice with this name, which must be valid.
+/// Writes the decision of the choice with this name to one slot of the recipe's table. A choice of Slot must
+/// have the name.
 template <class Slot>
 void describe_known(RecipeTable& recipe, std::string_view name) {
   describe_choice<Slot>(recipe, choice_index<Slot>(name), typename Slot::choices{});
@@ -128,10 +130,10 @@ void describe_known(RecipeTable& recipe, std::string_view name) {
 
 }  // namespace detail
 
-/// Returns the recipe with these choices. An empty name means the slot's default. The table equals the one
-/// that the same policies give at compile time. Does not check the rules between slots (broken_rule,
-/// rules.hpp). Throws ErrorKind::usage for an unknown name. The message has the slot, the name, the nearest
-/// choice and all choices.
+/// Returns the table of the recipe whose policies have the names in `text`. An empty name means the slot's
+/// default. The table equals the table that a Config of the same policies has at compile time. Does not check
+/// the rules between slots (broken_rule, rules.hpp). Throws ErrorKind::usage for an unknown name. The message
+/// has the slot, the name, the nearest choice and all choices.
 inline RecipeTable parse_recipe(SlotNames const& text) {
   RecipeTable recipe;
   for_each_slot([&]<class Slot>(Slot) {
@@ -142,17 +144,19 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
   return recipe;
 }
 
-/// Returns the device with this name. Throws as parse_recipe does.
+/// Returns the device with this name. Throws ErrorKind::usage for an unknown name.
 inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
 
-/// Sets one slot of a recipe to the choice that a text names. Does not change the decisions of the other
-/// slots, which may come from a user's own policies. Throws as parse_recipe does.
+/// Sets one slot of a recipe to the choice that `text` names. Does not change the decisions of the other
+/// slots. They possibly come from a user's own policies, which have no name here. Throws ErrorKind::usage for
+/// an unknown name.
 template <class Slot>
 void choose(RecipeTable& recipe, std::string_view text) {
   detail::describe_choice<Slot>(recipe, detail::parse_choice<Slot>(text), typename Slot::choices{});
 }
 
-/// Returns one line: "device cpu, sharding zs2, precision fp16, loss scale dynamic, ...".
+/// Returns the policies of a recipe as one line of text: "device cpu, sharding zs2, precision fp16, loss
+/// scale dynamic, ...".
 inline std::string to_string(RecipeTable const& recipe) {
   std::string line;
   for_each_slot([&]<class Slot>(Slot) {

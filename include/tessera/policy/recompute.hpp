@@ -16,9 +16,9 @@ struct Block;
 struct Every;
 
 /// Recompute<None> keeps all activations. <Gelu> drops the output of the activation function, which is cheap
-/// to recompute. <Block> keeps only each block's input, for about a third more computation. <Every> keeps the
-/// input of every K-th block; K is a run-time value. A recomputed activation has the same bits. Default:
-/// Recompute<None>.
+/// to recompute. <Block> keeps only the input of each transformer block. It needs about a third more
+/// computation. <Every> keeps only the input of every K-th block; K is a run-time value. A recomputed
+/// activation equals the dropped activation bit for bit. Default: Recompute<None>.
 template <class What>
 struct Recompute {
   using policy_slot = slot::recompute;

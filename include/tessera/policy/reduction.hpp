@@ -14,10 +14,10 @@ struct reduction;
 struct Fast;
 struct Ordered;
 
-/// Reduction<Ordered> sums in a fixed order. Weights, moments, losses and loss scales then have the same bits
-/// for every ZeRO stage, number of ranks, accumulation, bucket size, overlap, capture, offload and number of
-/// threads. The cost is an exchange of gradients for every micro-batch. Reduction<Fast> lets libraries sum in
-/// any order. Default: Ordered on the CPU, Fast on CUDA.
+/// Reduction<Ordered> computes every sum of the step in a fixed order. So weights, moments, losses and loss
+/// scales do not depend, in any bit, on the ZeRO stage, the number of ranks, accumulation, bucket size,
+/// overlap, capture, offload or the number of threads. The cost is an exchange of gradients for every
+/// micro-batch. Reduction<Fast> lets libraries sum in any order. Default: Ordered on the CPU, Fast on CUDA.
 template <class How>
 struct Reduction {
   using policy_slot = slot::reduction;

@@ -2,9 +2,10 @@
 // Lists every rule between policies, such as "Capture<Graph> needs On<Cuda>". A recipe that follows all rules
 // is legal.
 //
-// A rule reads a recipe's table of plain data. The compiler (`rules`, a base class of every trainer) and
-// command lines (`broken_rule`) therefore share one rule and one error message. If several rules are broken,
-// only the first one is reported.
+// A rule is a function of a recipe's table of plain data. So one rule with one error message serves two
+// purposes. The class `rules`, a base class of every trainer, applies it at compile time. The function
+// `broken_rule` applies it to recipes from command lines at run time. If a recipe breaks several rules, only
+// the first one is reported.
 #pragma once
 
 #include <cstddef>
@@ -110,7 +111,7 @@ struct double_on_cuda_needs_reference {
 
 #undef TESSERA_SENTENCE
 
-/// Stands for "no broken rule". Its Verdict has no static_assert.
+/// Means that the recipe breaks no rule. Its Verdict has no static_assert.
 struct none {
   template <class Recipe, bool Legal>
   struct Verdict {};
@@ -150,8 +151,9 @@ struct rule_at;
 template <std::size_t Position, class... All>
 struct rule_at<Position, list<All...>> : type_at<Position, list<All..., rule::none>> {};
 
-/// The Verdict of the first rule that a recipe breaks. Instantiating it fails the rule's static_assert. The
-/// assert tests a plain bool, so that no compiler prints types before the message.
+/// The class template Verdict of the first rule that a recipe breaks, or the empty Verdict of `none`. If the
+/// compiler instantiates the Verdict of a broken rule, the rule's static_assert fails. The static_assert
+/// tests a plain bool, so that no compiler prints types before the message.
 template <class Recipe, std::size_t Position = first_broken(recipe_table<Recipe>, Rules{})>
 using verdict_t = typename rule_at<Position, Rules>::type::template Verdict<Recipe, false>;
 
@@ -182,9 +184,10 @@ struct checked_rules<Refused<Mistake>> {
 
 }  // namespace detail
 
-/// The empty base class of a trainer. Its instantiation fails one static_assert if the recipe breaks a rule
-/// or is Refused<Mistake>. The trainer stays usable, so the compiler reports no further errors. `rules` is an
-/// alias, because each class between the trainer and the assert would add lines of compiler output.
+/// The empty base class of a trainer. If the recipe breaks a rule or is Refused<Mistake>, exactly one
+/// static_assert fails when the compiler instantiates this class. The compiler can still use the trainer's
+/// members, so it reports no further errors. `rules` is an alias and not a class, because each class between
+/// the trainer and the static_assert would add lines of compiler output.
 template <class Recipe>
 using rules = typename detail::checked_rules<Recipe>::type;
 

@@ -37,9 +37,9 @@ struct ZeroStage {
   }
 };
 
-/// The classic data-parallel method: rank 0 holds the only optimizer. It sums the gradients of all ranks,
-/// updates the parameters and broadcasts them. Results call it "dp". It is the slowest with many ranks and
-/// exists for comparison.
+/// The classic data-parallel method: rank 0 has the only optimizer. Rank 0 sums the gradients of all ranks,
+/// updates the parameters and broadcasts them. The name of this policy in results is "dp". With many ranks it
+/// is the slowest policy. It exists for comparison.
 struct RootOptimizer {
   using policy_slot = slot::sharding;
   static constexpr std::string_view name = "dp";
@@ -57,7 +57,8 @@ struct slot::sharding {
   static constexpr auto field = &SlotNames::sharding;
   using choices = detail::list<RootOptimizer, ZeroStage<0>, ZeroStage<1>, ZeroStage<2>, ZeroStage<3>>;
   static constexpr std::string_view standard(RecipeTable const&) { return "zs0"; }
-  /// Translates other spellings to the policy's name: a stage number, and the common names of the strategies.
+  /// Returns the name of the policy that `text` means: a stage number ("2") or a common name of the strategy
+  /// ("ddp", "zero2"). Returns any other text unchanged.
   static constexpr std::string_view spelled(std::string_view text) {
     if (text == "0" || text == "ddp" || text == "zero0") return "zs0";
     if (text == "1" || text == "zero1") return "zs1";

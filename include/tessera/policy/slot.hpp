@@ -16,7 +16,7 @@
 //   title                    its name
 //   field                    the member of SlotNames that holds the name of the chosen policy
 //   choices                  the policies that can be chosen by name
-//   standard(above)          the name of its default; `above` holds the decisions of earlier slots
+//   standard(above)          the name of its default policy; `above` has the decisions of earlier slots
 #pragma once
 
 #include <concepts>

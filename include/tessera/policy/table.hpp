@@ -125,8 +125,8 @@ constexpr bool is_deterministic(AttentionKind kind) {
 }
 
 /// The number formats in which a recipe stores and sends values. `micro_gradient` is the format of one
-/// micro-batch's gradient, `wire` the format of transfers between ranks. tf32, bf16x6 and bf16x3 never appear
-/// here, because they are methods to multiply fp32 values.
+/// micro-batch's gradient, `wire` the format of transfers between ranks, and `accumulator` the format of
+/// sums. No member is tf32, bf16x6 or bf16x3, because these are methods to multiply fp32 values.
 struct DTypes {
   DType parameter = DType::f32;
   DType activation = DType::f32;
@@ -147,14 +147,14 @@ struct Placement {
   friend constexpr bool operator==(Placement const&, Placement const&) = default;
 };
 
-/// The placement of each kind of state. `gradients` are the accumulated gradients of a step, `moments` the
-/// optimizer's running means. An update runs where the moments are stored. The defaults are ZeRO stage 0
-/// without offload. The transfers of a step are derived from this table (plan/moves.hpp), so every table can
-/// train.
+/// The placement of each kind of state. `gradients` are the accumulated gradients of a step, `master` the
+/// weights that the optimizer updates, and `moments` the optimizer's running means. An update runs in the
+/// memory that stores the moments, or on the host if they are on a disk. The defaults are ZeRO stage 0
+/// without offload. The planner derives the transfers of a step from this table (plan/moves.hpp).
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
-  /// The number of ranks that own groups of parameters under Sharding::owned; 0: all ranks. Groups go to the
-  /// owners in turn. A single owner is rank 0.
+  /// The number of ranks that own groups of parameters under Sharding::owned; 0: all ranks. The owners are
+  /// ranks 0 to owners - 1. They get the groups in turn: group g belongs to rank g modulo owners.
   int owners = 1;
 
   friend constexpr bool operator==(PlacementTable const&, PlacementTable const&) = default;
@@ -168,8 +168,9 @@ struct PlacementTable {
   }
 };
 
-/// Returns the placement that applies to `world` ranks and `shards` shards (0: one per rank). With one rank,
-/// all state is replicated, as in ZeRO stage 0. With one shard, sharded state is replicated.
+/// Returns the placement table, adapted to a run with `world` ranks and `shards` shards of sharded state (0:
+/// one per rank). With one rank, all state is replicated, as in ZeRO stage 0. With one shard, state that
+/// would be sharded is replicated.
 constexpr PlacementTable at_world(PlacementTable placement, int world, int shards = 0) {
   placement.owners = placement.owners < 1 || placement.owners > world ? world : placement.owners;
   for (Placement* row : {&placement.parameters, &placement.gradients, &placement.master, &placement.moments})
@@ -180,7 +181,8 @@ constexpr PlacementTable at_world(PlacementTable placement, int world, int shard
 /// Whether any state is stored in a file.
 constexpr bool uses_files(PlacementTable const& placement) { return placement.uses(Tier::nvme); }
 
-/// The kinds of parallelism that a recipe uses besides data parallelism. Their sizes are run-time values.
+/// The kinds of parallelism that a recipe uses in addition to data parallelism. The number of ranks of each
+/// kind is a run-time value.
 struct Axes {
   bool tensor = false;
   bool pipeline = false;
@@ -206,11 +208,11 @@ struct SlotNames {
   friend constexpr bool operator==(SlotNames const&, SlotNames const&) = default;
 };
 
-/// Everything that a recipe decides. Trivially copyable; all text is static.
+/// All decisions of a recipe. Trivially copyable: the names are views of string literals.
 struct RecipeTable {
   Device device = Device::cpu;
-  int stage = -1;                ///< the ZeRO stage; -1: none, and rows are named after the sharding
-  DType precision = DType::f32;  ///< how products are computed; only this can be tf32, bf16x6 or bf16x3
+  int stage = -1;                ///< the ZeRO stage; -1: the sharding policy is not ZeRO
+  DType precision = DType::f32;  ///< the method of matrix products; can be tf32, bf16x6 or bf16x3
   DTypes types{};
   PlacementTable placement{};
   LossScaleKind loss_scale = LossScaleKind::none;
@@ -228,9 +230,9 @@ struct RecipeTable {
 
 static_assert(std::is_trivially_copyable_v<RecipeTable>);
 
-/// Returns whether the master weights, which the optimizer updates, are separate from the parameters. They
-/// are if they have another format or memory. They also are if they have another distribution and the
-/// parameters are not replicated.
+/// Returns whether the master weights, which the optimizer updates, have buffers separate from the buffers of
+/// the parameters. True if master weights and parameters differ in format or memory tier. Also true if their
+/// distributions over ranks differ and the parameters are not replicated.
 constexpr bool has_separate_master(RecipeTable const& recipe) {
   Placement const &master = recipe.placement.master, &parameters = recipe.placement.parameters;
   return recipe.types.master != recipe.types.parameter || master.tier != parameters.tier ||
@@ -250,7 +252,8 @@ constexpr RecipeTable describe_all() {
 }  // namespace detail
 
 /// A complete recipe as a type: one policy for every slot, in the order of the slots, including defaults. Two
-/// lists of policies with the same meaning give the same Config. Only `Resolved` makes it.
+/// lists of policies with the same meaning give the same Config. Use `Resolved` (pack.hpp) to get the Config
+/// of a list of policies.
 template <class... Policies>
 struct Config {};
 

@@ -49,7 +49,7 @@ DeviceFacts facts_of_gpus() {
   return facts;
 }
 
-/// Makes the measured plans of matrix products available for the lifetime of this object.
+/// While this object exists, trainers on GPUs use the measured algorithms of matrix products in its folder.
 class InstalledPlans final : public ProductPlans {
  public:
   explicit InstalledPlans(std::string const& folder) : plans_(folder, true) { plans_.install(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures GPUs for train/device_probe.hpp.
+// Defines the functions of train/device_probe.hpp for GPUs.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -17,8 +17,8 @@ inline namespace v0 {
 namespace detail {
 namespace {
 
-/// Returns the rate of y = x w with n x n matrices of T, in FLOP/s. Returns nullopt if they do not fit in
-/// memory.
+/// Returns the rate of y = x w with n x n matrices of T, in FLOP/s. Returns nullopt if the matrices do not
+/// fit in memory.
 template <class T>
 std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   struct Current {
@@ -63,7 +63,8 @@ std::optional<double> measured_product_rate(std::int64_t n, Math const& math) {
   return least > 0.0 ? std::optional(2.0 * size * size * size / (least * 1e-3)) : std::nullopt;
 }
 
-/// Measures with matrices that keep any GPU busy but need only milliseconds on most GPUs.
+/// Returns the product rate in the format of the recipe, in FLOP/s. The matrices are large enough to keep any
+/// GPU busy. One product needs only milliseconds on most GPUs.
 std::optional<double> measured_product_rate(RecipeTable const& recipe) {
   Math const math = Math::of(recipe);
   switch (recipe.types.activation) {
@@ -95,7 +96,7 @@ std::optional<double> product_rate(RecipeTable const& recipe) {
   std::optional<double>& rate = known[std::string(recipe.names.precision)];
   try {
     if (!rate) rate = detail::measured_product_rate(recipe);
-  } catch (Error const&) {  // only a figure for reports; runs report their own errors
+  } catch (Error const&) {  // the rate is only for reports, so an error must not end the program
   }
   return rate;
 }

@@ -31,7 +31,7 @@ template <class Place, class T>
 StepPlan record_engine(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                        StepShape const& shape, Recorder& recorder, StepObserver const& observer);
 
-/// Calls `by` with a value of the type in which a recipe computes.
+/// Calls `by` with a value of the type in which a recipe computes, and returns the result of `by`.
 template <class F>
 auto in_type_of(RecipeTable const& recipe, F&& by) {
   switch (recipe.types.activation) {
@@ -74,18 +74,19 @@ struct DeviceRecipes {
   StepPlan (*record)(AnyModel const& model, CheckedRecipe const& recipe, TrainerOptions const& options,
                      StepShape const& shape, Recorder& recorder, StepObserver const& observer);
   int (*devices)();  ///< number of devices in this machine
-  void (*need)();    ///< throws if none can be used
+  void (*need)();    ///< throws if this machine has no usable device
   std::vector<int> (*default_ranks)();
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< needs a device
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
-  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);  ///< of a process, for its rank
+  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);  ///< for the rank of this process
   std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
 };
 
-/// Same as tessera::run, with a GPU for each rank.
+/// Runs fn(comm) on one thread per rank, as tessera::run does. Each rank has its own GPU.
 void run_on_gpus(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
-/// Returns the communicator of a process of a launch, whose GPU becomes current for the calling thread.
+/// Returns the communicator of this process's rank in a launch of several processes. Makes the rank's GPU
+/// current for the calling thread.
 comm::Comm connect_gpus(std::shared_ptr<comm::Launch> const& launch);
 /// Returns NCCL's version, or an empty string in a library that was built without NCCL.
 std::string nccl_version();

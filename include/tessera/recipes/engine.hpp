@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines what each engine source of tessera::recipes compiles: the engine of one place and type, and the
-// operations that every model calls (compiled_model.hpp).
+// Defines the code that each file engine_*.cpp and engine_*.cu of tessera::recipes compiles: the engine for
+// one place (Cpu or Cuda) and one number type.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,9 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Returns the functions of a model for a place and a type, with support for adapters. Throws
-/// Error(unsupported) if the model was not compiled for the place.
+/// Returns a model's object, sizes and functions for the engine of one place (Cpu or Cuda) and one type.
+/// Includes the functions that compute adapters. Throws Error(unsupported) if the model was not compiled for
+/// the place.
 template <class Place, class T>
 ErasedModel<Place, T> erased(AnyModel const& model) {
   UnitFunctions<Place, T> functions = model.functions<Place, T>();

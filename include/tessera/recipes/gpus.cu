@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs ranks on several GPUs of one process, through NCCL.
+// Runs ranks on GPUs through NCCL, in one process or in several.
 #include "tessera/comm/nccl.cuh"
 #include "tessera/recipes/devices.hpp"
 

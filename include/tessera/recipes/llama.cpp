@@ -14,8 +14,9 @@ TESSERA_LIBRARY_FUNCTIONS(Llama)
 
 namespace {
 
-/// Reads the settings of rotary embeddings. Newer files have an object rope_parameters. Older ones have
-/// rope_theta and rope_scaling. A rope_scaling that is not empty takes precedence.
+/// Reads the settings of rotary embeddings from a config.json to `sizes`. Newer files have an object
+/// rope_parameters. Older files have rope_theta and rope_scaling. If rope_scaling is not empty, it has
+/// precedence over rope_parameters.
 void read_rotary(HubConfig& config, ModelSpec& sizes) {
   bool const older = config.has("rope_scaling") && config.find("rope_scaling")->json != "{}";
   std::string const in = older ? "rope_scaling" : "rope_parameters";
@@ -34,7 +35,7 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
   sizes.set("rope_factor", config.real(in + ".factor"));
   sizes.set("rope_low_frequency", config.real(in + ".low_freq_factor"));
   sizes.set("rope_high_frequency", config.real(in + ".high_freq_factor"));
-  std::string const top_level = "original_max_position_embeddings";  // takes precedence over the object's own
+  std::string const top_level = "original_max_position_embeddings";  // precedes the key in the object `in`
   std::string const original = config.has(top_level) ? top_level : in + "." + top_level;
   sizes.set("rope_positions",
             config.has(original) ? config.integer(original) : static_cast<double>(sizes.positions));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles the functions of a model of tessera::recipes for typed trainers (detail::library_functions).
+// Compiles the functions of a model of tessera::recipes for the class Trainer (detail::library_functions).
 #pragma once
 
 #include "tessera/train/compiled_model.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the registered recipes and the model families, and finds the engine that runs a recipe's table.
+// Lists the registered recipes and the model families, and finds the engine that runs a recipe. Also converts
+// the sizes of a model to and from a config.json.
 #include <algorithm>
 #include <cctype>
 #include <deque>
@@ -30,7 +31,7 @@ std::vector<RecipeTable> const& registered_recipes() {
               parse_recipe({.sharding = sharding, .precision = precision, .offload = offload});
           if (broken_rule(table) || unsupported_reason(table) || uses_files(table.placement)) continue;
           if (table.precision != DType::f64)
-            tables.push_back(table);  // fp64 serves to check gradients, not to compare
+            tables.push_back(table);  // fp64 is only for gradient checks, so comparisons leave it out
         }
     return tables;
   }();
@@ -40,8 +41,8 @@ std::vector<RecipeTable> const& registered_recipes() {
 namespace detail {
 namespace {
 
-/// The model families of the process. A family neither moves nor changes after it is added, so pointers to it
-/// stay valid. All functions may be called from any thread at any time, also before main.
+/// The model families of the process. After a family is added, it keeps its address and does not change, so
+/// pointers to it stay valid. Any thread may call all functions at any time, also before main.
 class FamilyRegistry {
  public:
   static FamilyRegistry& of_process() {
@@ -55,7 +56,8 @@ class FamilyRegistry {
     for (ModelFamily const& family : families_) found.push_back(&family);
     return found;
   }
-  /// Adds the family after `check` has compared it with each known family. `check` throws to refuse.
+  /// Calls check(known) for each family in the list, and then adds `family`. `check` throws an error if
+  /// `family` must not be added.
   template <class Check>
   void add(ModelFamily family, Check&& check) {
     std::lock_guard const lock(mutex_);
@@ -147,7 +149,8 @@ ModelSpec ModelFamily::spec(HubConfig& config) const {
        {std::pair("positions", &sizes.positions), std::pair("vocabulary", &sizes.vocabulary)})
     if (HubFormat::Number const* const in_file = find(number))
       *size = static_cast<std::int64_t>(read(*in_file, false));
-  // The list may contain one of these names, be empty or be missing. Old files spell "LLaMAForCausalLM".
+  // The list `architectures` of the file must contain a name of hub.architectures, or be empty or missing.
+  // The comparison ignores case, because old files spell "LLaMAForCausalLM".
   std::string const listed = config.has("architectures") ? lower(config.find("architectures")->json) : "[]";
   if (std::none_of(hub.architectures.begin(), hub.architectures.end(), [&](std::string const& name) {
         return listed.find('"' + lower(name) + '"') != listed.npos;
@@ -178,7 +181,7 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
              : real                   ? HubValue(sizes.number(number))
                                       : sizes.integer(number));
   }
-  // Weights are written in fp32. Older readers look for the first key, newer ones for the second.
+  // Weights are written in fp32. Older readers look for the first key, newer readers for the second.
   add("torch_dtype", "float32");
   add("dtype", "float32");
   if (sizes_alone) return entries;

@@ -25,8 +25,9 @@ namespace tessera {
 inline namespace v0 {
 
 /// Runs the schedule's entries that move or change state, such as all-gathers and optimizer updates. Its
-/// functions do not allocate memory during a step. They only enqueue work, but on the CPU, collectives and
-/// file transfers block. A store cannot be copied or moved, because host tasks refer to it.
+/// functions allocate no memory during a step. On a GPU they only enqueue work. On the CPU, collectives and
+/// file transfers return when they are complete. A store cannot be copied or moved, because host tasks refer
+/// to it.
 template <class Place, class T>
 class ParameterStore {
  public:
@@ -70,7 +71,8 @@ class ParameterStore {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets its scalars and this rank's vote to stop, clears its record of a non-finite value.
+  /// Begins a step: sets the step's scalars and this rank's vote to stop, and clears this rank's record of a
+  /// non-finite value.
   void begin_step(double learning_rate, bool stop = false) {
     ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).notes(0), rule_,
                     learning_rate, stop);
@@ -134,7 +136,7 @@ class ParameterStore {
     transport_.run(entry.move, bytes, from, to, {name_of(entry.verb).data(), unit, micro_batch}, among,
                    item.root, source.type, plan_.shape.shards());
   }
-  /// Copies values of any format, 4 bytes at a time. State begins and ends at multiples of 64 elements.
+  /// Copies values of any format, 4 bytes at a time. `bytes` must be a multiple of 4 (check_states).
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
     if (bytes == 0) return;
     Shape const shape{bytes / 4};
@@ -164,8 +166,8 @@ class ParameterStore {
     if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
     return host_work_[2 * index + !first];
   }
-  /// Returns the FLOPs and bytes of an entry that runs on the host, for reports. An update counts the bytes
-  /// of all operands. Other entries count the bytes of their input.
+  /// Returns the FLOPs and bytes of an entry that runs on the host, for reports. The bytes of an update are
+  /// the bytes of all its operands. The bytes of any other entry are the bytes of its input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
@@ -204,7 +206,8 @@ class ParameterStore {
       ops::adamw<G, S, void>(context, updates_[index], skip);
   }
   /// Adds the received micro-batch gradients of all ranks to the sum, in rank order. If `first`, the sum
-  /// starts from the first of them. The last accumulate on the host also computes the gradient norm.
+  /// starts with the first of these gradients. The last accumulate on the host also computes the gradient
+  /// norm.
   template <class P>
   void accumulate(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
@@ -237,8 +240,8 @@ class ParameterStore {
             {found.bad(0), number, item.part.begin}};
   }
 
-  // A norm or an update processes several arrays in one operation. A table with one row of addresses per
-  // array is its argument. Addresses never change, so the constructor writes these tables once.
+  // A norm or an update processes several arrays in one operation. The argument of the operation is a table
+  // with one row of addresses per array. Addresses never change, so the constructor writes these tables once.
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
@@ -261,7 +264,7 @@ class ParameterStore {
     destination += rows.size() * sizeof(Row);
     return numbered;
   }
-  /// Writes bytes to memory of the device. A context that only records operations has none.
+  /// Writes bytes to memory of the device. Does nothing if the context only records operations.
   void write(std::byte* to, void const* from, std::size_t bytes) {
     if (!context_.recorder() && bytes > 0) context_.write(to, from, bytes);
   }
@@ -274,7 +277,8 @@ class ParameterStore {
       }
     return rows;
   }
-  /// Makes two rows an item: elements with weight decay and without. The update keeps padding at zero.
+  /// Returns the rows of an update: two for each item, for the elements with weight decay and without. The
+  /// rows include padding, which the update keeps at zero.
   std::vector<ops::UpdateRow> update_rows(Entry const& entry) const {
     std::vector<ops::UpdateRow> rows;
     auto const* factors = factors_of<S>(scalars_of(entry));

@@ -27,7 +27,8 @@ inline namespace v0 {
 template <class Place>
 class StepMemory {
  public:
-  /// `file` must have at least plan.file_bytes() bytes. It may be null if the plan keeps no state in a file.
+  /// Allocates the arenas of the plan. `file` must have at least plan.file_bytes() bytes. `file` may be null
+  /// if the plan keeps no state in a file.
   explicit StepMemory(StepPlan const& plan, std::unique_ptr<StateFile> file = nullptr)
       : device_(plan.arena_bytes[static_cast<std::size_t>(Tier::device)]),
         file_(std::move(file)),
@@ -39,8 +40,8 @@ class StepMemory {
         host_[tier] = OffloadArena<Place>(plan.arena_bytes[tier]);
     assign_addresses(plan);
   }
-  /// Reserves the same addresses without memory, to record a step of a plan. The buffers must not be read or
-  /// written.
+  /// Returns a StepMemory whose buffers have addresses but no memory, to record the operations of a step. The
+  /// buffers must not be read or written.
   static StepMemory without_memory(StepPlan const& plan) { return {plan, NoMemory()}; }
 
   /// Returns the addresses of all buffers of the plan's training or evaluation program. An address is null if
@@ -55,8 +56,8 @@ class StepMemory {
   /// Returns the file for state on a disk, or null if the plan keeps no state in a file.
   StateFile const* file() const { return file_.get(); }
 
-  /// Returns the highest byte in use in a kind of memory. For the file, it is the highest byte that was read
-  /// or written.
+  /// Returns the number of bytes from the beginning of a tier's memory to the end of its last buffer. For the
+  /// file, returns the number of bytes up to the last byte that was read or written.
   std::int64_t high_water(Tier tier) const {
     if (!has_addresses(tier)) return file_ ? file_->high_water() : 0;
     return tier == Tier::device ? device_.high_water() : host_[static_cast<std::size_t>(tier)].high_water();
@@ -154,8 +155,8 @@ class StepMemory {
   }
 
   DeviceArena<Place> device_;
-  std::array<OffloadArena<Place>, tier_count> host_;       // by Tier; only tiers in host memory have one
-  std::array<Arena<AddressSpace>, tier_count> addresses_;  // replaces all arenas in without_memory
+  std::array<OffloadArena<Place>, tier_count> host_;       // by Tier; empty for tiers outside host memory
+  std::array<Arena<AddressSpace>, tier_count> addresses_;  // by Tier; without_memory uses only these arenas
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets all weights of a model from a function, and passes all weights to a function, between steps.
+// Sets all weights of a model to the values that a function returns, and passes all weights to a function.
+// Both happen between steps.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +45,7 @@ class WeightAccess {
   void fill(ParameterSource const& source, std::uint64_t const* seed = nullptr) {
     HostArena const staging(2 * staged_bytes);
     for (Flat const of : plan_.flats()) {
-      std::array<Staged, 2> staged;  // the buffers that the host has to fill
+      std::array<Staged, 2> staged;  // the weights and master weights, if the host has to fill them
       std::size_t count = 0;
       for (Kind const kind : {Kind::weights, Kind::master})
         if (int const buffer = plan_.train.find(kind, of);
@@ -55,7 +56,7 @@ class WeightAccess {
       for (Range now{0, 0}; count > 0 && now.end < plan_.flat(of).padded; now.begin = now.end) {
         now.end = std::min(now.begin + fill_chunk, plan_.flat(of).padded);
         fill(source, of, now, {staged.data(), count});
-        transport_.heartbeat();  // a slow disk must not look like a lost rank
+        transport_.heartbeat();  // with a slow disk, other ranks must not take this rank for lost
       }
     }
   }
@@ -107,8 +108,8 @@ class WeightAccess {
     std::byte* staging = nullptr;
   };
 
-  /// Computes the initial values of a buffer in the device's own memory. Returns false if the host has to
-  /// compute them instead. Skips padding, which is zero in a new arena.
+  /// Computes the initial values of buffer `number` of a flat group on the device. Returns false if the host
+  /// has to compute these values instead. Skips padding, which is zero in a new arena.
   bool filled_there(std::uint64_t seed, Flat of, int number) {
     Buffer const& buffer = plan_.train.at(number);
     if (buffer.tier != Tier::device) return false;
@@ -123,8 +124,8 @@ class WeightAccess {
       return true;
     });
   }
-  /// Sets the values of a part of a group of parameters in all buffers that hold it, with all threads of the
-  /// rank.
+  /// Sets the elements `now` of a flat group in all buffers `staged` that hold some of them, with all threads
+  /// of the rank.
   void fill(ParameterSource const& source, Flat of, Range now, std::span<Staged> staged) {
     for (Staged& one : staged) {
       one.part = intersect(now, one.buffer->range);
@@ -160,8 +161,9 @@ class WeightAccess {
     for (Staged const& one : staged)
       if (one.part.size() > 0) memory_.unstage(context_, *one.buffer, one.part, one.values);
   }
-  /// Sends elements of a buffer from rank `from` to rank 0. Returns their address on rank 0, which is
-  /// `staging` if they had to be copied. Other ranks do nothing.
+  /// Sends the elements `now` of a buffer from rank `from` to rank 0. On rank 0, returns the address of these
+  /// elements, which is in `staging` if they had to be copied. Ranks other than 0 and `from` do nothing and
+  /// return null.
   std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* staging) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());

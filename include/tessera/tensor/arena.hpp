@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides arenas. A rank has one arena per kind of memory. Its plan computes the size before step 1, and the
-// arena never grows.
+// Provides arenas. An arena is one allocation that contains all buffers of a rank in one kind of memory. The
+// plan of the run computes the size of the arena before step 1, and the arena never grows.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ inline namespace v0 {
 
 /// Every buffer in an arena starts at a multiple of this number of bytes.
 inline constexpr std::int64_t arena_alignment = 256;
-/// Disk reads and writes start at a multiple of this number of bytes, in the file and in memory. Their sizes
-/// are multiples of it, too.
+/// Disk reads and writes start at a multiple of this number of bytes, in the file and in memory. The size of
+/// each read and write is also a multiple of this number.
 inline constexpr std::int64_t disk_block = 4096;
 
 /// Returns `value` rounded up to a multiple of `step`.
@@ -31,9 +31,10 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-/// Owns one zeroed range of memory. `view` returns parts at planned offsets. It also records the highest byte
-/// in use, so that the plan can be compared with the actual use. `Memory` allocates and frees the bytes. Its
-/// function `map` throws Error(out_of_memory).
+/// Owns one range of memory, which is zero at first. `view` returns a part of the range at an offset of the
+/// memory plan. The arena also records the end of the highest part that `view` returned, so that the plan can
+/// be compared with the actual use. `Memory` is a class whose functions `map` and `unmap` allocate and free
+/// the range. `map` throws Error(out_of_memory).
 template <class Memory>
 class Arena {
  public:
@@ -50,7 +51,7 @@ class Arena {
     if (base_) Memory::unmap(base_, bytes_);
   }
 
-  /// Returns the number of bytes that are available for a new arena now.
+  /// Returns the number of bytes that the system can give to a new arena now.
   static std::int64_t available() { return Memory::available(); }
 
   std::int64_t bytes() const { return bytes_; }
@@ -58,8 +59,8 @@ class Arena {
   std::int64_t high_water() const { return high_water_; }
   std::byte* base() const { return base_; }
 
-  /// Returns the address of the part [offset, offset + bytes). Throws Error(failed) if the part ends beyond
-  /// the arena, which is a bug in the plan.
+  /// Returns the address of the part [offset, offset + bytes) of the arena. Throws Error(failed) if the part
+  /// ends beyond the arena, which is a bug in the plan.
   std::byte* view(std::int64_t offset, std::int64_t bytes) {
     if (offset < 0 || bytes < 0 || round_up(offset + bytes, arena_alignment) > bytes_)
       throw_error(ErrorKind::failed, {"an arena of ", bytes_, " bytes was asked for bytes ", offset, " to ",
@@ -80,7 +81,8 @@ class Arena {
   std::int64_t high_water_ = 0;
 };
 
-/// Maps host memory. Pages are allocated on first use. Ranges of at least 4 MiB request huge pages.
+/// Allocates host memory for an arena. The kernel allocates pages on first use. Ranges of at least 4 MiB
+/// request huge pages.
 struct HostMemory {
   static constexpr std::int64_t granularity = 4096;
 
@@ -100,7 +102,8 @@ struct HostMemory {
 };
 using HostArena = Arena<HostMemory>;
 
-/// Reserves addresses without memory, to plan a step. The addresses must not be dereferenced.
+/// Reserves addresses for an arena, without memory. The planner plans a step with such an arena. The
+/// addresses must not be dereferenced.
 struct AddressSpace {
   static constexpr std::int64_t granularity = 4096;
 
@@ -126,13 +129,13 @@ struct memory_of<Cpu> {
   using device = HostMemory;
   using host = HostMemory;
 };
-/// Whether a device has memory other than the host's.
+/// Whether the device `Place` has memory other than the host's.
 template <class Place>
 inline constexpr bool has_own_memory = !std::is_same_v<typename memory_of<Place>::device, HostMemory>;
 }  // namespace detail
 
-/// DeviceArena is the arena in a device's own memory. OffloadArena is the arena in host memory for state that
-/// the device offloads.
+/// DeviceArena is the type of an arena in the memory of a device. OffloadArena is the type of an arena in
+/// host memory for the state that a run on this device offloads.
 template <class Place>
 using DeviceArena = Arena<typename detail::memory_of<Place>::device>;
 template <class Place>

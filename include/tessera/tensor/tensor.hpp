@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Tensor, a view that does not own memory: a pointer, a shape and, as a type, the device of the
-// memory.
+// Defines Tensor, a view of memory that it does not own. A tensor has a pointer and a shape. Its type names
+// the device of the memory.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace tessera {
 inline namespace v0 {
 
 /// A contiguous row-major view of `shape().elements()` values of type T in the memory of Place (Cpu or Cuda).
-/// Copying a tensor copies the view, not the values. An empty tensor has no data; operations accept it for
-/// optional arguments.
+/// A copy of a tensor is a view of the same values. An empty tensor has a null pointer; operations accept it
+/// for optional arguments.
 template <class T, class Place = Cpu>
 class Tensor {
  public:
@@ -43,7 +43,8 @@ class Tensor {
   Shape shape_;
 };
 
-/// A view of constant values, for operands that an operation only reads. Compilers can deduce T from it.
+/// A view of constant values, for operands that an operation only reads. A function template with this
+/// parameter type can deduce T.
 template <class T, class Place = Cpu>
 using ConstTensor = Tensor<T const, Place>;
 

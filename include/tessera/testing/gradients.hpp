@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks a model's gradients. Compares every parameter's gradient with central differences of the loss. Also
-// runs a step in which every tensor is filled with NaN before it is written. For tests; tessera.hpp does not
-// include it.
+// runs a step in which every tensor is filled with NaN before the model writes it. For tests; tessera.hpp
+// does not include this header.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +26,8 @@ namespace tessera {
 inline namespace v0 {
 namespace testing {
 
-/// The worst error of one parameter's gradient. Compares the change of the loss that the gradient predicts
-/// for a small change of the parameter with the measured change.
+/// The worst error of one parameter's gradient. For a small change of the parameter, the check compares two
+/// changes of the loss: the change that the gradient predicts and the measured change.
 struct GradientDifference {
   std::string parameter;
   std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
@@ -35,7 +35,7 @@ struct GradientDifference {
   double measured = 0.0;
   double error = -1.0;  ///< |predicted - measured| / (|predicted| + 1e-6)
 
-  /// Returns whether the gradient is right. In double precision, a right gradient has an error of about 1e-9.
+  /// Whether the gradient is right. In double precision, a right gradient has an error of about 1e-9.
   bool right() const { return error < 1e-6; }
 };
 
@@ -44,7 +44,7 @@ struct GradientReport {
   std::vector<GradientDifference> differences;  ///< one per trained parameter, in the model's order
   std::vector<std::string> faults;              ///< values not written, or computed from unwritten memory
   double norm = 0.0;                            ///< norm of all gradients that the model's functions wrote
-  StepReport step;                              ///< the trainer's report of that step, with its loss and norm
+  StepReport step;  ///< the trainer's report of the step, with the loss and the norm
 
   bool right() const {
     return faults.empty() && std::all_of(differences.begin(), differences.end(),
@@ -68,22 +68,24 @@ inline std::ostream& operator<<(std::ostream& out, GradientReport const& report)
 
 namespace detail {
 
-/// The mode of a Probed model (see below), and the errors that it found.
+/// The state of a Probed model (see below): its mode, the gradients that it saw and the errors that it found.
 struct GradientProbe {
-  /// The poison with which a tensor is filled before it is written: NaN, or a number that no computation
-  /// gives. NaN spreads to values that are computed from it, the number does not. `lost_partials` puts NaN
-  /// only into the gradients of borrowers.
+  /// The poison with which a tensor is filled before the model writes it: NaN, or a number that no
+  /// computation gives. NaN spreads to values that are computed from it, the number does not. In the mode
+  /// `lost_partials`, only the gradients that borrowers computed for a tied parameter become NaN.
   enum class Mode { none, not_a_number, number, lost_partials } mode = Mode::none;
-  /// A tensor that still has poison (values that were not written) after the function that must write it.
+  /// A tensor that still has poison (values that were not written) after the function that must write the
+  /// tensor.
   struct Finding {
     std::string where, what, reads;
     std::int64_t first = 0, count = 0, elements = 0;
-    bool written = false;  ///< the poison is overwritten, but by values computed from poison
+    bool written = false;  ///< the poison was overwritten, but by values computed from poison
 
     bool same_place(Finding const& other) const { return where == other.where && what == other.what; }
   };
   std::vector<UnitSpec> units;
-  std::vector<std::vector<std::vector<double>>> gradients;  ///< sums over micro-batches
+  /// By unit, parameter and element: sums over micro-batches.
+  std::vector<std::vector<std::vector<double>>> gradients;
   std::vector<bool> gradients_poisoned;  ///< by unit: filled with poison in this micro-batch
   std::vector<Finding> findings;
 
@@ -124,8 +126,9 @@ struct GradientProbe {
                                    [&](Finding const& earlier) { return earlier.same_place(finding); });
     if (!known) findings.push_back(finding);
   }
-  /// Records the poison in the first `elements` elements of a tensor, and replaces it by 0, so that later
-  /// tensors do not report the same error again.
+  /// Searches the first `elements` elements of a tensor for poison, and records a finding if there is any.
+  /// Only elements with counts(index) must be written. Replaces the poison by 0, so that later tensors do not
+  /// report the same error again.
   template <class View, class Counts>
   void inspect(View const& view, std::int64_t elements, std::string const& where, std::string const& what,
                std::string const& reads, Counts const& counts) {
@@ -140,9 +143,9 @@ struct GradientProbe {
   }
 };
 
-/// A model that calls M. Before each function of M, it fills the tensors that the function must write with
-/// poison (NaN or a special number). Afterwards, it searches these tensors for poison. CPU only, because
-/// there an operation is complete when its call returns.
+/// A model that wraps the model M. Before it calls a function of M, it fills the tensors that the function
+/// must write with poison (NaN or a special number). After the call, it searches these tensors for poison.
+/// CPU only, because there an operation is complete when its call returns.
 template <class M>
 class Probed {
  public:
@@ -186,7 +189,7 @@ class Probed {
     UnitSpec const& spec = probe_->unit(unit);
     std::string const where = at(unit, "backward_weight"), reads = poisoned_tensors(unit, pass);
     bool const lost_partials = probe_->mode == GradientProbe::Mode::lost_partials;
-    if (segment + 1 == spec.segments()) {  // the first to run
+    if (segment + 1 == spec.segments()) {  // backward runs the last segment first
       for (auto const& view : pass.tied_gradients) probe_->fill_poison(view);
       if (!probe_->gradients_poisoned[static_cast<std::size_t>(unit)]) poison_gradients(unit, pass);
       if (lost_partials)
@@ -229,7 +232,7 @@ class Probed {
   bool trained(int unit, int parameter) const {
     return probe_->unit(unit).parameters[static_cast<std::size_t>(parameter)].trainable;
   }
-  /// Fills the tensors that this segment must write with poison.
+  /// Fills the tensors that the segment `segment` must write with poison.
   void poison_all(std::vector<ActivationSpec> const& specs, int segment, auto const& values,
                   auto const& statistics) const {
     for (std::size_t index = 0; index < specs.size(); ++index) {
@@ -238,8 +241,8 @@ class Probed {
       probe_->fill_poison(statistics[index]);
     }
   }
-  /// Fills the gradients with poison, in the first backward function that gets them. Skips borrowed
-  /// parameters, because borrowers may already have written their gradients there.
+  /// Fills the gradients of a unit with poison, in the first backward function that gets them. Skips
+  /// parameters that other units borrow, because these units may already have written their gradients there.
   template <class Place, class T>
   void poison_gradients(int unit, Pass<Place, T> const& pass) const {
     for (int index = 0; index < static_cast<int>(pass.gradients.size()); ++index) {
@@ -253,8 +256,8 @@ class Probed {
                std::string const& reads) const {
     probe_->inspect(view, view.elements(), where, what, reads, [](std::int64_t) { return true; });
   }
-  /// Returns the names of the unit's tensors that have NaN, because values that are computed from them are
-  /// NaN, too.
+  /// Returns the names of the unit's tensors that contain NaN. They explain a finding, because values that
+  /// are computed from NaN are NaN, too.
   template <class Place, class T>
   std::string poisoned_tensors(int unit, Pass<Place, T> const& pass) const {
     std::string names;
@@ -273,8 +276,8 @@ class Probed {
     list(probe_->unit(unit).backward, pass.backward_values, pass.backward_statistics, "backward");
     return names;
   }
-  /// Checks that the owner of a tied parameter adds the gradients of its borrowers. If these are NaN, the
-  /// owner's whole gradient must be NaN.
+  /// Checks that the owner of a tied parameter adds the gradients of its borrowers. In the mode lost_partials
+  /// these gradients are NaN, so the owner's whole gradient must be NaN. Records a finding if it is not.
   template <class View>
   void demand_partials(View const& gradient, std::int64_t elements, std::string const& where,
                        std::string const& name) const {
@@ -301,7 +304,7 @@ inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, st
   return (spec.init.kind == Init::Kind::ones ? 1.0f : 0.0f) + 0.3f * uniform;
 }
 
-/// A small change of one element of a parameter, or of all elements.
+/// A small change of one element of a parameter, or of all its elements.
 struct Perturbation {
   int unit = -1, parameter = -1;
   std::int64_t element = -1;  ///< -1: all elements, each with its own sign
@@ -314,7 +317,7 @@ struct Perturbation {
   }
 };
 
-/// Returns two micro-batches of random tokens. About one target in four is masked.
+/// Returns a batch of two micro-batches of random tokens. About one target in four is masked.
 inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   Batch batch;
   batch.accumulation = 2;
@@ -329,7 +332,7 @@ inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   return batch;
 }
 
-/// Describes a finding in one sentence.
+/// Returns a sentence that describes a finding.
 inline std::string sentence_of(GradientProbe::Finding const& finding) {
   std::string const some = std::to_string(finding.count) + " of the " + std::to_string(finding.elements) +
                            " elements, the first being " + std::to_string(finding.first) + ", of ";
@@ -347,17 +350,19 @@ namespace testing {
 /// Checks the gradients of a model without training it. Computes the gradients of one step over two
 /// micro-batches of this shape, in double precision, at fixed test weights. Compares every trained
 /// parameter's gradient with central differences of the loss: for a change of all elements, and for changes
-/// of three single elements. Then runs the step again. Before a unit runs, every output, gradient, tied
-/// gradient, saved and backward tensor is filled with NaN. A value that is NaN afterwards was not written, or
-/// was computed from unwritten memory. Evaluates the loss eight times per parameter, so use the smallest
-/// sizes that the model allows.
+/// of three single elements.
+///
+/// Then runs the step again. Before a unit runs, every output, gradient, tied gradient, saved and backward
+/// tensor of the unit is filled with NaN. A value that is NaN afterwards was not written, or was computed
+/// from unwritten memory. Evaluates the loss eight times per parameter, so use the smallest sizes that the
+/// model allows.
 template <Model M>
 GradientReport check_gradients(M const& model, MicroBatch shape) {
   using Mode = detail::GradientProbe::Mode;
   auto const probe = std::make_shared<detail::GradientProbe>(model.units(shape));
   detail::check_segments(probe->units, detail::member_without_segment<M, Pass<Cpu, double>>());
   Batch const batch = detail::probe_batch(shape, static_cast<std::int64_t>(model.vocabulary()));
-  TrainerOptions options;  // a step that does not change the weights
+  TrainerOptions options;  // with rates of 0, a step does not change the weights
   options.learning_rate = options.weight_decay = 0.0;
   options.batch = batch.batch;
   options.sequence = batch.sequence;
@@ -390,8 +395,8 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
       }
   report.norm = std::sqrt(report.norm);
 
-  // NaN spreads to all values that are computed from it. If there are findings, a second step with a number
-  // as poison tells which values were not written at all.
+  // NaN spreads to all values that are computed from it. If there are findings, another step with a number as
+  // poison shows which values were not written at all.
   probe->start(Mode::not_a_number);
   (void)trainer.step(batch).get();
   auto findings = std::move(probe->findings);
@@ -429,7 +434,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
       for (std::int64_t const element : {std::int64_t{-1}, std::int64_t{0}, size / 2, size - 1}) {
         detail::Perturbation const up{unit, index, element, 0x1p-16f}, down{unit, index, element, -0x1p-16f};
         GradientDifference one{spec.name, element};
-        for (std::int64_t i = 0; i < size; ++i) {  // uses the actual change of fp32 weights
+        for (std::int64_t i = 0; i < size; ++i) {  // the weights are fp32, so their actual change is rounded
           float const at = detail::probe_weight(spec, unit, index, i);
           one.predicted +=
               gradient[static_cast<std::size_t>(i)] * (static_cast<double>(at + up.of(unit, index, i)) -
@@ -440,7 +445,7 @@ GradientReport check_gradients(M const& model, MicroBatch shape) {
         set_weights(down);
         one.measured -= trainer.evaluate(batch);
         one.error = std::fabs(one.predicted - one.measured) / (std::fabs(one.predicted) + 1e-6);
-        if (!(one.error <= worst.error)) worst = one;  // NaN is the worst
+        if (!(one.error <= worst.error)) worst = one;  // an error of NaN counts as the worst
       }
       report.differences.push_back(worst);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines AnyModel, a model whose type is chosen at run time. It holds the model's description for trainers,
-// plans and programs. It also holds the model's functions for every device and number format of
-// tessera::recipes.
+// Defines AnyModel, a model whose type is chosen at run time. AnyModel holds the model's description, which
+// trainers, plans and programs read. It also holds the model's functions for every device and number format
+// of tessera::recipes.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// A model's functions for every device and number format for which engines are compiled. The pointers are
-/// null if the model was not compiled for that device.
+/// A model's functions for every device and number format for which engines are compiled. The pointers for a
+/// device are null if the model was not compiled for the device.
 using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, double>,    //
                                   UnitFunctions<Cpu, half>, UnitFunctions<Cpu, bfloat16>,   //
                                   UnitFunctions<Cuda, float>, UnitFunctions<Cuda, double>,  //
@@ -57,8 +57,9 @@ class AnyModel {
   std::int64_t vocabulary() const { return content_->vocabulary; }
   std::int64_t positions() const { return content_->positions; }
   std::int64_t parameters() const { return parameter_count(units({1, 1})); }
-  /// Returns the training FLOPs per token, for the utilisation of a device. Calls the model's own
-  /// flops_per_token if it has one. Otherwise returns 6 times the number of parameters.
+  /// Returns the training FLOPs per token at this sequence length, to compute the utilisation of a device.
+  /// Calls the model's own function flops_per_token if the model has one. Otherwise returns 6 times the
+  /// number of parameters.
   double flops_per_token(std::int64_t sequence) const { return content_->flops_per_token(sequence); }
 
   /// The model object and its functions. Only engines, which run the training steps, use them.

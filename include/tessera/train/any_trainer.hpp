@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares trainers whose recipe (the set of policies) is chosen at run time. The functions are compiled
-// once, in the library tessera::recipes, so a program that compares a hundred recipes compiles in a second.
+// Declares trainers whose recipe (the set of policies) is chosen at run time. The library tessera::recipes
+// contains the compiled functions. So a program that compares a hundred recipes compiles in a second.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,10 @@ namespace tessera {
 inline namespace v0 {
 
 /// Makes a trainer of any model for any legal recipe that this build can run. `options.batch` and
-/// `options.sequence` must be set. All ranks must call it together. Throws Error(config) with the broken rule
-/// for an illegal recipe. Throws Error(unsupported) if the recipe is not part of this build or the model was
-/// not compiled for the recipe's device. Throws Error(out_of_memory) if the run does not fit into memory.
+/// `options.sequence` must be set. All ranks must call this function together. Throws Error(config) with the
+/// message of the broken rule for an illegal recipe. Throws Error(unsupported) if the recipe is not part of
+/// this build or the model was not compiled for the recipe's device. Throws Error(out_of_memory) if the run
+/// does not fit into memory.
 std::unique_ptr<AnyTrainer> make_trainer(AnyModel const& model, RecipeTable const& recipe, comm::Comm comm,
                                          TrainerOptions const& options);
 
@@ -41,8 +42,8 @@ StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOp
 /// Returns why this library cannot run a legal recipe and how to solve this, or nullopt if it can.
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 
-/// Throws Error(unsupported), naming what is missing, if this library supports the device and this machine
-/// has no usable one.
+/// Throws Error(unsupported) if this library supports the device and this machine has no usable device of
+/// this kind. The message says what is missing.
 void need_device(Device device);
 
 /// Returns the default device of programs: cuda if this library was built with CUDA, otherwise cpu.
@@ -56,14 +57,17 @@ struct DeviceFacts {
   Device device = Device::cpu;
   std::vector<std::string> models;     ///< names of the machine's devices, without its CPU: "NVIDIA H200"
   std::vector<std::string> addresses;  ///< their bus addresses: "0000:1b:00.0"; empty if one is unknown
-  std::string driver, runtime, products, transport;  ///< versions of the device's libraries; empty: none
+  /// Versions of the device's libraries; empty: none. `products` is the library of matrix products
+  /// (cuBLASLt), and `transport` the library of collectives (NCCL).
+  std::string driver, runtime, products, transport;
 };
-/// Queries the libraries without taking a device. For a device that this library lacks, sets only `device`.
+/// Returns the facts of a device. Does not initialise the device. If this library lacks the device, sets only
+/// DeviceFacts::device.
 DeviceFacts device_facts(Device device);
 
 /// Keeps the fastest measured algorithms for a device's matrix products in a folder. While this object
-/// exists, every trainer of this library on that device uses them. Create and destroy it only while no
-/// trainer runs a step. Results have the same bits with and without it.
+/// exists, every trainer of this library on this device uses these algorithms. Create and destroy it only
+/// while no trainer runs a step. The algorithms change no bit of the results.
 class ProductPlans {
  public:
   virtual ~ProductPlans() = default;
@@ -73,17 +77,18 @@ class ProductPlans {
   /// Returns why an algorithm was not measured or not stored, or an empty text if there was no failure.
   virtual std::string failure() const = 0;
 };
-/// Creates the folder. Measures a product when a step first computes it and the folder has no algorithm for
-/// it. Throws Error(unsupported) with unmeasurable_reason, and Error(failed or data) for files that cannot be
-/// created, read or written.
+/// Returns a ProductPlans that keeps its algorithms in `folder`, and creates the folder. A product is
+/// measured when a step first computes it, unless the folder already has an algorithm for it. Throws
+/// Error(unsupported) with unmeasurable_reason, and Error(failed or data) for files that cannot be created,
+/// read or written.
 std::unique_ptr<ProductPlans> measure_products(Device device, std::string const& folder);
 /// Returns why a device's matrix products cannot be measured and how to solve this, or nullopt if they can.
 std::optional<std::string> unmeasurable_reason(Device device);
 
-/// Calls fn(comm) for each rank, each with its own device: on one thread per rank (tessera::run), or, if a
-/// launcher started several processes, for the one rank of this process (comm::run_in_launch). Then `ranks`
-/// must be the launcher's number. Throws Error(unsupported) if this library lacks the device, and the errors
-/// of these functions.
+/// Calls fn(comm) for each rank. Each rank has its own device. Without a launcher, runs one thread of this
+/// process per rank (tessera::run). If a launcher has started this process, calls fn only for the rank of
+/// this process (comm::run_in_launch). In this case, `ranks` must be the launcher's number of ranks. Throws
+/// Error(unsupported) if this library lacks the device, and the errors of these functions.
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 
@@ -95,8 +100,7 @@ MemoryLimit memory_limit(Device device, TrainerOptions const& options);
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
 
 /// The default recipes of `compare` and the benchmarks: every combination of sharding, precision (except
-/// fp64) and offload that the CPU engines run without a disk. Other slots have their defaults. Each recipe is
-/// the table of a Trainer type.
+/// fp64) and offload that the CPU engines run without a disk. All other slots have their default policies.
 std::vector<RecipeTable> const& registered_recipes();
 
 }  // namespace v0

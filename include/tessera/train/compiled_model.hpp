@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes an AnyModel from a model's type. Include it in the source file that compiles the model's functions.
-// The operations that these functions call, such as `linear`, are compiled once, in tessera::recipes. So a
-// model compiles in seconds, and its GPU functions need no nvcc.
+// Makes an AnyModel from a model of a C++ type. Include this header in the source file that compiles the
+// model's functions. The operations that these functions call, such as `linear`, are already compiled in
+// tessera::recipes. So a model compiles in seconds, and its functions for GPUs need no nvcc.
 #pragma once
 
 #include <tuple>
@@ -83,14 +83,16 @@ void add_all_functions(ModelFunctions& functions) {
 template <class M>
 inline constexpr bool in_library =
     std::is_same_v<M, Gpt2> || std::is_same_v<M, Opt> || std::is_same_v<M, Llama>;
-/// The functions of such a model, compiled in the library.
+/// Returns the functions of a model that the library contains (in_library). The library defines this
+/// function.
 template <class M, class Place, class T>
 UnitFunctions<Place, T> library_functions();
 
 }  // namespace detail
 
-/// Wraps a model for trainers whose recipe is chosen at run time. Compiles its functions in this source file,
-/// for the devices `Places`, or for all devices of tessera::recipes if there are none.
+/// Returns a model for trainers whose recipe is chosen at run time. Compiles the model's functions in this
+/// source file, for the devices `Places`. If `Places` is empty, compiles them for all devices of
+/// tessera::recipes.
 template <class... Places, Model M>
 AnyModel any_model(M model) {
   detail::ModelFunctions functions;

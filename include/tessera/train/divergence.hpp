@@ -23,8 +23,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Records the gradients and weights of a run's steps, in blocks of shard_alignment elements. The names of
-/// blocks depend neither on sharding nor on the number of ranks nor on accumulation. So any two runs over the
+/// Records the gradients and weights of a run's steps, in blocks of shard_alignment elements. The key of a
+/// block does not depend on sharding, on the number of ranks or on accumulation. So any two runs over the
 /// same global batches can be compared. All ranks of a run share one trace. Keeps 8 bytes for every value of
 /// every micro-batch, so use it only for small models and few steps.
 class StepTrace {
@@ -65,8 +65,9 @@ class StepTrace {
     };
   }
 
-  /// Returns one line about the first element, in the order of the steps, whose bits differ between the runs,
-  /// or nullopt if the runs are equal. Also reports ranks of one run whose copies of a value differ.
+  /// Returns one line about the first element whose bits differ between the runs, in the order of the steps.
+  /// Returns nullopt if the runs are equal. If the ranks of one run have different copies of a value, returns
+  /// a line about this value instead.
   friend std::optional<std::string> first_divergence(StepTrace const& a, StepTrace const& b) {
     for (StepTrace const* run : {&a, &b})
       if (!run->copies_differ_.empty()) return run->copies_differ_;
@@ -85,8 +86,8 @@ class StepTrace {
  private:
   enum Phase : int { micro_gradient, gradient, weights };
   /// The key of a recorded tensor: step, phase, micro-batch of the global batch, and number of the group of
-  /// parameters. The number is negative for micro-batch gradients, because backward visits the last group
-  /// first.
+  /// parameters. The keys are sorted in the order in which a step computes the tensors. The number is
+  /// negative for micro-batch gradients, because backward computes the last group first.
   using Place = std::tuple<std::int64_t, int, std::int64_t, int>;
   using Block =
       std::tuple<std::int64_t, int, std::int64_t, int, std::int64_t>;  // a Place and the number of the block
@@ -120,7 +121,7 @@ class StepTrace {
                                         std::vector<double> const& b) const {
     for (std::size_t index = 0; index < a.size(); ++index) {
       if (std::bit_cast<std::uint64_t>(a[index]) == std::bit_cast<std::uint64_t>(b[index])) continue;
-      if (std::isnan(a[index]) && std::isnan(b[index])) continue;  // the bits of a NaN mean nothing
+      if (std::isnan(a[index]) && std::isnan(b[index])) continue;  // all NaNs count as equal
       char text[64];
       std::snprintf(text, sizeof text, ": %.17g against %.17g", a[index], b[index]);
       return name(key, std::get<4>(key) * shard_alignment + static_cast<std::int64_t>(index)) + text;
@@ -128,7 +129,8 @@ class StepTrace {
     return std::nullopt;
   }
 
-  /// "step 2, gradient of micro-batch 3, h.0.ln_1.weight, element 17".
+  /// Returns the name of an element of a block: "step 2, gradient of micro-batch 3, h.0.ln_1.weight, element
+  /// 17".
   std::string name(Block const& key, std::int64_t element) const {
     auto const [step, phase, micro, order, block] = key;
     auto const& [group, unit, layout] = flats_[static_cast<std::size_t>(order < 0 ? -order : order)];

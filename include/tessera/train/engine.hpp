@@ -40,16 +40,16 @@ inline namespace v0 {
 template <class Place, class T>
 class Engine : public AnyTrainer, private StateAccess {
  public:
-  /// Throws Error(out_of_memory) for a run that does not fit, before it allocates anything. Checks that all
-  /// ranks have the same schedule, and fills the weights from the seed. `open` opens the file for state on a
-  /// disk. It may be null if the recipe keeps no state on a disk.
+  /// Plans the step, checks that all ranks have the same schedule, allocates memory and fills the weights
+  /// from the seed. Throws Error(out_of_memory) for a run that does not fit, before it allocates anything.
+  /// `open` opens the file for state on a disk. `open` may be null if the recipe keeps no state on a disk.
   Engine(ErasedModel<Place, T> model, CheckedRecipe const& recipe, TrainerOptions const& options,
          comm::Comm comm, OpenStateFile open = nullptr);
 
   Engine(Engine const&) = delete;
   Engine& operator=(Engine const&) = delete;
-  /// Waits for running steps, or for the end of the communicator if a rank is lost. Afterwards, `get` of a
-  /// ticket that was not read throws an error.
+  /// Waits for running steps, or for the end of the communicator if a rank is lost. If the report of a step
+  /// was not read before, `get` of the step's ticket throws an error from now on.
   ~Engine() override {
     abandon_readbacks();
     rest();
@@ -59,7 +59,8 @@ class Engine : public AnyTrainer, private StateAccess {
   Ticket step(Batch const& batch, bool stop) override;
   double evaluate(Batch const& batch) override;
   void synchronize() override { store_.synchronize(); }
-  /// Throws Error(unsupported) if the host cannot read a step's buffers, as on a GPU.
+  /// Sets the function that is called after each entry of a step. Throws Error(unsupported) if the host
+  /// cannot read a step's buffers, as on a GPU.
   void observe(StepObserver observer) override {
     if (!Context<Place>::immediate)
       throw_error(
@@ -69,7 +70,7 @@ class Engine : public AnyTrainer, private StateAccess {
            "with On<Cpu>"});
     observer_ = std::move(observer);
   }
-  /// Starts to time each entry of the step's schedule; null stops this. On a GPU, the first timed step
+  /// Starts to time each entry of the step's schedule. With null, stops it. On a GPU, the first timed step
   /// captures a new CUDA graph.
   void time_entries(EntryTimer* timer) override { timer_ = timer; }
   void fill(ParameterSource const& source) override { fill(source, nullptr); }
@@ -143,7 +144,7 @@ class Engine : public AnyTrainer, private StateAccess {
       if (failure) std::rethrow_exception(failure);
       return report;
     }
-    Engine* engine = nullptr;  ///< null: already read
+    Engine* engine = nullptr;  ///< null: the scalars were already read
     int slot = 0;
     StepReport report;
     std::exception_ptr failure;
@@ -189,7 +190,7 @@ class Engine : public AnyTrainer, private StateAccess {
   std::array<std::shared_ptr<Readback>, static_cast<std::size_t>(slots)> readbacks_;
   int next_slot_ = 0;
   comm::Traffic traffic_;                      // of the last step that did not replay a CUDA graph
-  std::optional<Clock::time_point> last_end_;  // of a step; only on places where calls wait for their work
+  std::optional<Clock::time_point> last_end_;  // the end of the last step; set only on the CPU
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
@@ -236,7 +237,8 @@ void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* 
   StepState state;
   if (rule_.loss_scale != LossScaleKind::none) state.loss_scale = rule_.scale.initial;
   set_scalars(state);
-  // A new arena and a new file are zero already, and untouched pages cost no time before step 1.
+  // The first fill clears no moments. A new arena and a new file contain zeros, and writing them again would
+  // delay step 1.
   if (std::exchange(filled_, true))
     for (Buffer const& buffer : plan_.train.buffers)
       if (buffer.kind == BufferKind::moment) {
@@ -245,7 +247,8 @@ void Engine<Place, T>::fill(ParameterSource const& source, std::uint64_t const* 
       }
 }
 
-/// Enqueues copies of the optimizer's state for a checkpoint. Later updates wait for these copies.
+/// Enqueues copies of this rank's part of the master weights and moments, for a checkpoint. Later updates
+/// wait for these copies.
 template <class Place, class T>
 void Engine<Place, T>::take_snapshot() {
   synchronize();
@@ -300,8 +303,8 @@ void Engine<Place, T>::check(Batch const& batch, int accumulation) const {
   }
 }
 
-/// Checks a batch. With several ranks, an invalid batch ends the run, because other ranks may already run
-/// this step.
+/// Checks a batch and throws an error if it is invalid. With several ranks, an invalid batch also ends the
+/// run on all ranks, because other ranks possibly already run this step.
 template <class Place, class T>
 void Engine<Place, T>::admit(Batch const& batch, int accumulation) {
   try {
@@ -323,7 +326,7 @@ void Engine<Place, T>::load(Batch const& batch) {
   context_.upload(to + targets_offset, batch.targets.data(), bytes);
 }
 
-/// Copies a finished step's scalars to its report. Throws Error(diverged) if the run cannot go on.
+/// Copies a finished step's scalars to the step's report. Throws Error(diverged) if the run cannot go on.
 template <class Place, class T>
 void Engine<Place, T>::conclude(StepReport& report, StepState const& state) const {
   report.step = state.attempted;
@@ -355,9 +358,9 @@ void Engine<Place, T>::diverge(StepReport const& report, StepState const& state)
               transport_.rank(), report.overflow);
 }
 
-/// Stores the current exception, which all later steps throw. Poisons the transport, so that other ranks
-/// fail, too, instead of waiting for this rank. Does not poison it if the loss diverged, because all ranks
-/// detect that.
+/// Stores the current exception, which all later steps throw. Poisons the transport, so that the other ranks
+/// fail, too, instead of waiting for this rank. Does not poison the transport if the run diverged, because
+/// all ranks detect a divergence, or if another rank is already lost.
 template <class Place, class T>
 void Engine<Place, T>::give_up(char const* cause) {
   failure_ = std::current_exception();
@@ -370,7 +373,8 @@ void Engine<Place, T>::give_up(char const* cause) {
   }
 }
 
-/// Enqueues one step. Returns whether it ran the schedule entry by entry; false if it replayed a CUDA graph.
+/// Enqueues one step. Returns true if the schedule ran entry by entry, and false if a CUDA graph was
+/// replayed.
 template <class Place, class T>
 bool Engine<Place, T>::enqueue(Batch const& batch, bool stop) {
   load(batch);
@@ -474,7 +478,7 @@ void Engine<Place, T>::rest() noexcept {
   try {
     detail::select_device<Place>(device_);
     synchronize();
-  } catch (...) {  // the communicator has ended, and with it every kernel that waits for another rank
+  } catch (...) {  // the communicator has ended, so no kernel waits for another rank any longer
     context_.synchronize();
   }
 }
@@ -506,7 +510,7 @@ double Engine<Place, T>::evaluate(Batch const& batch) {
     Sums const own{sum.loss, static_cast<double>(sum.valid_tokens)};
     transport_.all_gather(&own, all.data(), sizeof own, {"evaluate", "head", micro});
     comm::ProcessGroup const by = plan_.losses_by();
-    for (int part = 0; part < by.count; ++part) {  // in the order of micro-batches, for any world size
+    for (int part = 0; part < by.count; ++part) {  // one order of the sum, for any number of ranks
       Sums const& sums = all[static_cast<std::size_t>(by.rank(part))];
       loss += sums.loss;
       counted += sums.counted;

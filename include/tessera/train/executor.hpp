@@ -21,8 +21,8 @@ namespace tessera {
 inline namespace v0 {
 
 /// Runs one program (train or evaluate) of a plan, entry by entry in the order of the list. The context
-/// implements lanes (CUDA streams) and the waits between them. The CPU has neither, because its calls return
-/// when their work is done.
+/// implements lanes (CUDA streams) and the waits between them. On the CPU there are no lanes and no waits,
+/// because each call returns when its work is done.
 template <class Place, class T>
 class Executor {
  public:
@@ -79,8 +79,8 @@ class Executor {
   Tensor<U, Place> view(int buffer, std::int64_t begin, Borrow const& what) const {
     return {pointer<U>(buffer) + begin, plan_.parameter(what).in_memory()};
   }
-  /// Makes the view of a saved tensor: `statistic` (in the format of sums) if the tensor is a statistic such
-  /// as a row's mean, otherwise `value`.
+  /// Sets the view of a saved tensor. If the tensor is a statistic, such as a row's mean, sets `statistic`,
+  /// which has the format of sums. Otherwise sets `value`.
   void bind(ActivationSpec const& activation, int buffer, Tensor<T, Place>& value,
             Tensor<S, Place>& statistic) const {
     if (activation.statistic)
@@ -89,7 +89,8 @@ class Executor {
       value = tensor<T>(buffer, activation.shape);
   }
 
-  /// Makes the tensor views that the model's code uses in this entry. All other views of the pass stay empty.
+  /// Makes the tensor views that the model's function reads from its argument `pass` in this entry. All other
+  /// views of `pass` stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     std::size_t const parameters = spec.parameters.size(), borrows = spec.borrows.size();
@@ -222,7 +223,7 @@ class Executor {
     auto const* const first = pointer<std::int32_t>(program_.find(BufferKind::batch, -1));
     return {first + micro_batch * samples(), {plan_.shape.batch, plan_.shape.sequence}};
   }
-  /// The targets follow the tokens of all micro-batches.
+  /// In the buffer, the targets of all micro-batches follow the tokens of all micro-batches.
   Tensor<std::int32_t const, Place> targets(int micro_batch) const {
     return tokens(plan_.shape.accumulation + micro_batch);
   }

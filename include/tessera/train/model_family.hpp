@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines families of models, such as GPT-2, that programs know by name. A family lists the sizes in which
-// its models differ, lists its named models, and makes models.
+// its models differ and the models that have a name. It also makes models.
 #pragma once
 
 #include <cstdint>
@@ -56,12 +56,12 @@ struct ModelSpec {
 struct ModelKey {
   std::string name = {};     ///< the key: "layers" in layers=12
   std::int64_t max = 0;      ///< the largest allowed value
-  bool real = false;         ///< any number above 0, not only whole ones
-  std::string divides = {};  ///< another key whose number is a multiple of this one
+  bool real = false;         ///< true: any number above 0; false: only whole numbers
+  std::string divides = {};  ///< a key whose number must be a multiple of this key's number; empty: none
   /// The default, computed from the numbers of earlier keys; empty: the number is required.
   std::function<double(ModelSpec const& before)> standard = {};
   std::int64_t min = 1;     ///< the smallest allowed whole number
-  std::string member = {};  ///< the field of the model's options, if its name differs
+  std::string member = {};  ///< the name of the field in the model's options, if it differs from `name`
 };
 
 /// A named model of a family.
@@ -71,8 +71,8 @@ struct NamedModel {
   std::vector<double> numbers = {};  ///< values of the family's keys, in the same order
   std::int64_t positions = 0;        ///< 0: not fixed, see ModelSpec
   std::int64_t vocabulary = 0;
-  std::int64_t parameters = 0;  ///< of a model that cannot be made
-  std::string lacking = {};     ///< why it cannot be made: features that its family lacks here; empty: it can
+  std::int64_t parameters = 0;  ///< the number of parameters; set only for a model that cannot be made
+  std::string lacking = {};     ///< the features of the model that this library lacks; empty: it can be made
 };
 
 /// Converts the sizes of a family's models to the entries of a Hugging Face config.json, and back.
@@ -80,31 +80,31 @@ struct HubFormat {
   std::string model_type = {};                  ///< "gpt2"; empty: the family has no such file
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
-  /// Maps the key `key` of the file to `number`: a key of the family, "positions" or "vocabulary". The file
-  /// must have the key unless `absent` is the default of the transformers library. `other` is a second name
-  /// of the key, which transformers also reads.
+  /// Maps the key `key` of the file to `number`: a key of the family, "positions" or "vocabulary". `absent`
+  /// is the value of a key that the file omits, as in the transformers library; 0: the file must have the
+  /// key. `other` is a second name of the key, which transformers also reads.
   struct Number {
     std::string key = {}, number = {};
     double absent = 0.0;
     std::string other = {};
   };
   std::vector<Number> numbers = {};
-  /// Another key that defines the model. A file may omit the key or give one of the values `supported`. New
-  /// files get the first of these values.
+  /// A key that defines the model but is not one of its sizes. A file may omit the key or give one of the
+  /// values `supported`. New files get the first of these values.
   struct Feature {
     std::string key = {};
     std::vector<HubValue> supported = {};
   };
   std::vector<Feature> features = {};
-  /// A key that affects only training, such as dropout. `here` is the value that this library uses, `absent`
-  /// the default if a file omits the key.
+  /// A key that affects only training, such as dropout, and that this library does not apply. `here` is the
+  /// value that this library uses. `absent` is the value of a key that the file omits.
   struct Unapplied {
     std::string key = {};
     double here = 0.0, absent = 0.0;
   };
   std::vector<Unapplied> unapplied = {};
-  /// Functions that read and write keys that the lists above do not cover. When `read` is called, sizes that
-  /// no list sets have their defaults (ModelKey::standard).
+  /// Functions that read and write keys that are not in `numbers`, `features` and `unapplied`. When `read` is
+  /// called, sizes that are not in `numbers` have their defaults (ModelKey::standard).
   std::function<void(HubConfig& config, ModelSpec& sizes)> read = {};
   std::function<void(ModelSpec const& sizes, HubEntries& entries)> write = {};
 };
@@ -116,7 +116,7 @@ struct ModelFamily {
   std::vector<NamedModel> models = {};
   /// Makes a model from complete sizes. Throws Error(config) for invalid sizes.
   std::function<AnyModel(ModelSpec const& sizes)> make = {};
-  WeightNames weights = {};  ///< the names that files may use besides the parameters' own
+  WeightNames weights = {};  ///< the names that files may use in addition to the parameters' own names
   HubFormat hub = {};
 
   ModelSpec spec(NamedModel const& named) const {
@@ -125,21 +125,22 @@ struct ModelFamily {
       spec.numbers.push_back({keys[at].name, named.numbers.at(at)});
     return spec;
   }
-  /// Reads the sizes from a config.json. Throws Error(data) for invalid values, and Error(unsupported) with
-  /// every feature that the family lacks. Notes in `config` the keys that have no effect in this library.
+  /// Returns the sizes that a config.json contains. Throws Error(data) for invalid values. Throws
+  /// Error(unsupported) with every feature of the file that the family lacks. Records in `config` the keys
+  /// that have no effect in this library.
   ModelSpec spec(HubConfig& config) const;
-  /// Returns the entries of a model's config.json. If `sizes_alone`, returns only the sizes, to update the
-  /// file from which they were read.
+  /// Returns the entries of a model's config.json. If `sizes_alone`, returns only the sizes and the number
+  /// format, to update the file from which the sizes were read.
   HubEntries hub_entries(ModelSpec const& sizes, bool sizes_alone) const;
 };
 
-/// Returns all model families, the library's own first. The families exist until the program ends and do not
-/// change. Any thread may call it.
+/// Returns all model families. The library's own families come first. The families exist until the program
+/// ends and do not change. Any thread may call this function.
 std::vector<ModelFamily const*> model_families();
 
-/// Adds a family to the list of families, so that programs know its models by name. Any thread may call it,
-/// also before main. Throws Error(usage) for a name that another family has and for numbers that do not match
-/// the family's keys. Returns true, so that the initializer of a global variable can call it.
+/// Adds a family to the list of families, so that programs know its models by name. Any thread may call this
+/// function, also before main. Throws Error(usage) for a name that another family has and for numbers that do
+/// not match the family's keys. Returns true, so that the initializer of a global variable can call it.
 bool register_model_family(ModelFamily family);
 
 }  // namespace v0

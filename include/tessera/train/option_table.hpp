@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists the options of a trainer, one row each. These rows define the range check, the check that ranks
-// agree, the flags of programs, the programs' files of settings, the settings in results and the table of
-// docs/trainer.md.
+// Lists the options of a trainer, one row for each option. Other code uses these rows to check ranges, to
+// check that ranks agree, to define the flags of programs, to read files of settings, and to write the
+// settings to results. The table of docs/trainer.md has the same rows.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,8 @@ class OptionValue {
   void* at_;
 };
 
-/// The part of the help text in which an option appears. The flags of options in `shape` are defined
-/// separately.
+/// The part of the help text in which an option appears. The rows of options in the group `shape` have no
+/// flags, because other code of the programs defines these flags.
 enum class OptionGroup : std::uint8_t { optimizer, loss_scale, machine, shape };
 
 /// Further rules for the values of an option.
@@ -77,7 +77,7 @@ struct Option {
   double min = 0.0, max = std::numeric_limits<double>::infinity();  ///< legal values, both inclusive
   OptionRule rule = OptionRule::none;
   bool must_agree = true;    ///< all ranks must give the same value
-  std::string_view flags{};  ///< names of its flag in programs, the first one for messages; empty: none
+  std::string_view flags{};  ///< the names of its flag in programs; messages use the first name; empty: none
   std::string_view key{};    ///< its key in the settings of logs and results; empty: not there
   std::string_view
       choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
@@ -89,7 +89,7 @@ struct Option {
 
 namespace detail {
 
-inline constexpr double max_integer = 0x1p40;                          // beyond the needs of any machine
+inline constexpr double max_integer = 0x1p40;                          // no run needs a larger number
 inline constexpr double max_real = std::numeric_limits<float>::max();  // updates compute in fp32
 inline constexpr double min_normal = std::numeric_limits<float>::min();
 

@@ -49,13 +49,14 @@ struct TrainerOptions {
   int threads = 0;                ///< threads of this rank; 0: the machine's cores / the ranks, at least 1
   std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients
   int recompute_every = 2;        ///< blocks whose activations Recompute<Every> recomputes together
-  int replicas = 1;    ///< copies of all sharded state, one per world / replicas ranks (hybrid sharding)
-  int prefetch = 1;    ///< how many units early weights arrive and how many late sums leave; 0: no overlap
-  int channels = 1;    ///< communicators per group of ranks; 2: the second one gathers weights
-  int weight_lag = 0;  ///< how many units weight gradients run behind input gradients, on another stream
+  int replicas = 1;  ///< copies of all sharded state, one per world / replicas ranks (hybrid sharding)
+  int prefetch = 1;  ///< units by which weights are gathered early and gradients reduced late; 0: no overlap
+  int channels = 1;  ///< communicators per group of ranks; 2: the second one gathers weights
+  int weight_lag = 0;  ///< units by which weight gradients run behind input gradients, on a separate stream
   std::int64_t memory_limit = 0;       ///< bytes that may be planned: on the CPU by all ranks of this process
                                        ///< together, on GPUs by each rank; 0: the free memory
-  std::int64_t host_memory_limit = 0;  ///< the same for host memory, by all ranks of this process together
+  std::int64_t host_memory_limit = 0;  ///< bytes of host memory that all ranks of this process may plan
+                                       ///< together; 0: the free memory
   std::string nvme_directory = {};  ///< an existing folder for the files of recipes that keep state on NVMe
   CheckpointMemory checkpoints = CheckpointMemory::none;  ///< memory planned for saves (checkpoint.hpp)
   LossScaleOptions loss_scale = {};                       ///< for fp16
@@ -71,10 +72,10 @@ struct TrainerOptions {
   LoraOptions lora = {};
 };
 
-/// Describes one optimizer step. Equal on every rank, except for times and comm_bytes.
+/// Describes one optimizer step. All fields are equal on every rank, except for times and comm_bytes.
 struct StepReport {
   std::int64_t step = 0;   ///< counts from 1; includes skipped steps
-  double loss = 0.0;       ///< mean over the valid tokens of the global batch, before the update; 0: none
+  double loss = 0.0;       ///< mean over the batch's valid tokens, before the update; 0: no valid token
   double grad_norm = 0.0;  ///< norm of the whole gradient, without loss scale, before clipping
   double learning_rate = 0.0;
   double scale = 1.0;             ///< the loss scale of this step's gradients

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes one rank's plan of the step from a trainer's options. Reports invalid runs before it allocates
-// memory.
+// Makes one rank's plan of the step from a trainer's options. Throws errors for invalid runs before the
+// trainer allocates memory.
 #pragma once
 
 #include <algorithm>
@@ -73,8 +73,9 @@ inline MemoryLimit memory_limit_off_device(TrainerOptions const& options) {
   return found;
 }
 
-/// Same as memory_limit_off_device, but also sets the limit of the device: TrainerOptions::memory_limit,
-/// or the free memory without a limit. On the CPU, memory_limit limits the host memory.
+/// Returns how many bytes may be planned on the device, on the host and on disk. For a GPU:
+/// TrainerOptions::memory_limit, or the GPU's free memory if the option is 0. On the CPU, this option limits
+/// the host memory. The limits of host and disk are as in memory_limit_off_device.
 template <class Place>
 MemoryLimit memory_limit(TrainerOptions const& options) {
   MemoryLimit found = memory_limit_off_device(options);
@@ -100,7 +101,8 @@ inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
              "Lora to the trainer's type (programs: --adapters lora)"});
 }
 
-/// Adds the adapters that the options name to the model, and removes the gradients of frozen parameters.
+/// Returns the model with the adapters that the options name. Marks the parameters that the options freeze,
+/// so that they get no gradients.
 template <class Place, class T>
 ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const& recipe,
                                  TrainerOptions const& options) {
@@ -110,7 +112,7 @@ ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const&
   return model;
 }
 
-/// Makes a rank's device current for the calling thread.
+/// Makes a rank's device current for the calling thread, and returns its number.
 template <class Place>
 int select_device(int device) {
   Context<Place>::select(device);
@@ -155,14 +157,15 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");
-  // Communicators take device memory, so they are opened before free memory is counted.
+  // Communicators need device memory, so this code opens them before it reads the size of the free memory.
   for (Program const* program : {&plan.train, &plan.evaluate})
     for (Entry const& entry : program->schedule.entries)
       if (entry.move > Move::copy) (void)transport.over(plan.ranks_of(entry));
-  // Each rank checks the free memory of its device. If ranks share host memory, one rank of each host checks
-  // for all of them. The barrier below keeps other ranks from allocating memory before these checks.
+  // Each rank checks the free memory of its own device. If the ranks compute in host memory, one rank of each
+  // host checks this memory for all of them. The barrier at the end ensures that no rank allocates memory
+  // before these checks are complete.
   if (has_own_memory<Place> || transport.local_rank() == 0) {
-    // Creating an empty file removes the files of killed runs, so their bytes count as free.
+    // Opening an empty file removes the files of killed runs, so the bytes of these files count as free.
     if (uses_files(recipe.placement)) (void)open(options.nvme_directory, transport.rank(), 0);
     refuse_if_too_big(model.units, plan, recipe, memory_limit<Place>(options), model.positions);
   }
@@ -207,7 +210,7 @@ inline std::uint64_t hash_of_numbers(TrainerOptions const& options, StepPlan con
   }
   mix(plan.shape.batch);
   mix(plan.shape.sequence);
-  mix(plan.recipe.precision);  // tf32 and fp32 have the same storage formats, but other products
+  mix(plan.recipe.precision);  // tf32 and fp32 differ only in products, so their schedules are equal
   for (UnitLayout const& layout : plan.layouts)
     for (std::size_t index = 0; index < layout.parameters.size(); ++index) {
       mix(layout.parameters[index].end);

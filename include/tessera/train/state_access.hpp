@@ -26,7 +26,7 @@ class StateAccess {
 
   /// Waits for running steps. Throws the error of a step that failed.
   virtual StepState scalars() = 0;
-  /// After this, the next step is number `state.attempted` + 1.
+  /// Replaces the scalars. The next step then has the number `state.attempted` + 1.
   virtual void set_scalars(StepState const& state) = 0;
 
   /// Returns SaveStaging::bytes bytes of host memory. Allocates them on the first call if the plan reserves
@@ -41,7 +41,7 @@ class StateAccess {
   virtual void put(Buffer const& buffer, Range part, std::byte* staged) = 0;
 
   /// Starts a copy of the state that this rank writes to a checkpoint, after the enqueued steps. The caller
-  /// may enqueue later steps at once. The plan must have memory for it (CheckpointMemory::snapshot).
+  /// may enqueue later steps at once. The plan must have memory for the copy (CheckpointMemory::snapshot).
   virtual void take_snapshot() = 0;
   /// `has_snapshot` returns whether the copy is complete. `snapshot` returns bytes of a complete copy.
   /// Another thread may call these two functions.

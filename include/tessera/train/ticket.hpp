@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Ticket, the future of a training step: a step returns it at once, and `get` waits for the report.
+// Defines Ticket, the future of a training step. A step returns its ticket at once, and `get` waits for the
+// step's report.
 #pragma once
 
 #include <exception>

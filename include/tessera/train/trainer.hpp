@@ -27,7 +27,8 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Returns a model's functions. Uses the ones in the linked library if it contains this model.
+/// Returns a model's functions for a device and a number format. If the linked library contains this model,
+/// returns the library's functions.
 template <class M, class Place, class T>
 UnitFunctions<Place, T> functions_of() {
 #if defined(TESSERA_LINKED_ENGINES)
@@ -38,8 +39,8 @@ UnitFunctions<Place, T> functions_of() {
     return unit_functions<M, Place, T>();
 }
 
-/// Removes the model's type, for the engine of one device and number format. `adapting` has the functions
-/// that compute adapters; null without adapters.
+/// Returns the model without its C++ type, for the engine of one device and number format. `adapting` has the
+/// functions that compute adapters, or is null if the recipe has no adapters.
 template <class Place, class T, Model M>
 ErasedModel<Place, T> erase(std::shared_ptr<M const> const& object,
                             AdapterFunctions<Place, T> const* adapting = nullptr) {
@@ -96,8 +97,8 @@ class BasicTrainer : public rules<Recipe> {
   static constexpr RecipeTable recipe = recipe_table<Recipe>;
 
   /// Plans the step, allocates memory and sets the initial weights from the seed. If `options.batch` is 0,
-  /// the first call of `step` does this instead, for the shape of its batch. All ranks must construct it
-  /// together. Throws Error(config or out_of_memory).
+  /// the first call of `step` does this instead, for the shape of its batch. All ranks must construct their
+  /// trainers together. Throws Error(config or out_of_memory).
   BasicTrainer(M model, comm::Comm comm, TrainerOptions options = {})
       : model_(std::make_shared<M const>(std::move(model))),
         comm_(std::move(comm)),
@@ -116,9 +117,9 @@ class BasicTrainer : public rules<Recipe> {
                   "Include <tessera/lora.hpp>. See docs/policies/adapters.md.");
     if (options_.batch > 0) start();
   }
-  /// Catches a third argument that is not a TrainerOptions, for a short error message. Otherwise compilers
-  /// list every constructor with the whole type. It is a template, so that a call without options does not
-  /// choose it.
+  /// Catches a third argument that is not a TrainerOptions, so that the error message is short. Without this
+  /// constructor, compilers would list every constructor with the whole type. This constructor is a template,
+  /// so that a call without options does not choose it.
   template <class Fields = TrainerOptions>
   // clang-format off
   BasicTrainer(M, comm::Comm, ...) = delete;  // tessera: a field is misspelt or has another type. Write TrainerOptions{...}, and the compiler names the field. See docs/trainer.md.
@@ -142,22 +143,25 @@ class BasicTrainer : public rules<Recipe> {
   /// Returns the mean loss of a batch and changes no state. All ranks must call it. Waits for the result.
   double evaluate(Batch const& batch) { return started().evaluate(batch); }
   /// Replaces all weights by the fp32 values of `source`, and resets moments, step count and loss scale.
-  /// Every rank must call it, but no rank waits for another. Waits for running steps.
+  /// Every rank must call this function, but no rank waits for another rank. Waits for running steps.
   void fill(ParameterSource const& source) { started().fill(source); }
   /// Passes all weights to `sink` on rank 0, sorted by name, one whole parameter at a time. All ranks must
   /// call it. Waits for running steps. Uses host memory for one parameter. Throws the errors of the sink and
   /// of the transport.
   void collect(ParameterSink const& sink) { started().collect(sink); }
-  /// Same as collect, but passes consecutive pieces of each parameter and uses less than one mebibyte.
+  /// Passes all weights to `sink` as `collect` does, but each parameter in consecutive pieces. Uses less than
+  /// 1 MiB of host memory.
   void collect_pieces(ParameterSink const& sink) { started().collect_pieces(sink); }
   /// Waits until all running steps have ended.
   void synchronize() { started().synchronize(); }
   /// Calls the observer after every entry (computation or transfer) of every later step.
   void observe(StepObserver observer) { started().observe(std::move(observer)); }
 
-  /// Returns the engine that runs the steps, for functions that accept a trainer of any recipe.
+  /// Returns the engine that runs the steps. Functions that accept a trainer of any recipe have a parameter
+  /// of this type.
   AnyTrainer& engine() { return started(); }
-  /// Converts the trainer to the argument of such functions, for example save_checkpoint and resume.
+  /// Converts the trainer to its engine, so that it can be passed to functions such as save_checkpoint and
+  /// resume.
   operator AnyTrainer&() { return started(); }
   /// Returns the plan of the step. `plan().arena_bytes` equals the bytes in use.
   StepPlan const& plan() { return started().plan(); }
@@ -165,20 +169,22 @@ class BasicTrainer : public rules<Recipe> {
   TrainerOptions const& options() const { return options_; }
 
  private:
-  /// The recipe's device. Cpu if the code of that device was not included, because the constructor has
-  /// reported this error.
+  /// The recipe's device. It is Cpu if the code of the recipe's device was not included. The constructor's
+  /// static_assert reports this error, and with Cpu the compiler reports no further errors.
   using Place = std::conditional_t<detail::has_backend<device_t<recipe_type>>, device_t<recipe_type>, Cpu>;
   using T = typename detail::type_of<recipe.types.activation>::type;
 
-  /// Nvme if state is kept in files. Depends on the recipe, so <tessera/nvme.hpp> may be included after this
-  /// file.
+  /// Nvme if the recipe keeps state in files, otherwise void. This type depends on a template parameter. So
+  /// the compiler looks up open_state_file<Nvme> only at instantiation, and <tessera/nvme.hpp> may be
+  /// included after this file.
   using FilePlace = std::conditional_t<uses_files(recipe_table<recipe_type>.placement), Nvme, void>;
 
-  /// The functions that compute the adapters. Null if the weights themselves are trained. Depends on the
-  /// recipe, so <tessera/lora.hpp> may be included after this file.
+  /// The functions that compute the adapters, or null if the weights themselves are trained. The value
+  /// depends on a template parameter, so <tessera/lora.hpp> may be included after this file.
   static constexpr AdapterFunctions<Place, T> const* adapting =
       adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>;
-  // Compares types, because g++'s sanitizers do not accept a comparison of an object's address as a constant.
+  // Compares types and not addresses: g++ with sanitizers does not accept a comparison of an object's address
+  // as a constant expression.
   static constexpr bool has_adapters =
       !std::is_null_pointer_v<decltype(adapter_functions<policy_t<recipe_type, slot::adapters>, Place, T>)>;
 
@@ -202,7 +208,8 @@ class BasicTrainer : public rules<Recipe> {
 
 namespace detail {
 
-/// Replaces a type that is not a valid model, so that the compiler reports no errors after the first one.
+/// Replaces a type that is not a valid model. So the compiler reports only the error of the invalid model and
+/// no further errors.
 struct NoModel {
   template <class... Arguments>
   NoModel(Arguments const&...) {}
@@ -221,7 +228,7 @@ struct NoModel {
 
 }  // namespace detail
 
-/// A trainer of model M under these policies, in any order: Trainer<Gpt2, On<Cuda>, ZeroStage<2>>. A decision
+/// A trainer of model M under these policies, in any order: Trainer<Gpt2, On<Cuda>, ZeroStage<2>>. A slot
 /// without a policy has its documented default.
 template <class M, class... Policies>
 using Trainer = BasicTrainer<std::conditional_t<Model<M>, M, detail::NoModel>,

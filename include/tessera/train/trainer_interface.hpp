@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares AnyTrainer, the interface of one rank's trainer, and the function that makes one. Programs that
-// link tessera::recipes compile this interface, but not the engines.
+// link tessera::recipes compile this interface and not the engines.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ class AnyTrainer {
   virtual void synchronize() = 0;
   virtual void observe(StepObserver observer) = 0;
   /// Measures when each entry of every later step begins and ends. `timer` gets the times before the step's
-  /// ticket returns its report. Null stops this. A timed step waits for the steps before it. The timer must
-  /// outlive the timed steps.
+  /// ticket returns its report. With a null `timer`, stops the measurement. A timed step waits for the steps
+  /// before it. The timer must outlive the timed steps.
   virtual void time_entries(EntryTimer* timer) = 0;
   /// Returns access to the rank's state as bytes, for checkpoints (state_access.hpp).
   virtual StateAccess& state() = 0;
@@ -63,7 +63,7 @@ class AnyTrainer {
   /// Returns the bytes read from and written to the rank's file. The plan's prediction for each step is
   /// plan().file_traffic().
   virtual FileUse file_use() const = 0;
-  /// Returns the attention kernel that ran; `automatic` before the first step.
+  /// Returns the attention implementation that ran, or `automatic` before the first step.
   virtual AttentionKind attention_ran() const = 0;
   /// Passes the operations and collectives of one step to `recorder`, in order, and computes nothing. Calls
   /// the observer after each entry.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program: includes the library's main header and prints the version.
+// A user's program. It includes the main header of the library and prints the version.
 #include <cstdio>
 
 #include <tessera/tessera.hpp>

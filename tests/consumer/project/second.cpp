@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second translation unit that includes the whole library. Linking fails if the library defines a symbol
-// twice.
+// A second translation unit that includes the whole library. If a header defines a symbol that is not inline,
+// linking the two units fails.
 #include "second.hpp"
 
 #include <tessera/tessera.hpp>

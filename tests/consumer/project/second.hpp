@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the function of the second translation unit.
+// Declares the function that second.cpp defines.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program that chooses its recipe (combination of policies) at run time from the installed library
-// of compiled recipes. This library also provides checkpoints and weight files.
+// A user's program that chooses its recipe (combination of policies) at run time. It links the installed
+// library of compiled recipes, which also provides checkpoints and weight files.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace ts = tessera;
 #endif
 
 /// Saves a trainer as a checkpoint and as a weight file, and loads both. Returns whether the loaded weights
-/// have the same bits.
+/// have the bits of the saved ones.
 bool loads_what_it_saved(ts::AnyTrainer& trainer, ts::AnyModel const& model) {
   std::filesystem::path const folder = "with_recipes_files";
   std::filesystem::remove_all(folder);

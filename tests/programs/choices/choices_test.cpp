@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every policy of every slot (kind of policy), including one that CMakeLists.txt adds as a user would:
-// command lines accept it, their help lists it, and results give it a distinct name. The registry of compiled
-// recipes has each policy that engines support.
+// Tests every policy of every slot (kind of policy), including one that CMakeLists.txt adds as a user would.
+// Each policy must be accepted on command lines, listed in their help, and have a distinct name in results.
+// The registry of compiled recipes must contain each policy that engines support.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -23,10 +23,10 @@ namespace {
 using namespace tessera;
 using namespace programs;
 
-/// Returns the last of a slot's alternative flags, so that each slot has one flag.
+/// `flags` lists the alternative flags of a slot. Returns the last of them.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
 
-/// Parses `words` with the flags that `declare` adds, and returns the help text.
+/// Declares flags with `declare`, parses `words` with them, and returns the help text.
 template <class Declare>
 std::string parsed(Declare const& declare, std::vector<char const*> const& words) {
   cli::CommandLine line("program", "A program.", "");
@@ -66,7 +66,7 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
       std::replace(title.begin(), title.end(), ' ', '_');
       CHECK(row.contains(title));
 
-      // Each choice gives the result row another name.
+      // The names of result rows differ if only the choice of this slot differs.
       if constexpr (!std::is_same_v<Slot, slot::device>) {
         flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
         std::vector<cli::Point> const all = cli::make_matrix(flags, 256);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the statistics of an epoch (one pass over the data) and their rows in the log.
+// Tests the statistics of an epoch (one pass over the data) and the rows for epochs in the log.
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -16,7 +16,7 @@ namespace compare = programs::compare;
 using namespace row_support;
 
 TEST_CASE("epochs are sums of their steps, weighed by the tokens that count") {
-  cli::EpochSums sums(5, 2, 8);  // 3 steps are an epoch
+  cli::EpochSums sums(5, 2, 8);  // 5 samples, 2 per step, 8 tokens each: an epoch has 3 steps
   std::vector<programs::results::EpochLogRow> epochs;
   for (int step = 1; step <= 6; ++step) {
     ts::StepReport report;
@@ -49,7 +49,7 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
     of.valid_tokens = 8;
     return of;
   };
-  cli::EpochSums whole(5, 2, 8);  // 3 steps are an epoch
+  cli::EpochSums whole(5, 2, 8);  // an epoch has 3 steps
   CHECK_FALSE(whole.add(report(1)));
   cli::EpochSums resumed(5, 2, 8, 1, whole.part()), unknown(5, 2, 8, 1);
   CHECK_FALSE(unknown.part());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the comparison that takes about one minute: the chosen number of steps, its duration and its closing
-// message.
+// Tests the comparison that `compare` runs without flags and that needs about one minute: the number of steps
+// that it chooses, its duration, and its closing message.
 #include "compare/minute.hpp"
 
 #include <cstddef>
@@ -29,7 +29,7 @@ std::vector<cli::Point> first_minute() {
   return compare::minute_of(cli::make_matrix(settings.matrix, 0), settings);
 }
 
-/// Returns the first measured row, with these seconds of startup and seconds per step.
+/// Returns the measurement of the first row, with `start_s` seconds of startup and `step_s` seconds per step.
 compare::Measured first_row(double start_s, double step_s) {
   compare::Measured row;
   row.point = first_minute().front();
@@ -80,7 +80,8 @@ TEST_CASE("the first row says how much fits into what is left of the minute") {
     return std::to_string(points.size()) + " x " + std::to_string(settings.warmup) + " + " +
            std::to_string(settings.steps) + ": " + cli::fixed(seconds, 1) + " s";
   };
-  // The estimate uses the slower of the two timed steps and adds a quarter.
+  // Each text says: rows x warm-up steps + timed steps, and the estimated seconds for all of them. The
+  // estimate uses the slower of the two timed steps and adds a quarter.
   CHECK(chosen(first_row(0.1, 0.04), 0.0) == "8 x 5 + 20: 11.0 s");
   CHECK(chosen(first_row(0.1, 0.04), 50.0) == "8 x 5 + 12: 7.8 s");
   CHECK(chosen(first_row(0.1, 0.04), 57.0) == "3 x 1 + 2: 0.8 s");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how published figures appear next to measured rows and to rows without a measurement.
+// Tests how the figures of published comparisons appear next to rows that were measured and to rows that
+// failed.
 #include "results/published.hpp"
 
 #include <string>
@@ -13,7 +14,7 @@ using namespace tessera;
 using namespace programs;
 using results::Row;
 
-/// Returns a result row of the model gpt2 on one GPU with a sharding and a status.
+/// Returns a result row of the model gpt2 on one GPU, with a sharding and a status.
 Row row_of(std::string const& sharding, std::string const& status) {
   Row row = results::empty_row();
   row["model"] = "gpt2";

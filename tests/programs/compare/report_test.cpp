@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the result rows that are made from measurements.
+// Tests how result rows are computed from measurements.
 #include "compare/report.hpp"
 
 #include <cmath>
@@ -64,9 +64,10 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   for (std::size_t at = 0; at < steps.size(); ++at) rows[0].repeats[at].timed = steps_of(rows[0], steps[at]);
   auto const row = compare::result_rows(rows, settings)[0];
   CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
-  CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));  // means: 100, 200, 150 ms
-  // Deviations of the steps from their repeat's mean: 10, 10 | 10, 10 | 10, 10, 0 ms. 7 steps and 3 means
-  // give 4 degrees of freedom.
+  // The means of the three repeats are 100, 200 and 150 ms.
+  CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));
+  // The deviations of the steps from the mean of their repeat are 10, 10 | 10, 10 | 10, 10, 0 ms. The 7 steps
+  // and the 3 means leave 4 degrees of freedom.
   CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));

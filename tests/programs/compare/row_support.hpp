@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes artificial measurements and their tables.
+// Provides artificial measurements and the tables that `compare` prints for them.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace row_support {
 namespace cli = programs::cli;
 namespace compare = programs::compare;
 
-/// Returns the settings of a comparison of all combinations in `matrix`.
+/// Returns the settings of a comparison whose rows are all combinations in `matrix`.
 inline compare::Settings asked(cli::MatrixFlags matrix) {
   compare::Settings settings;
   settings.matrix = std::move(matrix);
@@ -33,7 +33,7 @@ inline cli::MatrixFlags lists() {
   return matrix;
 }
 
-/// Returns timed steps with these durations in milliseconds.
+/// Returns timed steps of the row `row` with these durations in milliseconds.
 inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<double> const& milliseconds) {
   compare::TimedSteps timed;
   for (double const each : milliseconds) {
@@ -44,12 +44,13 @@ inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<do
   }
   return timed;
 }
-/// Sets the timed steps of a row's last repeat.
+/// Replaces the timed steps of the last repeat of a row.
 inline void set_steps(compare::Measured& row, std::vector<double> const& milliseconds) {
   row.repeats.back().timed = steps_of(row, milliseconds);
 }
 
-/// Returns all rows of a comparison as if they had been measured, with `steps` steps of 100 ms per repeat.
+/// Returns all rows of a comparison as if they had been measured, with `steps` steps of 100 ms in each
+/// repeat.
 inline std::vector<compare::Measured> measured(compare::Settings const& settings, int steps = 4,
                                                int repeats = 1) {
   std::vector<compare::Measured> rows;
@@ -88,7 +89,7 @@ inline bool has(std::string const& text, std::string const& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// Replaces repeated spaces by one space.
+/// Returns the text with every run of spaces replaced by one space.
 inline std::string squeezed(std::string text) {
   auto const both = [](char one, char other) { return one == ' ' && other == ' '; };
   text.erase(std::unique(text.begin(), text.end(), both), text.end());

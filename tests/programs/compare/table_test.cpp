@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tables of results and the sentences below them.
+// Tests the tables of results and the sentences that `compare` prints below them.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -37,7 +37,8 @@ TEST_CASE("lists that vary are columns of one table") {
   CHECK(has(squeezed(text), "\n1 1 1280 1.00 "));
   CHECK(has(squeezed(text), "\n2 8 20480* 16.00 "));
 
-  // Each precision has its own table, unless each has only one row.
+  // Rows of different precisions are in different tables. If each precision has only one row, all rows are in
+  // one table.
   settings.matrix.slots.of<ts::slot::precision>() = {"fp32", "bf16"};
   text = table(measured(settings), settings);
   CHECK(count(text, "speedup against") == 2);
@@ -50,9 +51,10 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::precision>() = {"bf16"};
   auto const rows = compare::result_rows(measured(settings), settings);
   CHECK(rows[0]["speedup"] == 1.0);
-  CHECK(rows[1]["speedup"].is_null());  // no speedup between different models
+  CHECK(rows[1]["speedup"].is_null());  // models differ, so no speedup
 
-  // Every varied slot (kind of policy) has a column. A slot whose default follows from another slot has none.
+  // Every slot (kind of policy) with several values has a column. A slot whose value follows from that of
+  // another slot has no column.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::precision>() = {"fp16"};
   settings.matrix.slots.of<ts::slot::loss_scale>() = {"dynamic", "static"};
@@ -64,7 +66,7 @@ TEST_CASE("lists that vary are columns of one table") {
   settings.matrix.slots.of<ts::slot::loss_scale>() = {};
   CHECK_FALSE(has(table(measured(settings), settings), "loss scale"));
 
-  // A table with one row shows its settings in the heading, not in columns.
+  // If a table has only one row, the settings of the row are in the heading, not in columns.
   settings = asked(lists());
   settings.matrix.slots.of<ts::slot::sharding>() = {"zs3"};
   text = table(measured(settings), settings);
@@ -94,7 +96,7 @@ TEST_CASE("a table fits its terminal and says what it left out") {
     CHECK(end - begin <= 60);
     begin = end + 1;
   }
-  // A single repeat has no deviation, so the column is left out.
+  // With only one repeat, the deviation is unknown, so its column is left out.
   for (auto& row : rows) row.repeats.resize(1);
   CHECK_FALSE(has(table(rows, settings).substr(0, 300), " +- "));
 }
@@ -111,11 +113,11 @@ TEST_CASE("all speedups of a table have one base") {
   auto known = compare::result_rows(rows, settings);
   for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
   CHECK(known[0]["speedup"] == doctest::Approx(0.5));
-  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // what offload costs
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // the price of offload
   CHECK(known[2]["speedup"] == doctest::Approx(1.25));
   CHECK(known[3]["speedup"] == 1.0);
   CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
-  rows[3].status = "oom";  // the next row is then the reference
+  rows[3].status = "oom";  // then zs2 without offload is the reference
   known = compare::result_rows(rows, settings);
   CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
   CHECK(known[3]["speedup"].is_null());
@@ -134,13 +136,13 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
   text = table(rows, settings);
   CHECK(has(text, "fastest: zs2_bf16_ranks4_bs4_sl128 with 40,554 +- 464 tok/s and 0.00 MB a rank\n"));
   CHECK(has(text, " 40554* "));
-  // With several repeats, the uncertainty is the variation between repeats, not between steps.
+  // With several repeats, the uncertainty of a row is the variation between its repeats, not between steps.
   for (std::size_t row = 0; row < 2; ++row) {
     rows[row].repeats.push_back(rows[row].repeats.back());
     set_steps(rows[row], {row == 0 ? 10.0 : 200.0});
   }
   CHECK(has(table(rows, settings), "fastest: 2 rows differ"));
-  // A single step has no variation.
+  // With one step in each row, the variation is unknown.
   rows = measured(settings, 1);
   set_steps(rows[1], {50});
   text = table(rows, settings);
@@ -153,7 +155,7 @@ TEST_CASE("a difference within what rows vary by makes no winner") {
 TEST_CASE("a row whose steps or repeats vary by more than five per cent is marked") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings, 4);
-  set_steps(rows[0], {96, 104, 96, 104});  // 4.6 % of their mean
+  set_steps(rows[0], {96, 104, 96, 104});  // the deviation is 4.6 % of the mean
   auto known = compare::result_rows(rows, settings);
   CHECK(known[0]["unsteady"] == false);
   CHECK(known[0]["spread_pct"].get<double>() == doctest::Approx(4.6188));
@@ -170,7 +172,7 @@ TEST_CASE("a row whose steps or repeats vary by more than five per cent is marke
   CHECK(has(
       text,
       "~ 1 row varies by more than 5% from step to step or repeat to repeat; a speedup of ~1.0 is within"));
-  // A row is unsteady if its repeats vary, even if its steps do not, and the reverse.
+  // A row is also unsteady if only its repeats vary, or if only the steps within its repeats vary.
   rows = measured(settings, 2, 3);
   set_steps(rows[0], {120, 120});
   CHECK(compare::result_rows(rows, settings)[0]["unsteady"] == true);
@@ -212,7 +214,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
   CHECK(has(text, "skipped: " + rows[0].point.experiment + " skipped the update in 1 of its 4 timed steps"));
   CHECK(has(text, "give more --warmup"));
   CHECK_FALSE(has(text, fast));
-  // A prediction is for steps that update the weights. Here, these steps took exactly the predicted time.
+  // The predicted time is that of a step that updates the weights. The three steps of 100 ms are such steps.
+  // The fourth step has only 20 ms because it skipped the update.
   rows[0].predicted.step_s = 0.1;
   rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
   set_steps(rows[0], {20, 100, 100, 100});
@@ -228,7 +231,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
 TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings);
-  // Two equal rows on a shared machine. The first was slowed down in half of its steps.
+  // The two rows are equally fast. On a shared machine, other work slowed down half of the steps of the
+  // first.
   set_steps(rows[0], {300, 100, 350, 90});
   set_steps(rows[1], {100, 90, 110, 40});
   auto known = compare::result_rows(rows, settings);
@@ -240,7 +244,7 @@ TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   std::string text = table(rows, settings);
   CHECK(has(squeezed(text), "\nzs2 ~24094 ~1.0 "));
   CHECK(has(text, "fastest: 2 rows differ by less than they vary"));
-  // A clear difference in speed is shown with its digits, not as ~1.0.
+  // If the difference is clear, the speedup is shown with its digits, not as ~1.0.
   set_steps(rows[0], {100, 101, 99, 100});
   set_steps(rows[1], {104, 105, 103, 104});
   known = compare::result_rows(rows, settings);
@@ -262,8 +266,8 @@ TEST_CASE("rows that are one program are never ranked against each other") {
   matrix.slots.of<ts::slot::offload>() = {"none", "cpu_optimizer"};
   compare::Settings const settings = asked(matrix);
   std::vector<compare::Measured> rows;
-  // The first four rows are one program, and another load slowed down the first of them. The last four rows
-  // are another program that is half as fast.
+  // The first four rows run one program. Other work slowed down the first of them. The last four rows run
+  // another program, which needs twice the time.
   std::vector<double> const each = {400, 95, 101, 100, 195, 196, 500, 194};
   for (compare::Measured& row : measured(settings)) {
     bool const offloaded = row.point.recipe.names.offload != "none";
@@ -321,7 +325,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
   CHECK(has(table(rows, settings), "fastest: zs2"));
   rows[0].repeats[0].other_load.reset();
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"].is_null());
-  // Load on the CPU does not disturb a row that runs on a GPU.
+  // If a row runs on a GPU, load on the CPU does not disturb it.
   use(rows[0], 0.3, 0.6);
   rows[0].point.recipe.device = ts::Device::cuda;
   CHECK_FALSE(compare::is_disturbed(rows[0]));
@@ -329,7 +333,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
 
 TEST_CASE("boxes and tables count columns, and a box is no wider than its terminal") {
   CHECK(cli::columns_of("caf\xC3\xA9") == 4);
-  CHECK(cli::columns_of("\xE6\x97\xA5\xE6\x9C\xAC") == 4);  // two characters that are two columns wide
+  CHECK(cli::columns_of("\xE6\x97\xA5\xE6\x9C\xAC") == 4);  // two characters, each two columns wide
   CHECK(cli::columns_of("e\xCC\x81") == 1);                 // a combining accent
   CHECK(cli::columns_of("\xFF\xFE") == 2);                  // invalid UTF-8
   cli::Box box("compare");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the measured rate when the host starts further steps while the device still works on earlier ones.
+// Tests the measured rate if the host starts further steps while the device still works on earlier ones.
 #include "compare/timing.hpp"
 
 #include <algorithm>
@@ -23,9 +23,9 @@ struct Seen {
   compare::TimedSteps by_device, by_host;
 };
 
-/// Simulates a device that works `step_s` seconds on each of `warmup + timed` steps. Its queue is full, so
-/// the host can start a step only after the device has started it. The host reads each report `late` steps
-/// late.
+/// Simulates a device that needs `step_s` seconds for each of its `warmup + timed` steps. The host starts
+/// each step when the device begins with it. It reads the report of a step only after it has started `late`
+/// further steps. Returns the rates by the device's clock and by the host's clock.
 Seen trained(std::size_t warmup, std::size_t timed, std::size_t late) {
   Seen seen;
   double host = 0.0, last_read = 0.0;
@@ -60,7 +60,8 @@ TEST_CASE("reports that are read late and in a bunch change no rate") {
       CHECK(timed.rate() == doctest::Approx(2000.0));
       CHECK(cli::median(timed.seconds) == step_s);
     }
-  // By the host's clock, the rates are too high, because the last reports arrive together.
+  // At the end, the host reads the last `late` reports at once. The rate by the host's clock is then too
+  // high.
   CHECK(trained(1, 3, 0).by_host.rate() == doctest::Approx(2000.0));
   CHECK(trained(1, 3, 2).by_host.rate() == doctest::Approx(3000.0));
   CHECK(trained(1, 2, 2).by_host.rate() == doctest::Approx(4000.0));

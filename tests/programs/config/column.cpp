@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints an empty result row, the schema of its columns, and the columns of the terminal's table.
-// column.cmake checks them.
+// Prints an empty result row, the schema of its columns, and the columns of the table in the terminal.
+// column.cmake checks this output.
 #include <iostream>
 #include <span>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed configurations: their translation to command-line flags, their error messages and their
-// documentation page. Also tests TensorBoard event files.
+// Tests DeepSpeed configurations: their translation to command-line flags, their error messages, and the docs
+// page about them. Also tests TensorBoard event files.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,7 +36,8 @@ using namespace programs;
 using cli::KeyUse;
 using Flags = std::map<std::string, std::string>;
 
-/// Returns the flags of a configuration file, given the flags of the command line.
+/// Reads a DeepSpeed configuration with the content `text`. `line` has the flags of the command line. Returns
+/// the flags that follow from the configuration.
 cli::DeepSpeedRun read(std::string const& text, Flags const& line = {}) {
   std::map<std::string, cli::Names> words;
   for (auto const& [flag, value] : line) words[flag] = {value};
@@ -163,11 +164,11 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(with(R"("fp16": {"enabled": true, "hysteresis": 4})").count("--hysteresis") == 0);  // unused, stage 0
   CHECK(with(R"("bf16": {"enabled": true}, "communication_data_type": "bf16")").at("--precision") == "bf16");
   CHECK(with(R"("fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"})").count("--precision") == 0);
-  // A precision on the command line replaces the file's precision settings.
+  // A precision on the command line replaces the precision and the loss scale of the file.
   Flags const overruled = with(R"("fp16": {"enabled": true, "loss_scale": 128})", {{"--precision", "bf16"}});
   CHECK(overruled.count("--precision") + overruled.count("--loss-scale") == 0);
-  // If the file's precision is auto or absent, the command line's precision uses the file's loss-scale
-  // numbers.
+  // If the precision of the file is "auto" or absent, the command line selects the precision. The numbers of
+  // the file for the loss scale still apply.
   for (Flags const& line : {Flags{{"--precision", "fp16"}}, Flags{{"--fp16", ""}}}) {
     Flags const open = with(R"("fp16": {"enabled": "auto", "loss_scale_window": 500})", line);
     CHECK(open.count("--precision") == 0);
@@ -180,7 +181,7 @@ TEST_CASE("scales, formats and offloads") {
   CHECK(with(R"("fp16": {"enabled": false, )" + unused).at("--precision") == "fp32");
   CHECK(holds(refusal(R"({"train_batch_size": 8, "fp16": {"enabled": true, "min_loss_scale": 0}})"),
               "fp16.min_loss_scale is 0"));
-  // Before ZeRO stage 3, offloading parameters has no effect, as in DeepSpeed.
+  // As in DeepSpeed, offloading parameters has no effect before ZeRO stage 3.
   std::string const stage2 = R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"},
       "offload_param": {"device": "cpu"}})";
   CHECK(with(stage2).at("--offload") == "cpu_optimizer");
@@ -227,7 +228,7 @@ TEST_CASE("what cannot be is refused with the way out, all of it at once") {
   for (int key = 0; key < 20000; ++key) many += ", \"no_key_" + std::to_string(key) + "\": 1";
   CHECK(holds(refusal(many + "}"), "20000 keys cannot be used: "));
   CHECK(refusal(many + "}").ends_with("; and 19980 more"));
-  // The content of a key that is refused is not checked.
+  // If a key is refused, the content of its section is not checked.
   CHECK(!holds(refusal(R"({"train_batch_size": 8, "zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"),
                "no key"));
   CHECK(holds(refusal("[1]"), "is not a JSON object"));
@@ -271,7 +272,7 @@ bf16: {enabled: true}
 optimizer: {type: 'AdamW', params: {lr: 1e-5, betas: [0.9, 0.95]}}
 zero_optimization: {stage: 1})"})
     CHECK(flags(text) == wanted);
-  // An unquoted string extends to the end of its line. A number ends at a comma.
+  // In Hjson, an unquoted string extends to the end of its line, but an unquoted number ends at a comma.
   CHECK(holds(refusal("{train_batch_size: 8, optimizer: {type: AdamW, }\n}}"),
               "optimizer.type is \"AdamW, }\""));
   CHECK(holds(refusal("{train_batch_size: 08\n}"), "train_batch_size is \"08\""));
@@ -310,12 +311,12 @@ TEST_CASE("values and keys that DeepSpeed converts, and those that it passes ove
       "zero_optimization.stage3_prefetch_bucket_size"));
   CHECK(holds(notes(R"({"train_batch_size": 8, "_comment": "mine", "//": {"a": 1}})"),
               "_comment, //: no effect here, because it is not a key; DeepSpeed ignores it too"));
-  // Strings are not converted to other types, as in DeepSpeed.
+  // As in DeepSpeed, a string is not converted to a number or a boolean.
   CHECK(holds(refusal(R"({"train_batch_size": "8"})"),
               "train_batch_size is \"8\"; give a whole number from 1 to 2147483647"));
   CHECK(
       holds(refusal(R"({"train_batch_size": 8, "dump_state": "no"})"), "dump_state is \"no\"; give true or"));
-  // Fewer than 2 warm-up steps count as 2, as in DeepSpeed.
+  // As in DeepSpeed, fewer than 2 warm-up steps count as 2.
   CHECK(
       with(R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})").at("--warmup-steps") ==
       "0");
@@ -342,7 +343,7 @@ TEST_CASE("a row whose fields are of other kinds is no row to repeat, and never 
     CHECK_THROWS_WITH_AS(row(text, ""), "a.json: no row has the status ok, so there is none to repeat",
                          Error);
   CHECK_THROWS_AS(row(R"({"experiment": 5})", "zs0"), Error);
-  // A name may contain any character. Messages show it on one line.
+  // The name of a row may contain any character. Messages print it on one line.
   CHECK_THROWS_WITH_AS(row(R"({"experiment": "z\ns0"})", "zs0"),
                        "a.json: no row is called 'zs0', the nearest is 'z\\x0as0'", Error);
   CHECK(row(R"({"experiment": "z\ns0", "status": "ok", "batch": 2})", "")[0].where == "a.json: z\\x0as0");
@@ -357,7 +358,7 @@ TEST_CASE("every key of the list does what the list says") {
     REQUIRE(cli::find_deepspeed_key(path) != nullptr);
     CHECK(key.text.find('|') == key.text.npos);
     if (key.use == KeyUse::section || path.starts_with("train_")) continue;
-    // Gives the key a value of an unlikely type.
+    // 12345 is a value of an unlikely type for most keys. The loop adds the sections of the key around it.
     std::string json = "12345";
     for (std::string_view rest = path; !rest.empty();) {
       std::size_t const dot = rest.rfind('.');
@@ -488,8 +489,8 @@ TEST_CASE("event files have whole records with their sums") {
     }
     REQUIRE(records.size() == 3);
     CHECK(records[0].substr(9) == std::string("\x1a\x0d") + "brain.Event:2");
-    // The bytes are: step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }. The value that is not
-    // finite is left out.
+    // The record means: step 7; summary { value { tag: "train/loss" simple_value: 0.5 } }. The value that is
+    // not finite is left out.
     CHECK(records[2].substr(9) == std::string("\x10\x07\x2a\x13\x0a\x11\x0a\x0a", 8) + "train/loss" +
                                       std::string("\x15\x00\x00\x00\x3f", 5));
   }

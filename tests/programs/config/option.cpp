@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the flags and settings of the optimizer's options. option.cmake checks them.
+// Prints the command-line flags and the settings of the optimizer's options. option.cmake checks this output.
 #include <exception>
 #include <iostream>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that all programs refuse to overwrite an input file with an output, by one common list of flags.
+// Tests that each program refuses to overwrite an input file with an output. All programs use one list of
+// file flags.
 #include "cli/outputs.hpp"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ using tessera::ErrorKind;
 
 namespace {
 
-/// Makes a temporary folder the current one. Restores the old one at the end of its scope.
+/// Creates a temporary folder and makes it the current folder. The destructor restores the old folder and
+/// removes the temporary one.
 struct Here {
   fs::path before = fs::current_path();
   fs::path folder = fs::temp_directory_path() / ("tessera-outputs-" + std::to_string(::getpid()));
@@ -42,8 +44,8 @@ void make(fs::path const& path) {
   std::ofstream(path) << "x";
 }
 
-/// Returns the error for a command line of a program with all file flags, or an empty string if it is
-/// accepted.
+/// Checks the command line `words` of a program that has all file flags. `more` are further output files, and
+/// `model` is a folder that is read. Returns the error, or an empty string if the files are accepted.
 std::string said(std::vector<std::string> const& words, std::vector<cli::NamedPath> const& more = {},
                  fs::path const& model = {}) {
   cli::CommandLine line("program", "", "");
@@ -88,7 +90,8 @@ TEST_CASE("no output is an input, by whatever spelling, in any program") {
       for (std::string const input :
            {"--data", "--validation", "--input", "--machine", "--config", "--from", "--marks", "--init"}) {
         INFO(output << " " << path << " " << input);
-        bool const saved_over = output == "--save" && input == "--init";  // the two may name the same file
+        // --save may name the file of --init.
+        bool const saved_over = output == "--save" && input == "--init";
         CHECK(said({output, path, input, "in"}) ==
               (saved_over ? "" : output + " '" + path + "' and " + input + " 'in'" + same));
       }
@@ -127,11 +130,12 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
         std::string("--log 'hf/new' leads into the folder that --data 'hf'") + inside);
   CHECK(said({"--tensorboard", "hf/new", "--data", "hf"}) ==
         std::string("--tensorboard 'hf/new' leads into the folder that --data 'hf'") + inside);
-  // Other outputs may be in a model's folder. An adapter may be saved over its own folder.
+  // Outputs that are not files of the model may be in its folder. An adapter may be saved over its own
+  // folder.
   CHECK(said({"--log", "hf/run.jsonl", "--tokenizer", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf", "--adapter", "hf"}).empty());
   CHECK(said({"--save-adapter", "hf/new"}, {}, "hf").empty());
-  fs::current_path("hf");  // a user who works inside the folder writes files there
+  fs::current_path("hf");  // a user may work inside the model's folder
   CHECK(said({"--json", "plan.json"}, {}, ".").empty());
   CHECK(said({"--json", "config.json"}, {}, ".") ==
         std::string("--json 'config.json' leads into the folder that --model '.'") + inside);
@@ -140,7 +144,7 @@ TEST_CASE("folders of models, tokenizers, adapters and data keep their files") {
 TEST_CASE("the description of a token file is an input like the file") {
   Here const here;
   make("b.bin");
-  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}).empty());  // prepare did not write b.bin.json
+  CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}).empty());  // b.bin.json does not exist
   make("b.bin.json");
   CHECK(said({"--data", "b.bin", "--log", "b.bin.json"}) ==
         std::string("--log 'b.bin.json' and --data 'b.bin.json'") + same);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests result files: the list of fields, JSON, CSV, step logs, names, and refused files.
+// Tests result files: the list of fields, JSON, CSV, step logs, names, and files that are refused.
 #include "results/results.hpp"
 
 #include <algorithm>
@@ -36,7 +36,8 @@ std::vector<std::string> lines_of(std::string const& text) {
 }  // namespace
 
 TEST_CASE("an empty row has every field in order as null") {
-  // The published list of fields, repeated here so that a renamed or moved field fails the test.
+  // This is the published list of fields. It is repeated here, so that the test fails if a field is renamed
+  // or moved.
   std::string const published =
       "experiment model params stage sharding precision offload recompute reduction capture attention world "
       "batch "
@@ -91,7 +92,7 @@ TEST_CASE("a document is written and read back") {
   CHECK(back.environment == document.environment);
   CHECK(back.wall_s == 1.5);
   REQUIRE(back.rows.size() == 1);
-  row["losses"][2] = nullptr;  // this loss is not finite
+  row["losses"][2] = nullptr;  // JSON has null for a loss that is not finite
   CHECK(back.rows[0] == row);
   CHECK(back.rows[0].items().begin().key() == "experiment");
   CHECK(results::to_json(back).dump() == results::to_json(results::read_results(path)).dump());

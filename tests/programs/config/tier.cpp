@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a step plan whose state is on a memory tier that a test adds. tier.cmake checks the names of
-// offloads, the plan's listing, the bytes of each tier, the checker's result and the footprint in host
-// memory.
+// Prints a step plan whose state is on a memory tier that this test adds to the library. tier.cmake checks
+// the names of the offloads, the listing of the plan, the bytes of each tier, the result of the checker, and
+// the bytes in host memory.
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the two forms of every experiment: flags of the program compare, and C++ types. Both must give the
-// same recipes (combinations of policies) in the same order. Trains the recipes that engines support.
+// Each experiment exists twice: as flags of the program compare and as C++ types. Tests that both forms give
+// the same recipes (combinations of policies) in the same order. Also trains the recipes that engines
+// support.
 #include "experiments/experiments.hpp"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;
 
-/// Returns the recipes of a flags file in the order of its rows, without repeats for other models and sizes.
+/// Returns the recipes of the flags file of an experiment, in the order of its rows. Rows that differ only in
+/// the model or in sizes give their recipe once.
 std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
   std::ifstream file(folder / (experiment + ".flags"));
   Names words{"compare", "--device", device};
@@ -62,7 +64,8 @@ std::vector<RecipeTable> rows_of(std::string const& experiment, std::string cons
   return recipes;
 }
 
-/// Returns the beginning of an experiment's name, with its offload: "zs2_fp16_offcpu".
+/// Returns the part of an experiment's name that tells sharding, precision and offload, such as
+/// "zs2_fp16_offcpu".
 std::string short_name(RecipeTable const& recipe) {
   std::string name = results::experiment_name({.sharding = std::string(recipe.names.sharding),
                                                .precision = std::string(recipe.names.precision),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which policies `info` lists as supported. A build without CUDA must also list those of a build with
-// CUDA.
+// Tests which policies `info` lists as supported. A build without CUDA must also list the policies that a
+// build with CUDA supports.
 #include "info/slots.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the parts of `monitor` that do not depend on a clock: summaries, deadlines, and process data from the
-// kernel.
+// Tests the parts of `monitor` that do not depend on a clock: summaries, deadlines of samples, and data about
+// processes that the kernel reports.
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -19,7 +19,7 @@ namespace monitor = programs::monitor;
 
 namespace {
 
-/// A temporary folder with the layout of /proc.
+/// A temporary folder whose files have the format of the files in /proc.
 struct Proc {
   fs::path folder = fs::temp_directory_path() / ("tessera-proc-" + std::to_string(::getpid()));
   Proc() { fs::create_directories(folder); }
@@ -28,7 +28,7 @@ struct Proc {
     fs::create_directories((folder / name).parent_path());
     std::ofstream(folder / name) << text;
   }
-  /// Adds a process with these ticks of CPU time and pages of memory.
+  /// Adds a process. `ticks` is its CPU time, and `pages` is its memory in pages.
   void process(int pid, int parent, int ticks, int pages, std::string const& name = "a) R (b",
                char state = 'S') const {
     write(std::to_string(pid) + "/stat", std::to_string(pid) + " (" + name + ") " + state + " " +
@@ -63,7 +63,7 @@ TEST_CASE("a column's summary is that of the values as they are written") {
   CHECK(counts.summary()->median == 2.0);
   counts.add(3.0);
   counts.add(3.0);
-  CHECK(counts.summary()->median == 2.5);  // of -3 1 2 2 3 3 4 100
+  CHECK(counts.summary()->median == 2.5);  // the written values are -3 1 2 2 3 3 4 100
   monitor::Counts whole(0);
   CHECK(whole.add(61.0).dump() == "61");
   CHECK(whole.summary()->std == 0.0);
@@ -77,7 +77,7 @@ TEST_CASE("deadlines do not drift, and what is left out is counted") {
   }
   CHECK(deadlines.samples() == 100);
   CHECK(deadlines.late() == 0);
-  deadlines.taken(1010);  // delayed by exactly one interval, which is not late
+  deadlines.taken(1010);  // a delay of exactly one interval is not late
   CHECK(deadlines.late() == 0);
   CHECK(deadlines.next() == 1010);
   deadlines.taken(1035);
@@ -108,7 +108,7 @@ TEST_CASE("lines of the kernel") {
 TEST_CASE("a tree is the process and its descendants, whatever their ids") {
   Proc const proc;
   proc.process(50, 1, 100, 10);
-  proc.process(40, 60, 1000, 3);  // a grandchild with a lower id is found before its parent
+  proc.process(40, 60, 1000, 3);  // a grandchild with a lower id, which is read before its parent
   proc.process(60, 50, 10, 2);
   proc.process(70, 1, 5, 5);
   monitor::ProcessTree tree(50, proc.folder.string());
@@ -144,7 +144,7 @@ TEST_CASE("shares of all cores between two readings") {
   CHECK(reading.util_pct == doctest::Approx(60.0));
   CHECK(reading.process_util_pct == doctest::Approx(25.0));
   fs::remove_all(proc.folder / "50");
-  reading = use.read();  // no tick has passed, and the process has ended
+  reading = use.read();  // since the last reading no tick has passed, and the process has ended
   CHECK_FALSE(reading.util_pct);
   CHECK_FALSE(reading.process_bytes);
   monitor::CpuUse none(0, proc.folder.string());
@@ -155,7 +155,7 @@ TEST_CASE("readings of the cores do not drift") {
   Proc const proc;
   proc.process(50, 1, 100, 10);
   programs::nvml::Library const none("libno-such-nvml.so.1");
-  constexpr std::size_t memory = 4;  // this column has a value in every reading
+  constexpr std::size_t memory = 4;  // the index of a column that has a value in every reading
   monitor::Sampler same(none, monitor::CpuUse(50, proc.folder.string()), 100, 100);
   for (std::int64_t at = 0; at < 100; ++at)
     CHECK_FALSE(same.take(at * 100 + (at % 2 == 0 ? 40 : 3), 0.0)[memory].is_null());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements NVML's functions for two GPUs. The first supports everything, the second almost nothing. Writes
-// fields at the offsets of NVIDIA's documentation, not with the struct declarations under test.
-// NVML_STUB_MODE selects a failure: "dead" does not initialize, "none" has no GPU, "lost" has a GPU without a
-// handle, "idle" has an idle GPU and a throttle reason without a name.
+// Implements NVML's functions for two GPUs. The first GPU supports everything, the second almost nothing. The
+// fields are written at the offsets that NVIDIA documents, not through the struct declarations that the tests
+// check. The environment variable NVML_STUB_MODE selects a special case. "dead": initialization fails.
+// "none": no GPU exists. "lost": a GPU has no handle. "idle": a GPU is idle and has a throttle reason without
+// a name.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +128,8 @@ int nvmlDeviceGetTotalEnergyConsumption(void* device, unsigned long long* millij
   *millijoules = 12345678901234ull + 1500 * samples;
   return success;
 }
-// Returns more processes than the caller's first buffer holds. The second process has unknown memory.
+// Returns 40 processes, more than the first buffer of a caller holds. The memory of the second process is
+// unknown.
 int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, void* processes) {
   constexpr unsigned all = 40;
   if (!first(device)) return not_supported;

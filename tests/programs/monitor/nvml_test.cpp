@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NVML through a stub library: every field, missing values, and libraries that cannot be opened.
+// Tests the use of NVML with a stub library: every field, missing values, and libraries that cannot be
+// opened.
 #include "machine/nvml.hpp"
 
 #include <chrono>
@@ -23,7 +24,7 @@ using cli::Json;
 
 namespace {
 
-/// Sets NVML_STUB_MODE, and so the stub's failure, for the lifetime of this object.
+/// Sets NVML_STUB_MODE, which selects a special case of the stub, for the lifetime of this object.
 struct Mode {
   explicit Mode(char const* name) { ::setenv("NVML_STUB_MODE", name, 1); }
   ~Mode() { ::unsetenv("NVML_STUB_MODE"); }
@@ -162,7 +163,7 @@ TEST_CASE("the environment of results, and what is warned of") {
   for (char const* const absent : {"uuid", "power_limit_w", "ecc", "mig", "throttle_reasons", "processes"})
     CHECK_MESSAGE(other[absent].is_null(), absent);
 
-  CHECK(cli::gpu_warnings(state, addresses, 1).empty());  // no warning, since CUDA's first device is idle
+  CHECK(cli::gpu_warnings(state, addresses, 1).empty());  // CUDA's first device is idle
   cli::Names const warnings = cli::gpu_warnings(state, addresses, 2);
   REQUIRE(warnings.size() == 2);
   CHECK(warnings[0].find("GPU 1 is in use by other processes (1000 with 1 MiB, 1001, ") == 0);
@@ -224,8 +225,8 @@ TEST_CASE("figures of some seconds are those of all GPUs, and of long enough a t
   CHECK(use.temp_start_c == 60.0);
   CHECK(use.temp_end_c == 70.0);
 
-  // The mean power is computed from the energy if it is counted. A value that one GPU lacks is missing from
-  // the sum.
+  // Now every GPU has an energy counter, so the mean power is computed from the energy. One GPU lacks a
+  // utilization, so the mean utilization is missing.
   cli::GpuSums counted;
   one.energy_j = 10000.0;
   other.energy_j = 5000.0;

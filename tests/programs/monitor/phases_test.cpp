@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the marks of steps and phases in a trace: reading, refused traces, and the assignment of samples to
-// phases.
+// Tests the marks (times of steps and phases) that a trace contains: how they are read, traces that are
+// refused, and the assignment of samples to phases.
 #include "monitor/phases.hpp"
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace {
 
 using monitor::Json;
 
-/// Returns a valid trace of one rank. Its step 3 begins 10 us and ends 20 us after 5000 ns: forward until 15
-/// us, then backward.
+/// Returns a valid trace of one rank with one step, number 3. The clock of the trace starts at 5000 ns. The
+/// step is from 10 us to 20 us. Its forward ends and its backward begins at 15 us.
 Json sound() {
   auto const slice = [](char const* category, char const* name, int process, double begin, double took) {
     return Json({{"ph", "X"},
@@ -162,7 +162,8 @@ TEST_CASE("a value is of a phase when all its time is") {
   marks.ranks = 1;
   marks.steps = {{1, -1, 100, 200}, {2, -1, 210, 310}};
   marks.phases = {{1, 0, 100, 150}, {1, 1, 150, 195}, {2, 0, 210, 260}, {2, 1, 260, 305}};
-  // How the columns measure: at one instant, over the last 20 ns, since the last sample, as text.
+  // The four columns measure differently: "now" at one instant, "mean" over the last 20 ns, "since" since the
+  // last sample. "why" is text.
   monitor::PhaseFigures figures(marks, {"now", "mean", "since", "why"}, {1, 1, 1, std::nullopt},
                                 {{}, {20}, {0, true}, {}});
   auto const add = [&](std::int64_t begin, std::int64_t end, Json const& since) {
@@ -170,7 +171,7 @@ TEST_CASE("a value is of a phase when all its time is") {
     return (place.step ? std::to_string(*place.step) : "-") + " " + std::string(place.phase.value_or("-"));
   };
   CHECK(add(90, 91, 1) == "- -");
-  CHECK(add(99, 101, nullptr) == "- -");  // from before to after the start of step 1
+  CHECK(add(99, 101, nullptr) == "- -");  // this sample began before step 1 and ended after its start
   CHECK(add(110, 112, 2) == "1 forward");
   CHECK(add(120, 122, nullptr) == "1 forward");
   CHECK(add(140, 150, 3) == "1 forward");
@@ -200,14 +201,17 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(forward["columns"]["since"]["std"].is_null());  // undefined for one value
   CHECK_FALSE(forward["columns"].contains("why"));
   Json const& backward = json["phases"]["backward"];
-  CHECK(backward["columns"]["mean"]["samples"] == 2);  // the sample at 170, of [150, 171], and the one at 300
+  // Of the samples at 170, whose 20 ns begin in backward, and at 300.
+  CHECK(backward["columns"]["mean"]["samples"] == 2);
   CHECK(backward["columns"]["since"]["mean"] == 5.0);
   CHECK(json["phases"]["update"]["samples"] == 0);
   CHECK(json["phases"]["update"]["columns"]["now"].is_null());
   CHECK(json["phases"]["update"]["shortest_ms"].is_null());
-  // All steps together, including the time between them: every sample except 90, 99 and 400.
+  // "steps" covers all steps together with the time between them. It has every sample except the samples at
+  // 90, 99 and 400.
   CHECK(json["phases"]["steps"]["samples"] == 9);
-  CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);  // not 110's, which began at 90
+  // Without the sample at 110, whose value is since 90.
+  CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);
   std::string const table = figures.table(200);
   CHECK(holds(table, "phases of rank 0 of 1, steps 1 to 2; mean +- std"));
   CHECK(holds(table, "3.0 +- -"));

@@ -93,7 +93,8 @@ TEST_CASE("report: text is escaped for HTML and SVG, whatever bytes it holds") {
         "a\xEF\xBF\xBD"
         "b\xEF\xBF\xBD[31m\xEF\xBF\xBD");
   CHECK(escaped("\xC3\xA9 \xF0\x9F\x98\x80") == "\xC3\xA9 \xF0\x9F\x98\x80");
-  // Invalid UTF-8: bytes that begin no character, overlong forms, surrogates, and truncated characters.
+  // These bytes are invalid UTF-8: a byte that begins no character, an overlong form, a surrogate, and
+  // truncated characters.
   for (std::string const bad : {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xE3\x81", "\xF0\x9F\x98"})
     CHECK(escaped(bad).find("\xEF\xBF\xBD") == 0);
 }
@@ -113,7 +114,7 @@ TEST_CASE("report: text is broken into lines that are no wider than their place"
   auto const cut = text_lines(std::string(400, 'x'), 100.0, 2);
   REQUIRE(cut.size() == 2);
   CHECK(cut.back().ends_with("x\xE2\x80\xA6"));
-  // A multi-byte character is never split.
+  // A line break never splits a character of several bytes.
   for (std::string const& line : text_lines("\xE6\x97\xA5\xE6\x9C\xAC\xE8\xAA\x9E\xE3\x81\xAE", 30.0, 2))
     CHECK(escaped(line) == line);
 }
@@ -170,7 +171,7 @@ TEST_CASE("report: panels have a dozen bars, and say which rows are left out") {
       std::string::npos);
   CHECK(rate->note.find("All rows: tiny, 2 ranks, batch 4, sequence 64.") != std::string::npos);
   CHECK(rate->panels[1].find(">fp32</text>") != std::string::npos);
-  // The fastest row is the first of its panel.
+  // The 12 fastest rows of the panel are shown. 159 is the fastest, and 101 is too slow.
   CHECK(rate->panels[1].find(">159 ") != std::string::npos);
   CHECK(rate->panels[1].find(">101 ") == std::string::npos);
   for (std::string const& panel : rate->panels) CHECK(count(panel, "<rect") == 12);
@@ -180,7 +181,8 @@ TEST_CASE("report: a whisker that passes 0 ends there, and the axis begins there
   BarChart bars{"t", "ms", {}, "", {{"", {{"a", {10.0}, 25.0}}}}};
   std::string const panel = draw(bars).front();
   CHECK(panel.find("10.0 \xC2\xB1 25.0") != std::string::npos);
-  // One end cap, at the upper end: the lower end is below the axis. The other match is the line itself.
+  // The whisker has one line and one end cap, at its upper end. Its lower end would be below the axis, so it
+  // has no cap there.
   CHECK(count(panel, "class='w'") == 2);
   LineChart lines{"t", "x", "y", {{"a", {{1.0, 10.0, 25.0}, {2.0, 12.0, 1.0}}, {}, false}}};
   std::string const drawn = draw(lines);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests reading result rows from files of other programs and of older versions.
+// Tests how report reads result rows from the files of other programs and of older versions.
 #include "report/reading.hpp"
 
 #include <chrono>
@@ -109,7 +109,7 @@ TEST_CASE("report: step logs are folded over their repeats, without the steps th
   CHECK(*row[Number::final_loss] == 3.0);
   CHECK(row.is_unsteady());
   CHECK(row[Word::device] == "cpu");
-  // If all steps are warm-up, no step is timed. The report says so.
+  // If all steps are warm-up, no step is timed. The row then has no rate, and its reason says so.
   Inputs none;
   read_step_logs(folder.path / "logs", logs, 3, none);
   CHECK_FALSE(none.rows[0][Number::median_tokens_per_sec]);
@@ -169,7 +169,7 @@ TEST_CASE("report: of a folder the newest comparison is read, by whatever name")
   CHECK_THROWS_AS(file_of(folder.path), tessera::Error const&);
   write("zero_comparison_20261125_100000.json", 5);
   CHECK(file_of(folder.path / "results").filename() == "zero_comparison_20261125_100000.json");
-  write("compare_20261125_100000.json", 6);  // the full document of the same comparison
+  write("compare_20261125_100000.json", 6);  // the full document of the comparison above
   CHECK(file_of(folder.path / "results").filename() == "compare_20261125_100000.json");
   write("compare.json", 7);
   write("offload_comparison_20261125_110000.json", 4);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the stored times of a machine: predictions for a model machine with known times, and invalid files.
+// Tests the stored times of a machine: the predictions for an artificial machine with known times, and
+// invalid files.
 #include "prediction/machine_times.hpp"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ cli::Cost cost_of(double channels, double tokens, double sequence) {
           7};
 }
 
-/// Returns the true time in seconds on a model machine with a fixed speed for each kind of work.
+/// Returns the true time in seconds of some work on an artificial machine, which has a fixed speed for each
+/// kind of work.
 double true_seconds(cli::Cost const& cost) {
   return cost.flops / 2e11 + cost.attention_flops / 5e10 + cost.bytes / 2e10 + cost.operations * 4e-6;
 }
@@ -72,7 +74,7 @@ Recorded recorded(RecipeTable const& table, int ranks) {
   return step;
 }
 
-/// Returns times in which every entry of a step takes one nanosecond per byte.
+/// Returns the times of a machine that needs one nanosecond per byte for each entry of a step.
 cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
   cli::MachineTimes times(device, "a machine");
   for (cli::Cost const& cost : step.costs)
@@ -95,8 +97,8 @@ TEST_CASE("times of other sizes follow from the rates that measured ones fit") {
       CHECK_FALSE(alone->guessed);
       CHECK(alone->seconds == doctest::Approx(true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 4)->seconds == doctest::Approx(5 * true_seconds(cost)).epsilon(0.1));
-      // Between measured numbers of ranks (1 and 4), the time is interpolated geometrically. With more ranks,
-      // the ranks share the cores.
+      // The times were measured with 1 and 4 ranks. For 2 ranks, the time is the geometric mean. With 8 ranks
+      // on a CPU, twice as many ranks share the cores, so the time of 4 ranks doubles.
       CHECK(times.seconds(cost, "fp32", 2)->seconds ==
             doctest::Approx(std::sqrt(5.0) * true_seconds(cost)).epsilon(0.1));
       CHECK(times.seconds(cost, "fp32", 8)->seconds == doctest::Approx(10 * true_seconds(cost)).epsilon(0.1));
@@ -191,7 +193,7 @@ TEST_CASE("a step's time is that of its entries: one after the other on the CPU,
           parse_recipe({.device = device, .sharding = "zero3", .precision = "fp32", .offload = "cpu_full"});
       Recorded step = recorded(table, ranks);
       step.costs =
-          cli::joined(step.plan->train.schedule, step.costs);  // these are stored together in a file of times
+          cli::joined(step.plan->train.schedule, step.costs);  // files of times store joined entries as one
       cli::MachineTimes const times = one_time_each(std::string(device), step, ranks);
       double lanes[lane_count] = {};
       for (Instance const& instance : instances_of(step.plan->train.schedule))
@@ -234,7 +236,7 @@ TEST_CASE("times that events held up are fitted to a step without, in the lane t
       }
     }
     CHECK((share < 1 ? factor < share
-                     : factor >= doctest::Approx(share)));  // other streams take part of the step's time
+                     : factor >= doctest::Approx(share)));  // the other streams need a part of the time
   }
   for (double const share : {0.01, 1.25, 10.0})
     CHECK(cli::fitted_to(share * before, *step.plan, took) == took);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests a run's summary of rates with artificial steps.
+// Tests how a run summarizes the rates of its steps. The steps are artificial.
 #include "train/rates.hpp"
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace cli = programs::cli;
 
 namespace {
 
-/// Returns a report of a step that took `seconds` and was reported `interval` seconds after the one before.
+/// Returns the report of a step of 1000 tokens that lasted `seconds` seconds and ended `interval` seconds
+/// after the step before.
 ts::StepReport step(double interval, double seconds) {
   ts::StepReport report;
   report.tokens = 1000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests traces and profiles of training steps: artificial ones with exact numbers, and those of real steps
-// with a clock that advances by 1 ns whenever it is read.
+// Tests traces and profiles of training steps. Some steps are artificial and have exact numbers. Others are
+// real steps with a clock that advances by 1 ns at each reading.
 #include "trace/step_times.hpp"
 
 #include <cmath>
@@ -33,7 +33,7 @@ namespace {
 using namespace support;
 using Json = nlohmann::json;
 
-/// Returns the names of a schedule's entries, by lane (stream), as `plan --schedule` prints them.
+/// Returns the lane (stream) and the name of each entry of a schedule, as `plan --schedule` prints them.
 std::vector<std::pair<std::string, std::string>> listed(StepPlan const& plan) {
   std::vector<std::pair<std::string, std::string>> entries;
   std::istringstream lines(listing(plan, plan.train));
@@ -53,7 +53,8 @@ struct Traced {
   std::vector<std::pair<int, int>> instances;                // entry and micro-batch
 };
 
-/// Runs two timed steps and one that is not, with clocks that advance by 1 ns whenever they are read.
+/// Trains three steps and returns the times of the last two. The clock of each rank advances by 1 ns at each
+/// reading.
 Traced traced(RecipeTable const& table, Spread split) {
   Run run;
   run.split = split;
@@ -88,8 +89,8 @@ cli::TimedEntry entry(std::string kind, Lane lane, bool collective = false, doub
   return made;
 }
 
-/// A step of 100 ns: compute [10, 30) and [40, 60), all-gather [0, 10), reduction [20, 50). Two thirds of the
-/// reduction overlap with compute.
+/// Returns times of two equal steps of 100 ns. Compute is busy in [10, 30) and [40, 60), an all-gather runs
+/// in [0, 10), and a reduction in [20, 50). Two thirds of the reduction overlap with compute.
 cli::RankTimes by_hand() {
   cli::RankTimes times;
   times.entries = {
@@ -136,7 +137,8 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
 
   std::string const text = cli::profile_text(profile, 2);
   CHECK(text.find("profile of rank 0 of 2") == 0);
-  CHECK(text.find("20.00% less than the step") != std::string::npos);  // entries: 100 ns; reported: 125 ns
+  // The entries last 100 ns, and 125 ns are reported.
+  CHECK(text.find("20.00% less than the step") != std::string::npos);
   Json const json = cli::profile_json({by_hand()});
   CHECK(json["steps"] == Json({3, 4}));
   Json const& rank = json["ranks"][0];
@@ -181,7 +183,8 @@ TEST_CASE("a profile of no steps is empty") {
 
 namespace {
 
-/// Returns the name of an entry in files of version 1, which had other names.
+/// Returns the name of an entry in trace files. Some verbs had other names when version 1 of the format was
+/// defined, and the files keep these names.
 std::string in_files(std::string const& name) {
   static std::map<std::string, std::string> const renamed{{"gather", "acquire"}, {"accumulate", "fold"},
                                                           {"fetch", "stream"},   {"write_back", "publish"},

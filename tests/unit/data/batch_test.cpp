@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests loaders of batches: batches that are computed by hand, epochs, the shares of ranks, and every error
-// with its text.
-#include "tessera/data/batch.hpp"
-
+// Tests the loaders of batches: batches that were computed by hand, epochs, the shares of ranks, and every
+// error with its text.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -36,7 +34,7 @@ ts::TokenSource counting(std::uint32_t tokens) {
 }  // namespace
 
 TEST_CASE("a batch by hand") {
-  auto const source = counting(13);  // with T = 3, these are samples 0 to 3
+  auto const source = counting(13);  // with sequences of 3 tokens, the 13 tokens make 4 samples
   ts::Loader loader(source, {.batch = 1, .sequence = 3, .accumulation = 2, .order = ts::Order::sequential});
   CHECK(loader.samples() == 4);
   CHECK(loader.global_batch() == 2);
@@ -53,12 +51,13 @@ TEST_CASE("a batch by hand") {
   CHECK(batch.valid_tokens() == 6);
   CHECK(Tokens(batch.micro_tokens(1).begin(), batch.micro_tokens(1).end()) == Tokens{9, 10, 11});
   CHECK(Tokens(batch.micro_targets(0).begin(), batch.micro_targets(0).end()) == Tokens{7, 8, 9});
-  CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // from the next epoch
+  CHECK(loader.load(2).tokens == Tokens{0, 1, 2, 3, 4, 5});  // step 2 is the first step of the next epoch
 }
 
 TEST_CASE("a loader is checked without its memory") {
   auto const source = counting(13);
-  ts::LoaderOptions const huge{.batch = 1 << 14, .sequence = 12, .accumulation = 8000};  // 12 GiB
+  // Batches of 12 GiB; check() must not allocate them.
+  ts::LoaderOptions const huge{.batch = 1 << 14, .sequence = 12, .accumulation = 8000};
   ts::Loader::check(source, huge);
   CHECK_ERROR(data, ts::Loader::check(source, {.batch = 1, .sequence = 13}), "too little data");
 }
@@ -74,7 +73,8 @@ TEST_CASE("ranks and accumulation share one global batch") {
   for (auto const order : {ts::Order::shuffled, ts::Order::sequential}) {
     ts::Loader whole(source, {.batch = 2, .sequence = 7, .accumulation = 4, .order = order, .seed = 5});
     for (int const world : {2, 4}) {
-      for (std::int64_t const step : {0, 3, 17, 40}) {  // an epoch has 17 steps and a remainder
+      // An epoch has 17 steps of 8 samples, and 6 more samples.
+      for (std::int64_t const step : {0, 3, 17, 40}) {
         Tokens const expected = whole.load(step).tokens;
         Tokens got(expected.size());
         for (int rank = 0; rank < world; ++rank) {
@@ -138,7 +138,7 @@ TEST_CASE("data tokens is a range over one epoch") {
   steps.clear();
   for (auto const& batch : ts::data::tokens(path, {.batch = 2, .sequence = 10, .first_step = 8}))
     steps.push_back(batch.step);
-  CHECK(steps == std::vector<std::int64_t>{8, 9});  // the rest of the second epoch
+  CHECK(steps == std::vector<std::int64_t>{8, 9});  // the last two steps of the second epoch
   auto range = ts::data::tokens({path, path}, {.batch = 2, .sequence = 10});
   CHECK(range.source().size() == 202);
   CHECK(range.loader().steps_per_epoch() == 10);
@@ -146,7 +146,7 @@ TEST_CASE("data tokens is a range over one epoch") {
 }
 
 TEST_CASE("fewer samples than a global batch still give steps") {
-  auto const source = counting(9);  // two samples of four tokens
+  auto const source = counting(9);  // two samples of four tokens each
   ts::Loader loader(source, {.batch = 5, .sequence = 4, .order = ts::Order::sequential});
   CHECK(loader.steps_per_epoch() == 1);
   Tokens starts;
@@ -155,7 +155,7 @@ TEST_CASE("fewer samples than a global batch still give steps") {
 }
 
 TEST_CASE("a loader of the first samples reads them alone") {
-  auto const source = counting(41);  // ten samples of four tokens
+  auto const source = counting(41);  // ten samples of four tokens each
   ts::Loader loader(source, {.batch = 3, .sequence = 4, .order = ts::Order::shuffled, .samples = 3});
   CHECK(loader.samples() == 3);
   std::set<std::int32_t> starts;
@@ -168,7 +168,7 @@ TEST_CASE("a loader of the first samples reads them alone") {
 }
 
 TEST_CASE("a whole epoch ends with a step of its own, filled with what does not count") {
-  auto const source = counting(21);  // five samples of four tokens
+  auto const source = counting(21);  // five samples of four tokens each
   for (int const world : {1, 2}) {
     Tokens seen;
     for (int rank = 0; rank < world; ++rank) {
@@ -180,7 +180,7 @@ TEST_CASE("a whole epoch ends with a step of its own, filled with what does not 
                                  .seed = 3,
                                  .whole_epochs = true});
       CHECK(loader.steps_per_epoch() == 3);
-      for (std::int64_t step = 3; step < 6; ++step) {  // the second epoch
+      for (std::int64_t step = 3; step < 6; ++step) {  // these are the steps of the second epoch
         CHECK(loader.targets_in(step) == (step < 5 ? 8 : 4));
         ts::Batch const& batch = loader.load(step);
         CHECK(batch.first_sample == 5 + (step - 3) * 2 + rank);

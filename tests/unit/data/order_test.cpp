@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the order of training samples: Philox against its published test vectors, permutations, and how the
-// global batch is split over ranks.
+// Tests the order of training samples. The random generator Philox is compared with its published test
+// vectors. Other tests check that each epoch is a permutation, and how a global batch is split over ranks.
 #include "tessera/data/order.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace ts = tessera;
 
 TEST_CASE("philox4x32 gives the published vectors") {
-  // From Random123's file kat_vectors, lines "philox4x32 10".
+  // The expected values are from the file kat_vectors of Random123, lines "philox4x32 10".
   CHECK(ts::philox4x32({0, 0, 0, 0}, {0, 0}) ==
         ts::PhiloxCounter{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u});
   CHECK(ts::philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}) ==
@@ -67,7 +67,8 @@ TEST_CASE("a shuffled order depends on seed and epoch and on nothing else") {
   distinct.insert(epoch_of(std::uint64_t{1} << 32, 0));
   CHECK(distinct.size() == 10);
   CHECK(epoch_of(1, 2) == epoch_of(1, 2));
-  // Computed by an independent program. A different result would change every run with shuffled data.
+  // The expected values were computed by an independent program. If this test fails, every training run with
+  // shuffled data would change.
   ts::SampleOrder const order(ts::Order::shuffled, samples, 1);
   std::vector<std::int64_t> const first = {order(0), order(1), order(2), order(3), order(1000)};
   CHECK(first == std::vector<std::int64_t>{288, 235, 648, 959, 180});
@@ -79,7 +80,8 @@ TEST_CASE("a number that is no order is refused") {
 }
 
 TEST_CASE("a shuffled order mixes") {
-  // The mean distance between neighbors of a random permutation of n values is n/3. Sorted data would give 1.
+  // The mean distance between neighbors of a random permutation of n values is n/3. The mean distance of
+  // sorted values is 1.
   constexpr std::int64_t samples = 4096;
   ts::SampleOrder const order(ts::Order::shuffled, samples, 3);
   double distance = 0;
@@ -89,9 +91,9 @@ TEST_CASE("a shuffled order mixes") {
   for (std::int64_t i = 0; i < samples / 2; ++i) low_in_low_half += order(i) < samples / 2 ? 1 : 0;
   CHECK(distance / samples > 0.30 * samples);
   CHECK(distance / samples < 0.37 * samples);
-  CHECK(low_in_low_half > samples / 4 - 150);  // standard deviation: about 16
+  CHECK(low_in_low_half > samples / 4 - 150);  // the standard deviation is about 16
   CHECK(low_in_low_half < samples / 4 + 150);
-  // With few samples, all permutations occur over the epochs: all 6 orders of 3 samples.
+  // Three samples have 6 permutations. All of them occur over many epochs.
   ts::SampleOrder const three(ts::Order::shuffled, 3, 0);
   std::set<std::vector<std::int64_t>> orders;
   for (std::int64_t epoch = 0; epoch < 200; ++epoch)
@@ -126,7 +128,7 @@ TEST_CASE("the same global batch is the same micro-batches however it is split")
 TEST_CASE("an order needs samples") {
   CHECK_ERROR(usage, ts::SampleOrder(ts::Order::shuffled, 0, 1), "1 to 2^62 samples", "got 0");
   CHECK_ERROR(usage, ts::SampleOrder(ts::Order::shuffled, -4, 1), "got -4");
-  // The largest possible number of samples. Its bits are split into two words of at most 31 bits.
+  // 2^62 is the largest allowed number of samples. SampleOrder permutes each index as two words of 31 bits.
   ts::SampleOrder const huge(ts::Order::shuffled, std::int64_t{1} << 62, 1);
   CHECK(huge(0) != huge(1));
   CHECK(huge(12345) >= 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the layers, ranks and alphas that are read from an adapter_config.json, against the results of PEFT's
-// own functions.
+// Tests how an adapter_config.json selects the layers, ranks and alphas of LoRA adapters. The expected
+// results are from PEFT's own functions.
 #include "tessera/io/adapter_config.hpp"
 
 #include <string>
@@ -69,7 +69,8 @@ TEST_CASE("target_modules, exclude_modules, layers_to_transform and layers_patte
   CHECK_FALSE(has(R"("target_modules": ["attn", "c.attn", "^c_attn"])"));
   CHECK(has(R"("target_modules": "all-linear")"));
   CHECK(has(R"("target_modules": ".*\\.c_[af].*")"));
-  CHECK_FALSE(has(R"("target_modules": "c_attn")"));  // a pattern must match the whole name
+  // A target_modules that is a string is a pattern for the whole name.
+  CHECK_FALSE(has(R"("target_modules": "c_attn")"));
   CHECK(has(R"("target_modules": null)"));
   CHECK_FALSE(has(R"("target_modules": ["c_attn"], "exclude_modules": ["attn.c_attn"])"));
   CHECK_FALSE(has(R"("target_modules": ["c_attn"], "exclude_modules": ".*attn")"));
@@ -99,7 +100,7 @@ TEST_CASE("what is not built of them is refused by its key") {
   CHECK(holds(refusal(R"("alpha_pattern": {"(c_attn": 64})"),
               "alpha_pattern (c_attn is not a regular expression"));
   CHECK(holds(refusal(R"("target_modules": "c_attn*+")"), "target_modules c_attn*+ repeats a repetition"));
-  // std::regex would need hours for patterns like these, so they are refused.
+  // std::regex would need hours to match patterns like these. They are therefore refused.
   CHECK(holds(refusal(R"("target_modules": ".*.*.*.*.*x")"), "has more than four repetitions"));
   CHECK(holds(refusal(R"("target_modules": "(.|.)*x")"), "repeats a group with | or a repetition in it"));
   CHECK(holds(refusal(R"("target_modules": "((a+)b)*x")"), "repeats a group with | or a repetition in it"));

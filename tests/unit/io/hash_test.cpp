@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the hash of weights: its byte layout, that chunks of any size give the same hash, and its errors.
+// Tests the hash of the weights: its byte layout, its independence of the sizes of the chunks, and its
+// errors.
 #include "tessera/io/hash.hpp"
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace ts = tessera;
 using file_support::bytes_of;
 
 TEST_CASE("XXH3-128 of known bytes") {
-  // The expected values are the output of `xxhsum -H2`.
+  // The expected values were printed by the command `xxhsum -H2`.
   CHECK(ts::hash_of("") == "99aa06d3014798d86001c324468d497f");
   CHECK(ts::WeightsHash().digest() == "99aa06d3014798d86001c324468d497f");
   CHECK(ts::hash_of("hello") == "b5e9c1ad071b3e7fc779cfaa5e523818");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests weight files, mostly of GPT-2: reading, errors and their messages, and that a save is complete or
-// leaves no file.
+// Tests files of model weights, mostly weights of GPT-2: reading, errors with their messages, and that a save
+// either is complete or leaves the old file as it was.
 #include "tessera/io/model_weights.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using file_support::TemporaryFolder;
 
 namespace {
 
-/// A tensor for a file, with a formula for its values.
+/// A tensor that a test writes to a file. value(i) is its element i.
 struct Stored {
   std::string name;
   std::vector<std::int64_t> shape;
@@ -44,7 +44,8 @@ std::int64_t elements(std::vector<std::int64_t> const& shape) {
   return product;
 }
 
-/// Returns a value that every format represents exactly.
+/// Returns the value of element `element` of tensor number `tensor`. Every number format represents it
+/// exactly.
 double exact(std::size_t tensor, std::int64_t element) {
   return static_cast<double>((static_cast<std::int64_t>(tensor) * 7 + element) % 33 - 16) / 16.0;
 }
@@ -52,12 +53,12 @@ double exact(std::size_t tensor, std::int64_t element) {
 Gpt2Options const sizes{.layers = 2, .heads = 3, .channels = 12, .positions = 7, .vocabulary = 11};
 std::vector<UnitSpec> units_of(Gpt2Options const& model) { return Gpt2(model).units({1, 1}); }
 
-/// Opens weights with the names of GPT-2's files.
+/// Opens a file of weights whose tensors have the names that GPT-2's files use.
 ModelWeights open_weights(std::filesystem::path const& path, std::vector<UnitSpec> const& units) {
   return ModelWeights::open(path, units, gpt2_weight_names());
 }
 
-/// Returns every parameter of a model as a tensor for a file.
+/// Returns every parameter of a model as a tensor for a file. `prefix` is put before each name.
 std::vector<Stored> tensors_of(std::vector<UnitSpec> const& units, std::string const& prefix = "",
                                std::string const& type = "F32") {
   std::vector<Stored> tensors;
@@ -78,7 +79,8 @@ void put(std::string& data, double value) {
       static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 2, float, T>>(value))));
 }
 
-/// Writes a safetensors file with tensors of any types, without the library's writer.
+/// Writes a safetensors file by hand, not with the library's writer. The tensors can have any type. Returns
+/// its path.
 std::filesystem::path write_file_of(std::filesystem::path const& path, std::vector<Stored> const& tensors) {
   std::string data, header = "{";
   for (Stored const& tensor : tensors) {
@@ -101,9 +103,11 @@ std::filesystem::path write_file_of(std::filesystem::path const& path, std::vect
       path, file_support::bytes_of(static_cast<std::uint64_t>(header.size())) + header + data);
 }
 
-/// Checks that a file has the values of tensors_of(), read from the start and from the middle of each tensor.
+/// Checks that a file has the values that tensors_of() gives. Reads each tensor from its start and from its
+/// middle.
 void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const& units = units_of(sizes)) {
-  ParameterSource const source = open_weights(path, units).source();  // stays valid without the ModelWeights
+  // Remains valid after the ModelWeights object is destroyed.
+  ParameterSource const source = open_weights(path, units).source();
   std::size_t index = 0;
   for (std::size_t unit = 0; unit < units.size(); ++unit)
     for (std::size_t parameter = 0; parameter < units[unit].parameters.size(); ++parameter, ++index) {
@@ -125,14 +129,15 @@ void check_values(std::filesystem::path const& path, std::vector<UnitSpec> const
 
 TEST_CASE("adapters are merged to the same bits, whole or in pieces") {
   LoraOptions lora{.rank = 3, .alpha = 5.0, .targets = "all-linear"};
-  // The first model stores its matrices as (in,out), the second as (out,in).
+  // Gpt2 stores its matrices as (in, out). Opt stores them as (out, in).
   for (std::vector<UnitSpec> const& units :
        {adapted(
             Gpt2({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
             lora, {1, 1}),
         adapted(Opt({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
                 lora, {1, 1})}) {
-    std::map<std::string, ParameterSpec const*> specs;  // sorted by name, like collect()
+    // Sorted by name, the order in which collect() returns parameters.
+    std::map<std::string, ParameterSpec const*> specs;
     for (UnitSpec const& unit : units)
       for (ParameterSpec const& parameter : unit.parameters) specs[parameter.name] = &parameter;
     auto const merged = [&](std::size_t piece) {
@@ -177,7 +182,7 @@ TEST_CASE("gpt2 weights take the prefix and pass over buffers and the tied head"
     tensors.push_back(head);
     check_values(write_file_of(folder / "model.safetensors", tensors));
   }
-  check_values(folder.path());  // a folder with model.safetensors
+  check_values(folder.path());  // opens the folder; the weights are in its model.safetensors
 }
 
 TEST_CASE("weights of any model are read by its names, a head of its own among them") {
@@ -203,7 +208,7 @@ TEST_CASE("a family's names say what else its files may hold") {
     return tensors;
   };
   auto tensors = tensors_of(units, "model.");
-  tensors.back().name = "lm_head.weight";  // its name does not have the prefix
+  tensors.back().name = "lm_head.weight";  // this tensor has no prefix in its name
   WeightNames const names{.prefix = "model.",
                           .buffers = {"layers.*.rotary.inv_freq", "version"},
                           .layers = "layers.",
@@ -221,7 +226,8 @@ TEST_CASE("a family's names say what else its files may hold") {
               "vocabulary 5; not in the model: model.layers.1.scale");
   CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
 
-  // The file has an output head that the model does not list. It is accepted if the names declare it tied.
+  // The file has an output head that the model does not list. The file is accepted if WeightNames::tied_to
+  // names a tensor that has the values of the head.
   units[1].parameters.clear();
   tensors.back().value = tensors.front().value;
   WeightNames tied = names;
@@ -285,7 +291,7 @@ TEST_CASE("gpt2 weights that are not finite are refused") {
   CHECK_ERROR(data, open_weights(write_file_of(folder / "nan.safetensors", tensors), units_of(sizes)),
               "nan.safetensors", tensors[3].name.c_str(), "element 2");
   tensors[3].type = "F64";
-  tensors[3].value = [](std::int64_t i) { return i == 4 ? 1e300 : 0.5; };  // exceeds the range of fp32
+  tensors[3].value = [](std::int64_t i) { return i == 4 ? 1e300 : 0.5; };  // 1e300 exceeds the range of fp32
   CHECK_ERROR(data, open_weights(write_file_of(folder / "big.safetensors", tensors), units_of(sizes)),
               tensors[3].name.c_str(), "element 4");
 }
@@ -332,8 +338,8 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
                 "a file in the folder of the index");
   CHECK_ERROR(data, open(index(right, tensors.size() - 1)), tensors.back().name.c_str(), "weight_map");
 
-  // An index that transformers accepts: NaN in the metadata, parts in a subfolder, and a part with a tensor
-  // that is neither in the map nor in the model.
+  // The index has properties that the library transformers accepts: NaN in the metadata, parts in a
+  // subfolder, and a part with a tensor that is neither in the weight_map nor in the model.
   auto text = file_support::read(index(right, tensors.size()));
   text.replace(text.find("1}"), 1, "NaN, \"huge\": 1e999");
   check_values(file_support::write(folder / "model.safetensors.index.json", text));
@@ -346,14 +352,15 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   CHECK(tessera::weights_files(index(below, tensors.size())).back() == folder / below(9));
   std::filesystem::remove_all(folder / "sub");
 
-  // Returns the files that are read, which a program must not overwrite.
+  // weights_files() returns the files that open() reads. Programs use it so that they never overwrite their
+  // input.
   auto const path = index(right, tensors.size());
   std::vector<std::filesystem::path> const files{path, folder / right(0), folder / right(9)};
   CHECK(tessera::weights_files(path) == files);
   CHECK(tessera::weights_files(folder / right(0)) == std::vector{folder / right(0)});
   CHECK(tessera::weights_files(folder / "absent.json") == std::vector{folder / "absent.json"});
 
-  // A tensor that is in two parts is ambiguous.
+  // Tensor 8 is now in both parts, and the index names only one of them. That is an error.
   std::vector<Stored> third(tensors.begin() + 8, tensors.end());
   write_file_of(folder / right(9), third);
   std::string const part = right(9);
@@ -368,7 +375,7 @@ TEST_CASE("gpt2 weights that are no file or damaged are refused with their name"
   CHECK_ERROR(data, open(folder / "absent.safetensors"), "absent.safetensors");
   CHECK_ERROR(data, open(folder.path()), "model.safetensors.index.json");
   std::filesystem::permissions(folder.path(),
-                               std::filesystem::perms(0600));  // the folder's files cannot be listed
+                               std::filesystem::perms(0600));  // then its files cannot be listed
   auto const closed = file_support::thrown_as_nobody([&] { open(folder.path()); });
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
   CHECK(file_support::has(closed.text, "cannot list the folder (Permission denied)"));
@@ -383,7 +390,8 @@ TEST_CASE("gpt2 weights that were written read back to the bit") {
   auto const units = units_of(sizes);
   auto const path = folder / "saved.safetensors";
   auto const tensors = tensors_of(sizes);
-  std::map<std::string, std::vector<float>> values;  // sorted by name, like collect()
+  // Sorted by name, the order in which collect() returns parameters.
+  std::map<std::string, std::vector<float>> values;
   std::map<std::string, ParameterSpec const*> specs;
   for (std::size_t i = 0; i < tensors.size(); ++i)
     for (std::int64_t e = 0; e < elements(tensors[i].shape); ++e)
@@ -405,7 +413,7 @@ TEST_CASE("gpt2 weights that were written read back to the bit") {
 
   std::string const before = file_support::read(path);
   {
-    WeightsWriter writer(path, units);  // not all parameters are written
+    WeightsWriter writer(path, units);  // this writer receives only one of the parameters
     writer.sink()(*specs["h.0.attn.c_attn.bias"], values["h.0.attn.c_attn.bias"]);
     CHECK_ERROR(usage, writer.commit(), "saved.safetensors", "h.0.attn.c_attn.weight");
   }

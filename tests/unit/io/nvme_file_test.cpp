@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the scratch file of a rank: data that is written can be read back, with any engine and any fault of
-// the system. Failures give one sentence. No file outlives its process for long.
+// Tests NvmeFile, the scratch file in which a rank keeps state on a disk. With every I/O engine and with
+// injected faults, data that was written is read back or the call fails with one sentence. The files of ended
+// processes are removed.
 #include "tessera/io/nvme_file.hpp"
 
 #include <array>
@@ -41,7 +42,8 @@ using tessera::NvmeOptions;
 
 constexpr std::int64_t block = 4096;
 
-/// Aligned bytes in which no two blocks are equal.
+/// A buffer that is aligned to 4096 bytes. No two of its blocks are equal, unless `seed` is 0, which fills it
+/// with zeros.
 class Bytes {
  public:
   explicit Bytes(std::int64_t size, unsigned char seed = 0)
@@ -65,10 +67,12 @@ class Bytes {
   unsigned char* data_;
 };
 
-/// A fault of the I/O request with index `at`, counted from 0. -1: no fault.
+/// A fault that Faulty injects into one I/O request. `at` is the number of this request, counted from 0; -1
+/// means no fault.
 struct Fault {
   std::int64_t at = -1;
-  std::int64_t result = 0;  ///< -errno without touching the file, or the number of bytes moved
+  // -errno of a request that leaves the file as it is, or the number of bytes that are moved.
+  std::int64_t result = 0;
 };
 Fault fault;
 std::atomic<std::int64_t> requests_seen{0}, engines_opened{0};
@@ -86,7 +90,7 @@ class Faulty final : public tessera::IoEngine {
       IoRequest request = requests[index];
       bool const hit = requests_seen++ == fault.at;
       if (!hit || fault.result > 0) {
-        if (hit) request.bytes = fault.result / 512 * 512;  // in units of sectors, as disks do
+        if (hit) request.bytes = fault.result / 512 * 512;  // disks move whole sectors of 512 bytes
         threads_.run(file, write, &request, 1);
       }
       requests[index].result = hit ? fault.result : request.result;
@@ -107,7 +111,7 @@ std::unique_ptr<tessera::IoEngine> refused(int, std::string& why_not) {
   return nullptr;
 }
 
-/// Returns every I/O engine of this program (threads, io_uring) that the system permits.
+/// Returns the I/O engines that this program can use: threads, and io_uring if the system permits it.
 std::vector<tessera::OpenIoEngine> engines() {
   std::vector<tessera::OpenIoEngine> found{tessera::IoThreads::open};
   tessera::OpenIoEngine const preferred = tessera::preferred_io_engine.load();
@@ -147,7 +151,7 @@ TEST_CASE("NVMe: what is written is read again, by every engine, in requests of 
         struct stat status {};
         CHECK((::stat(file.path().c_str(), &status) == 0 && status.st_size == 128 * block &&
                (status.st_mode & 0777u) == 0600));
-        CHECK(status.st_blocks * 512 >= 128 * block);  // the space is reserved
+        CHECK(status.st_blocks * 512 >= 128 * block);  // the file system has reserved the space of the file
       }
       CHECK(folder.entries() == 0);
     }
@@ -219,9 +223,9 @@ TEST_CASE("NVMe: what the system refuses is said with path, bytes, offset and re
   arm({0, -ECANCELED});
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()),
               "(Operation canceled); io_uring could not start a thread for it, raise ulimit -u");
-  arm({0, 100});  // less than a block, and not at the end
+  arm({0, 100});  // fewer bytes than a block, and not at the end of the file
   CHECK_ERROR(failed, file.write(0, bytes.data(), bytes.size()), "cannot write 32,768 bytes", "Input/output");
-  arm({-1, 0});  // the file remains usable
+  arm({-1, 0});  // without faults, the file can still be used
   file.write(0, bytes.data(), bytes.size());
   Bytes in(16 * block);
   file.read(0, in.data(), in.size());
@@ -243,7 +247,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
       CHECK(in == bytes);
       file_support::write(path, "another's");
     }
-    CHECK(fs::exists(path));  // another program's file, not removed
+    CHECK(fs::exists(path));  // the file of another program with the same path is kept
 
     NvmeFile cut({folder.path(), 8 * block, 2, open}, 1, 16 * block);
     cut.write(0, bytes.data(), bytes.size());
@@ -255,7 +259,7 @@ TEST_CASE("NVMe: a file that was cut short is named, one that was removed goes o
 }
 
 TEST_CASE("NVMe: a file that is cut while it is read ends in one sentence") {
-  // The size is checked before a call. Here the file ends during one.
+  // The size of the file is checked before each call. Here the file becomes shorter during the call.
   static std::string path;
   struct Cutting final : tessera::IoEngine {
     tessera::IoThreads threads{1};
@@ -307,7 +311,7 @@ TEST_CASE("NVMe: a file without room is refused with the bytes, and leaves nothi
 
 TEST_CASE("NVMe: file systems that hold little, or know neither O_DIRECT nor fallocate") {
   TemporaryFolder const folder;
-  ::pid_t const child = ::fork();  // has its own mounts
+  ::pid_t const child = ::fork();  // the child has its own mounts
   if (child == 0) {
     char const* const place = folder.path().c_str();
     if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
@@ -350,7 +354,7 @@ TEST_CASE("NVMe: dead processes' files are swept, live ones' and others' stay") 
 
   int ready[2], go[2];
   REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
-  ::pid_t const child = ::fork();  // this process ends without cleaning up
+  ::pid_t const child = ::fork();  // the child ends without removing its file
   if (child == 0) {
     auto* const file = new NvmeFile({folder.path(), block, 1}, 0, block);
     char byte = file->direct();
@@ -431,14 +435,14 @@ TEST_CASE("NVMe: requests and their number are tried once for a folder, unless t
   };
   constexpr std::int64_t large = std::int64_t{64} << 20;
   NvmeOptions const open{folder.path(), 0, 0, Faulty::open};
-  CHECK(opened(open, large - block) == 1);  // too small for a trial
+  CHECK(opened(open, large - block) == 1);  // a file this small is opened without a trial of request sizes
   CHECK(opened(open, large) > 1);
   CHECK(opened(open, large) == 1);
   NvmeOptions const half{folder.path(), 512 << 10, 0, Faulty::open};
   CHECK(opened(half, large) > 1);
   CHECK(NvmeFile(half, 0, large).request_bytes() == 512 << 10);
   CHECK(opened({folder.path(), 512 << 10, 3, Faulty::open}, large) == 1);
-  arm({3, -EIO});  // fails in the trial, which reports no error and stores no choice
+  arm({3, -EIO});  // this request fails during the trial; no error is reported and no result is stored
   TemporaryFolder const other;
   CHECK(opened({other.path(), 0, 0, Faulty::open}, large) > 1);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests TrainingLoop with simulated trainers whose steps end late, as on GPUs: all ranks stop after the same
-// step, reports come in order, and tasks and exclusive steps run only when no other step is in flight.
+// Tests TrainingLoop with simulated trainers whose steps end late, as on GPUs. The tests check that all ranks
+// stop after the same step, that reports come in order, and that tasks and exclusive steps run only while no
+// other step is in flight.
 #include "tessera/loop/training_loop.hpp"
 
 #include <array>
@@ -23,12 +24,12 @@ namespace {
 
 constexpr int max_steps = 4096;
 
-/// The stop votes that the ranks of a simulated device exchange in each step.
+/// Counts, for each step, the simulated ranks that have begun it and the ranks that voted to stop.
 struct Exchange {
   std::array<std::atomic<int>, max_steps> arrived{}, votes{};
 };
 
-/// Simulates a trainer without a model. A step ends when all ranks have begun it.
+/// Simulates a trainer without a model. wait() on a step returns after all ranks have begun the step.
 class LateTrainer final : public ts::AnyTrainer {
  public:
   LateTrainer(Exchange& exchange, int world, int in_flight) : exchange_(exchange), world_(world) {
@@ -57,7 +58,7 @@ class LateTrainer final : public ts::AnyTrainer {
   void record(ts::Recorder&, ts::StepObserver const&) override {}
 
   int in_flight = 0;
-  std::vector<std::int64_t> seen;  // the step numbers of its batches
+  std::vector<std::int64_t> seen;  // the step number of each batch that step() received
 
  private:
   class Pending final : public ts::PendingStep {
@@ -83,7 +84,8 @@ class LateTrainer final : public ts::AnyTrainer {
   ts::StepPlan plan_;
 };
 
-/// Returns batches with their step number. Throws after the end of a rank's data.
+/// Returns a batch that has only a step number. Throws a data error from step `end` on, as if the rank's data
+/// ended.
 struct Batches {
   std::int64_t end = max_steps;
   ts::Batch batch{};
@@ -102,7 +104,8 @@ TEST_CASE("all ranks end after the same step, soon after one of them asked") {
   for (int run = 0; run < 200; ++run) {
     int const world = 1 + run % 4;
     std::atomic<bool> stop{false};
-    std::atomic<std::int64_t> requested{max_steps};  // rank 0 is told to stop before this step
+    // The first step before which rank 0's loop was told to stop.
+    std::atomic<std::int64_t> requested{max_steps};
     std::jthread const elsewhere([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(50 + 13 * run));
       stop = true;

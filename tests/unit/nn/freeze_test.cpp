@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests frozen parameters in plans: which operations and which memory they remove, for chosen and random
-// names, and names that are refused.
+// Tests plans with frozen parameters: the operations and the memory that freezing removes, for chosen and for
+// random names, and the names that are refused.
 #include "tessera/nn/freeze.hpp"
 
 #include <algorithm>
@@ -121,12 +121,13 @@ TEST_CASE("a frozen unit between trained ones passes gradients on and has none o
     CHECK(count(plan.train, verb, 3) == 0);
   CHECK(plan.train.find(BufferKind::weights, 3) >= 0);
   CHECK(plan.train.find(BufferKind::moment, 3) < 0);
-  // Buffers that only the frozen parameters' gradients would read do not exist either.
+  // The frozen unit also has no backward buffers that only the gradients of its parameters would read.
   for (Buffer const& buffer : plan.train.buffers)
     if (buffer.kind == BufferKind::backward && buffer.unit == 3)
       CHECK(plan.unit(3).backward[static_cast<std::size_t>(buffer.index)].name.find("partials") ==
             std::string::npos);
-  CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);  // unsharded: not listed
+  // Without sharding, the listing does not mention frozen parameters.
+  CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);
   StepPlan const sharded =
       plan_of(recipe("zs3"), [](std::string_view name) { return name.starts_with("h.2."); });
   CHECK(listing(sharded, sharded.train).find("frozen weights to frozen gathered weights") !=
@@ -141,7 +142,8 @@ TEST_CASE("a frozen table that the head borrows has a gradient from neither side
     CHECK(plan.layout(0).flats.size() == 2);
     CHECK(plan.flat_of(0, 0) == Flat{0, 1});
     CHECK(plan.flat_of(0, 1) == Flat{0, 0});
-    // The output head reads only the frozen part of the embedding's parameters.
+    // Forward of the output head (unit 5) reads only flat group 1 of the embedding, the frozen group with the
+    // token table.
     for (Entry const& entry : plan.train.schedule.entries)
       if (entry.verb == Verb::forward && entry.unit == 5)
         for (int const buffer : entry.reads())
@@ -184,7 +186,8 @@ TEST_CASE("memory falls with what is frozen") {
 }
 
 TEST_CASE("what only frozen gradients would read is not kept for backward") {
-  // Only norms and biases are trained, so inputs of matrix products need not be kept for backward.
+  // `matrices` freezes all matrices, so only norms and biases are trained. The inputs of matrix products are
+  // then not needed for weight gradients.
   auto const matrices = [](std::string_view name) {
     return name.ends_with("weight") && name.find("ln_") == std::string_view::npos;
   };
@@ -198,7 +201,7 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       CHECK(mistake_in(plan, plan.train) == "");
       for (Entry const& entry : plan.train.schedule.entries) {
         CHECK(entry.verb !=
-              Verb::restore);  // only the MLP's activation could be recomputed, and its only reader is frozen
+              Verb::restore);  // only the MLP's activation could be restored, and its only reader is frozen
         if (entry.verb != Verb::backward_input && entry.verb != Verb::backward_weight) continue;
         for (int const read : entry.reads()) {
           Buffer const& buffer = plan.train.at(read);
@@ -213,13 +216,15 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       std::int64_t const saved = bytes(make_plan(units, table, shape), "activations") -
                                  bytes(plan, "activations"),
                          tokens = shape.batch * shape.sequence;
-      // Per block, two norm outputs and the activation are saved. One of the four blocks is being computed
-      // and needs its own.
+      // Without needed_for, the plan saves everything. In each block it additionally saves two norm outputs
+      // and the activation: (1 + 1 + 4) * 64 values per token. Only 3 of the 4 blocks count, since the block
+      // that is being computed needs these buffers in any case.
       std::int64_t const size = precision == "fp32" ? 4 : 2;
       if (recompute == "none") CHECK(saved >= 3 * (1 + 1 + 4) * 64 * tokens * size);
       CHECK(saved >= 0);
     }
-  // If one matrix is trained, its input is kept again.
+  // Now one matrix of h.2 (unit 3) and the token table are trained too. Only the inputs of these two matrices
+  // must be kept.
   StepPlan const one = plan_of(recipe("zs2"), [&](std::string_view name) {
     return matrices(name) && name != "h.2.mlp.c_proj.weight" && name != "wte.weight";
   });
@@ -230,7 +235,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       if (Buffer const& buffer = one.train.at(read); buffer.kind == BufferKind::saved)
         operands.insert(one.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name);
     CHECK(operands.count("activation") == (entry.unit == 3));
-    CHECK(operands.count("ln_f") == (entry.unit == 5));  // the head's weight is the trained table
+    // The head's weight is the token table, which is trained.
+    CHECK(operands.count("ln_f") == (entry.unit == 5));
     CHECK(operands.count("ln_2") == 0);
   }
   auto units = Gpt2(deep).units({1, 8});
@@ -261,7 +267,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     Names const names = [&](std::string_view name) { return chosen.contains(name); };
     try {
       units = frozen(std::move(units), names);
-    } catch (Error const&) {  // the pattern matches no names or all names
+    } catch (Error const&) {  // the random pattern matches no name or all names
       continue;
     }
     ++planned;
@@ -279,7 +285,7 @@ TEST_CASE("every random choice of names gives a list without a mistake") {
     INFO(to_string(table), ", world ", world, ", round ", round);
     CHECK(mistake_in(plan, plan.train) == "");
     CHECK(mistake_in(plan, plan.evaluate) == "");
-    // Each trainable flat group, and no other, has one norm and one update.
+    // Each flat group that is trained has exactly one norm and one update. Frozen groups have none.
     std::multiset<std::pair<int, int>> updated, with_norm, want;
     for (Entry const& entry : plan.train.schedule.entries) {
       bool const in_accumulate = entry.verb == Verb::accumulate && entry.at(Role::partials) >= 0;

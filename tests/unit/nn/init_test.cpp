@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests initial weights: they depend only on seed, parameter and element, and have a normal distribution.
+// Tests the initial weights. Each depends only on the seed, its parameter and its position, and their
+// distribution is normal.
 #include "tessera/nn/init.hpp"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ TEST_CASE("initial values do not depend on how they are cut") {
       at += count;
     }
   CHECK(drawn(1, 3, 4, 17, 0).empty());
-  // An element at a position that needs more than 32 bits.
+  // `far` is a position that needs more than 32 bits.
   std::int64_t const far = (std::int64_t{1} << 35) + 13;
   std::vector<float> const there = drawn(1, 3, 4, far, 300), later = drawn(1, 3, 4, far + 100, 200);
   CHECK(std::equal(later.begin(), later.end(), there.begin() + 100));
@@ -70,12 +71,14 @@ TEST_CASE("initial values are normal with the deviation asked for") {
     fourth += z * z * z * z;
   }
   double const count = static_cast<double>(n);
-  // The first four moments of n normal values, each within five standard errors.
+  // The first four moments of the n values must each be within five standard errors of the moments of a
+  // normal distribution.
   CHECK(std::fabs(sum / count) < 5 / std::sqrt(count));
   CHECK(std::fabs(square / count - 1) < 5 * std::sqrt(2 / count));
   CHECK(std::fabs(cube / count) < 5 * std::sqrt(15 / count));
   CHECK(std::fabs(fourth / count - 3) < 5 * std::sqrt(96 / count));
-  // Neighboring values, and the four values of one Philox block, are uncorrelated.
+  // Neighboring values are uncorrelated, and so are the four values of one block of Philox, the random
+  // generator.
   for (std::size_t const lag : {1u, 2u, 4u, 64u}) {
     double product = 0;
     for (std::size_t i = lag; i < values.size(); ++i)
@@ -85,20 +88,21 @@ TEST_CASE("initial values are normal with the deviation asked for") {
 }
 
 TEST_CASE("every drawn value is the normal quantile of its word") {
-  // values[i] must be the normal quantile of (word + 0.5) / 2^32, independently of the loop that computed it.
+  // Each value must be the normal quantile of (word + 0.5) / 2^32, where `word` is its random word. This test
+  // computes the error with std::erfc, not with the tested code.
   PhiloxKey const key = philox_key(9);
   std::vector<float> const values = drawn(9, 5, 6, 0, 1 << 18, Init::normal(1.0));
   double worst = 0, farthest = 0;
   for (std::int64_t i = 0; i < 1 << 18; ++i) {
     std::uint32_t const word = philox4x32({{static_cast<std::uint32_t>(i / 4), 5u, 6u, 1u}}, key).word[i % 4];
     double const z = static_cast<double>(values[static_cast<std::size_t>(i)]);
-    // The tail probability beyond |z| must equal the distance of the word from the nearer end of its range.
-    // The difference divided by the density is the error of z.
+    // `side` is the probability beyond the random word, on its nearer side. `beyond` is the probability
+    // beyond |z|. The difference of the two, divided by the normal density at z, is the error of z.
     double const side = (static_cast<double>(word < 0x80000000u ? word : ~word) + 0.5) * 0x1p-32;
     double const beyond = 0.5 * std::erfc(std::fabs(z) / std::sqrt(2.0));
     REQUIRE((word < 0x80000000u ? z <= 0 : z >= 0));
     double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
-    worst = std::max(worst, std::fabs(beyond - side) / density);  // the error of z
+    worst = std::max(worst, std::fabs(beyond - side) / density);  // the largest error of z so far
     farthest = std::max(farthest, std::fabs(z));
   }
   CHECK(worst < 4e-6);
@@ -106,8 +110,9 @@ TEST_CASE("every drawn value is the normal quantile of its word") {
 }
 
 TEST_CASE("the outermost words give the outermost quantiles") {
-  // The smallest word, 0, gives (0 + 0.5) / 2^32, which is 6.34 standard deviations from the mean. No other
-  // test draws it, so this test calls the parts of the formula directly.
+  // The smallest random word, 0, gives the quantile of (0 + 0.5) / 2^32, which is 6.34 standard deviations
+  // below the mean. A random draw of this word is too improbable, so this test calls the parts of the formula
+  // directly.
   auto const at = [](std::uint32_t word) {
     float const x = detail::quantile_x(word), w = detail::quantile_w(word);
     return static_cast<double>(w >= 5.0f ? detail::quantile_far(x, w) : detail::quantile_near(x, w));
@@ -117,10 +122,10 @@ TEST_CASE("the outermost words give the outermost quantiles") {
     double const z = at(word);
     double const density = std::exp(-0.5 * z * z) / std::sqrt(2 * M_PI);
     INFO(word, " at ", z);
-    // The formula is accurate for tail probabilities down to 2^-24. For the 64 words beyond them (one value
-    // in 2^26), z is off by less than 0.05 %.
+    // The formula is accurate for tail probabilities down to 2^-24. Only the words 0 to 63 and their mirror
+    // images (one value in 2^25) are further out. Their z is wrong by less than 0.05 %.
     CHECK(std::fabs(0.5 * std::erfc(-z / std::sqrt(2.0)) - side) / density < (word < 64 ? 3e-3 : 1e-5));
-    CHECK(at(~word) == -z);  // symmetric in every bit
+    CHECK(at(~word) == -z);  // the complement of a word gives exactly -z
   }
   CHECK(at(0) < -6.2);
   CHECK(at(0) > -6.4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests GPT-2 as a list of units (layers): names and shapes of parameters as in its files, weight decay, tied
-// weights, and refused sizes.
+// Tests GPT-2 as a list of units (the embedding, the blocks and the output head): names and shapes of the
+// parameters as in GPT-2's files, weight decay, tied weights, and sizes that are refused.
 #include <cstdint>
 #include <deque>
 #include <set>
@@ -29,7 +29,8 @@ std::string refusal_of_model(Gpt2Options const& options) {
   return "";
 }
 
-/// Calls backward_input of every unit with a pass that has no space for parameter gradients.
+/// Calls backward_input of every unit with a pass that has no space for gradients of parameters. No call may
+/// throw.
 template <class M>
 void backward_input_without_gradients(M const& model) {
   MicroBatch const shape{2, 3};
@@ -78,7 +79,8 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   for (UnitSpec const& unit : units)
     for (ParameterSpec const& parameter : unit.parameters) {
       lines.push_back(parameter.name + " " + to_string(parameter.shape));
-      CHECK(parameter.decay == (parameter.shape.dims() == 2));  // including embeddings
+      // Matrices have weight decay, including the embeddings.
+      CHECK(parameter.decay == (parameter.shape.dims() == 2));
       CHECK(parameter.trainable);
     }
   auto const block = [](std::string const& name) {
@@ -101,7 +103,8 @@ TEST_CASE("GPT-2 has the names shapes and decay of its files") {
   want.insert(want.end(), {"ln_f.weight [12]", "ln_f.bias [12]"});
   CHECK(lines == want);
 
-  // The output head borrows the token table and has no output. It saves the logits.
+  // The output head borrows the token table from the embedding (unit 0). It has no output tensor; it saves
+  // the logits.
   REQUIRE(units.back().borrows.size() == 1);
   CHECK(units.back().borrows[0].unit == 0);
   CHECK(units.back().borrows[0].parameter == 0);

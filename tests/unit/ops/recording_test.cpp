@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that no operation allocates memory, and that a recording context lists operations without executing
-// them.
+// Tests that operations do not allocate memory. Also tests that a context with a recorder reports each
+// operation and does not execute it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests DeepSpeed's learning rate schedules and loss scale against numbers that DeepSpeed 0.19.6 computed
-// (its lr_schedules.py and loss_scaler.py, run separately), and Adam with L2 regularization against PyTorch's
-// formula.
+// Tests DeepSpeed's learning rate schedules and loss scale. The expected numbers were computed by
+// lr_schedules.py and loss_scaler.py of DeepSpeed 0.19.6. Adam with L2 regularization is compared with
+// PyTorch's formula.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,8 @@ void check_rates(RateSchedule const& schedule, std::span<double const> expected)
   }
 }
 
-/// Returns the loss scale after each step. 'g' is a good step, 'o' one that overflows.
+/// Returns the loss scale after each step. `steps` has one letter for each step: 'g' for a step with finite
+/// gradients, 'o' for a step that overflows.
 std::vector<double> scales_after(LossScaleOptions const& options, std::string_view steps) {
   StepRule rule;
   rule.loss_scale = LossScaleKind::dynamic;
@@ -47,14 +48,16 @@ std::vector<double> scales_after(LossScaleOptions const& options, std::string_vi
 }  // namespace
 
 TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
-  // WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), logarithmic and linear.
+  // DeepSpeed's WarmupLR(warmup_min_lr=1e-5, warmup_max_lr=1e-3, warmup_num_steps=5), first with a
+  // logarithmic, then with a linear warm-up.
   static constexpr double rates_1[] = {
       1e-05, 1e-05, 0.00043636979249265915, 0.0006857801325411255, 0.0008627395849853183, 0.001,
       0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5}, rates_1);
   static constexpr double rates_2[] = {1e-05, 1e-05, 0.000208, 0.000406, 0.000604, 0.000802, 0.001, 0.001};
   check_rates({1e-3, RateShape::warmup_lr, 5, 0, 0.0, 1e-5, false}, rates_2);
-  // WarmupDecayLR(total_num_steps=12, otherwise the same), and (6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
+  // DeepSpeed's WarmupDecayLR with total_num_steps=12 and the values of the first WarmupLR, then
+  // WarmupDecayLR(6, 0.0, 1e-3, warmup_num_steps=1, 'linear').
   static constexpr double rates_3[] = {1e-05,
                                        1e-05,
                                        0.00043636979249265915,
@@ -74,8 +77,9 @@ TEST_CASE("WarmupLR, WarmupDecayLR and WarmupCosineLR have DeepSpeed's rates") {
   check_rates({1e-3, RateShape::warmup_decay_lr, 5, 12, 0.0, 1e-5}, rates_3);
   static constexpr double rates_4[] = {0.0, 0.0, 0.0005, 0.001, 0.00075, 0.0005, 0.00025, 0.0, 0.0};
   check_rates({1e-3, RateShape::warmup_decay_lr, 1, 6, 0.0, 0.0, false}, rates_4);
-  // WarmupCosineLR(total_num_steps=12, warmup_min_ratio=0.1, warmup_num_steps=5, cos_min_ratio=0.01) at 7e-4,
-  // and (3, 0.0, 4, 0.0001, 'linear'), whose warm-up is longer than the schedule.
+  // DeepSpeed's WarmupCosineLR(total_num_steps=12, warmup_min_ratio=0.1, warmup_num_steps=5,
+  // cos_min_ratio=0.01) with the rate 7e-4, then WarmupCosineLR(3, 0.0, 4, 0.0001, 'linear'), whose warm-up
+  // is longer than the whole schedule.
   static constexpr double rates_5[] = {0.0,
                                        7.000000000000001e-05,
                                        0.00034132623158623763,
@@ -106,7 +110,7 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
   state.loss_scale = rule.scale.initial;
   std::int64_t applied = 0;
   for (bool const good : {true, true, false, false, true, true, false, true}) {
-    begin_step(state, rule, 77.0);  // this rate has no effect
+    begin_step(state, rule, 77.0);  // 77.0 has no effect, since the rule has a schedule
     CHECK(state.learning_rate == rule.rates.at(applied));
     finish_step(state, rule, good ? 1.0 : std::nan(""), 1.0, 1);
     applied += good;
@@ -118,7 +122,8 @@ TEST_CASE("DeepSpeed's schedules stand still while steps are skipped") {
 
 TEST_CASE("the loss scale with hysteresis has DeepSpeed's history") {
   using Scales = std::vector<double>;
-  // DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2). The hysteresis is
+  // DeepSpeed's DynamicLossScaler(init_scale=16, scale_window=3, min_scale=1, delayed_shift=2). With a
+  // hysteresis of 2, the first overflow does not lower the scale, and the later ones do. The hysteresis is
   // restored when the scale grows.
   LossScaleOptions options{.initial = 16, .growth_interval = 3, .growth_delay = 1, .hysteresis = 2};
   CHECK(scales_after(options, "gggoogogggggggooo") ==
@@ -128,14 +133,15 @@ TEST_CASE("the loss scale with hysteresis has DeepSpeed's history") {
   options.consecutive_hysteresis = true;
   CHECK(scales_after(options, "ogogoooggggoogooggggg") ==
         Scales{16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 16, 16, 16, 16, 16, 16, 16, 16, 16, 32, 32});
-  // scale_window=2, min_scale=4, delayed_shift=1: the scale needs one more step before it grows for the first
-  // time.
+  // scale_window=2, min_scale=4, delayed_shift=1: before the scale grows for the first time, one more good
+  // step is needed than later.
   options = {.initial = 16, .growth_interval = 2, .growth_delay = 1, .minimum = 4};
   CHECK(scales_after(options, "gggggooggggg") == Scales{16, 16, 32, 32, 64, 32, 16, 16, 16, 32, 32, 64});
 }
 
 TEST_CASE("Adam adds the decay to the gradient, AdamW does not") {
-  // torch.optim.Adam (_single_tensor_adam) in double: grad = grad + weight_decay * param.
+  // The expected values follow torch.optim.Adam (_single_tensor_adam) in double precision: the decay is added
+  // to the gradient, grad = grad + weight_decay * param.
   double weight = 0.7, first = 0, second = 0;
   AdamWOptions const options{.beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .decoupled = false};
   double mine = weight, mine_first = 0, mine_second = 0;
@@ -156,7 +162,8 @@ TEST_CASE("Adam adds the decay to the gradient, AdamW does not") {
     REQUIRE(mine == doctest::Approx(weight).epsilon(1e-13));
     REQUIRE(narrow == doctest::Approx(weight).epsilon(1e-5));
   }
-  CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, false).l2 == 0.0f);  // no weight decay, so no L2
+  // This group has no weight decay, so no L2 term.
+  CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, false).l2 == 0.0f);
   CHECK(adamw_factors<float>(options, 1e-3, 0.9, 0.95, 1.0, true).keep == 1.0f);
   CHECK(adamw_factors<float>({}, 1e-3, 0.9, 0.95, 1.0, true).l2 == 0.0f);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests learning rate schedules, the loss scale, and the sums over ranks at the end of a step.
+// Tests learning rate schedules, the loss scale, and the sums over all ranks that end a step.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,7 +22,8 @@ TEST_CASE("learning rates follow their closed forms") {
   for (std::int64_t const step : {0, 1, 1000000}) CHECK(constant.at(step) == 0.5);
 
   RateSchedule linear{0.5, RateShape::linear, 4, 14, 0.2};
-  CHECK(linear.at(0) == doctest::Approx(0.125));  // the last warm-up step has the full rate
+  // The first of 4 warm-up steps; the last one, step 3, has the full rate.
+  CHECK(linear.at(0) == doctest::Approx(0.125));
   CHECK(linear.at(3) == 0.5);
   CHECK(linear.at(4) == 0.5);
   CHECK(linear.at(9) == doctest::Approx(0.5 * (0.2 + 0.8 * 0.5)));
@@ -61,11 +62,11 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   CHECK(state.used_scale == 8.0);
   CHECK(step(std::nan("")) == 2.0);
-  CHECK(step(infinity) == 2.0);  // the minimum of the loss scale
+  CHECK(step(infinity) == 2.0);  // 2 is the minimum of the loss scale
   CHECK(state.skips_in_row == 3);
   CHECK(state.attempted == 4);
   CHECK(state.applied == 1);
-  CHECK(state.beta1_power == doctest::Approx(0.9));  // skipped steps do not count
+  CHECK(state.beta1_power == doctest::Approx(0.9));  // only the applied step changes the power of beta1
   for (double const scale : {2.0, 2.0, 4.0, 4.0, 4.0, 8.0, 8.0, 8.0, 16.0, 16.0, 16.0, 16.0})
     CHECK(step(1.0) == scale);
   CHECK(state.skips_in_row == 0);
@@ -80,7 +81,8 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   rule.loss_scale = LossScaleKind::none;
   step(infinity);
-  CHECK(state.skipped == 1);  // skipped without a loss scale to lower: the engine gives up
+  // This step is skipped too. No loss scale can be lowered, so the engine then stops with an error.
+  CHECK(state.skipped == 1);
   CHECK(state.used_scale == 1.0);
 }
 
@@ -93,18 +95,19 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   state.loss_scale = 4.0;
   begin_step(state, rule, 1e-3);
   CHECK(state.backward_scale_double == 4.0 / 12);
-  finish_step(state, rule, 36.0, 30.0, 6);  // 6 of 12 tokens have targets; gradients are scaled by 4/12
+  finish_step(state, rule, 36.0, 30.0, 6);  // the sum of losses is 30, and 6 of the 12 tokens have targets
   CHECK(state.loss == 5.0);
   CHECK(state.norm == 6.0 * 2 / 4);
   CHECK(state.gradient_factor == 0.5);
   rule.clip = 1.5;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
-  CHECK(state.norm == 3.0);  // the norm before clipping
+  CHECK(state.norm == 3.0);  // the reported norm is the norm before clipping
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 144.0, 30.0, 6);
-  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));  // clips by the norm of this step
+  // Clips by the norm of this step, which is twice the norm above.
+  CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 36.0, 30.0, 6);
@@ -116,8 +119,9 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
 }
 
 TEST_CASE("each norm block and each loss counts once whoever else has it") {
-  // Four ranks. Ranks 0 and 1 work on the same samples, as do 2 and 3. Rank 3 owns the first flat group. Each
-  // rank has a shard of the second. In the third, both ranks of a pair have the same values.
+  // The norm has three flat groups. Rank 3 owns the first group. Each of the four ranks has a shard of the
+  // second. Ranks 0 and 1 have the same values of the third, and so do ranks 2 and 3. Ranks 0 and 1 also work
+  // on the same samples, as do ranks 2 and 3.
   constexpr int ranks = 4;
   std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
   std::int64_t const bytes = share_bytes(305, 2);
@@ -132,7 +136,8 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   shares.losses_by = {0, 2, 2};
   shares.accumulation = 2;
   for (int rank = 0; rank < ranks; ++rank) {
-    std::fill_n(shares.partials(rank), 305, 1e6f);  // must be ignored where the rank's value does not count
+    // 1e6 must be ignored wherever the rank's value does not count.
+    std::fill_n(shares.partials(rank), 305, 1e6f);
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));
     for (int micro = 0; micro < 2; ++micro) shares.losses(rank)[micro] = {1.0 + rank / 2, 10 + micro};

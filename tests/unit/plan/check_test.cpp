@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the schedule checker finds reads of a wrong value even if every wait is present. Each schedule
-// is reordered, or loses an entry, before its waits are computed.
+// Tests that the schedule checker finds an entry that reads a wrong value, even if every wait is present.
+// Each test moves, removes or changes an entry before the waits are computed.
 #include "tessera/plan/check.hpp"
 
 #include <algorithm>
@@ -56,7 +56,7 @@ Entries::iterator where(Entries& entries, Verb verb, int unit, int micro) {
   });
 }
 
-/// Moves an entry to the position before another one.
+/// Moves `entry` forward in its list, to the position before the entry `to`.
 void advance(Entries::iterator entry, Entries::iterator to) { std::rotate(to, entry, std::next(entry)); }
 
 }  // namespace
@@ -64,8 +64,8 @@ void advance(Entries::iterator entry, Entries::iterator to) { std::rotate(to, en
 TEST_CASE("values that are not made yet are found") {
   StepPlan const plan = plan_of("dp", "fp32", 1);
   CHECK(mistake_after(plan, [](Entries&) {}) == "");
-  // The output head writes its part of the tied weight's gradient first. A reduction at this point would miss
-  // the embedding's part.
+  // The output head and the embedding each add a part to the gradient of the tied weight. The head adds its
+  // part first. A reduction between the two misses the part of the embedding.
   CHECK(mistake_after(plan,
                       [](Entries& entries) {
                         advance(where(entries, Verb::reduce, 0, 0),
@@ -73,12 +73,13 @@ TEST_CASE("values that are not made yet are found") {
                       })
             .find("(reduce embedding micro 0) reads micro-batch gradient of embedding, last written by") !=
         std::string::npos);
-  // A gradient that is not reduced over the ranks.
+  // The gradient of h.1 (unit 2) is not reduced over the ranks.
   CHECK(
       mistake_after(plan, [](Entries& entries) {
         for (Verb const verb : {Verb::reduce, Verb::accumulate}) entries.erase(where(entries, verb, 2, 0));
       }).find("(norm embedding+5) reads micro-batch gradient of h.1, last written by") != std::string::npos);
-  // Updates with the previous step's clip factor, and weights that are sent before their update.
+  // In the first case, the updates use the clip factor of the previous step. In the second, weights are sent
+  // before their update.
   for (auto const& [verb, unit, words] :
        {std::tuple(Verb::decide, -1, "(update embedding) reads scalars, which was never written"),
         std::tuple(Verb::update, 2, "(write_back h.1) reads weights of h.1, which was never written")}) {

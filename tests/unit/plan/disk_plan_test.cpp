@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans with state on a disk: every schedule passes the checker, reads and writes can overlap with
-// updates and layers, and memory grows only as it should.
+// Tests plans that keep state on a disk. Every schedule must pass the checker. Reads and writes must overlap
+// with updates and with the computation of units. Host and device memory must not grow with the number of
+// layers.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -47,7 +48,7 @@ StepPlan plan_of(RecipeTable const& table, StepShape const& shape, Gpt2Options c
 std::int64_t bytes_on(StepPlan const& plan, Tier tier) {
   return plan.arena_bytes[static_cast<std::size_t>(tier)];
 }
-/// Returns the bytes of all buffers of a rank that `selects` accepts.
+/// Returns the sum of the bytes of the rank's buffers for which selects(buffer) is true.
 template <class Select>
 std::int64_t bytes_where(StepPlan const& plan, Select const& selects) {
   std::int64_t sum = 0;
@@ -60,8 +61,8 @@ std::string mistakes_in(StepPlan const& plan) {
   return mistake_in(plan, plan.train) + mistake_in(plan, plan.evaluate);
 }
 
-/// Returns the end time of a schedule if its lanes (streams) run in parallel and each entry takes
-/// `cost(entry)`.
+/// Returns the time at which a schedule ends. The simulation assumes that each entry runs for cost(entry),
+/// that its lanes (streams) run in parallel, and that an entry starts after all entries for which it waits.
 template <class Cost>
 std::int64_t time_of(StepPlan const& plan, Cost const& cost) {
   Schedule const& schedule = plan.train.schedule;
@@ -131,7 +132,7 @@ TEST_CASE("a list that touches a file in another way is found") {
       CHECK(planned > 4);
       CHECK(found == planned);
     };
-    // The entry does not read or write the file.
+    // In this fault, the entry does not write its target, as if it had not run.
     planted([](Program&, Entry& entry) {
       erase_writes(entry);
       return true;
@@ -148,7 +149,7 @@ TEST_CASE("a list that touches a file in another way is found") {
       entry.items.front().part.begin += 64;
       return true;
     });
-    // The entry copies directly between the disk and the device.
+    // In this fault, the entry copies directly between the disk and the device.
     planted([](Program& program, Entry& entry) {
       bool const writes_file = has_addresses(program.at(entry.at(Role::source)).tier);
       int& memory = entry.items.front().operands[writes_file ? 0 : 1].buffer;
@@ -173,8 +174,9 @@ TEST_CASE("no wait of a list with files can be left out") {
 }
 
 TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
-  // Each update takes as long as its unit's reads and writes. If all overlap, the schedule takes no longer
-  // than either.
+  // In this simulation an update runs as long as the reads and writes of its unit. If all of them overlap,
+  // all together end hardly later than the reads and writes without updates, or the updates without reads and
+  // writes.
   int const layers = 12;
   for (std::string_view const sharding : {"zs0", "zs3"}) {
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
@@ -235,12 +237,12 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
               return buffer.tier == Tier::host && buffer.kind == BufferKind::gradient && buffer.copy.rests();
             });
             if (offload == "nvme_optimizer" || offload == "nvme")
-              CHECK(on_host < sums + 100000);  // scalars and norms are added
+              CHECK(on_host < sums + 100000);  // 100,000 bytes for scalars and norms
             if (offload == "nvme_optimizer") CHECK(sums == 0);
             return bytes_on(plan, Tier::host) - on_host;
           };
           std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
-          CHECK(many < eight + disk_block);  // the difference is only alignment
+          CHECK(many < eight + disk_block);  // the sizes differ only by alignment
           CHECK(wide > 2 * eight);
         }
 }
@@ -256,8 +258,10 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
         };
         StepPlan const plan = plan_of(table, shape_of(2, 2), model_of(12));
         std::int64_t const unit = plan.flat(3).padded * 2;
-        CHECK(on_device(24) - on_device(12) < 12 * unit / 10);  // only activations may grow
-        // When each buffer is in use, first for weights, then for gradients.
+        // 1.2 units' weights for 12 layers: only activations grow.
+        CHECK(on_device(24) - on_device(12) < 12 * unit / 10);
+        // Records the first and the last entry that uses each device buffer: in the first round for buffers
+        // of gathered weights, in the second for buffers of micro-batch gradients.
         for (bool const gradients : {false, true}) {
           std::map<int, std::pair<int, int>> lives;
           auto const& entries = plan.train.schedule.entries;
@@ -268,7 +272,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
               bool const weights = kind == BufferKind::weights && !plan.train.at(buffer).copy.rests();
               bool const sums = kind == BufferKind::micro_gradient;
               if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
-              if (index < plan.train.schedule.body_end) return;  // all micro-batches are alike
+              // The body repeats for each micro-batch, so one suffices.
+              if (index < plan.train.schedule.body_end) return;
               lives.try_emplace(buffer, index, index).first->second.second = index;
             });
           for (int index = plan.train.schedule.body_end; index < static_cast<int>(entries.size()); ++index) {
@@ -282,8 +287,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
 }
 
 TEST_CASE("a step reads and writes what its recipe says") {
-  // Offloaded optimizer: master weights and two moments are read and written for each trained parameter.
-  // Offloaded parameters: weights are read in each pass of each micro-batch.
+  // If the optimizer is offloaded, a step reads and writes the master weights and two moments of each trained
+  // parameter. If the parameters are offloaded, the weights are read in each pass of each micro-batch.
   auto const traffic = [](std::string_view precision, std::string_view offload, int accumulation = 1) {
     StepPlan const plan = plan_of(recipe("zs3", precision, offload), shape_of(2, accumulation));
     return std::pair(plan, plan.file_traffic());
@@ -296,8 +301,8 @@ TEST_CASE("a step reads and writes what its recipe says") {
       for (Flat const of : plan.flats()) shards += plan.flat(of).shard;
       CHECK(bytes == FileTraffic{12 * shards, 12 * shards});
       CHECK(traffic(precision, "infinity", accumulation).second == bytes);
-      // Forward reads each unit, and the embedding again for the output head. Backward reads each unit except
-      // the head's.
+      // Forward reads the weights of each unit. It reads the weights of the embedding a second time for the
+      // output head. Backward reads each unit except the head.
       for (Instance const& instance : instances_of(plan.train.schedule))
         if (instance.entry.verb == Verb::gather) read += plan.flat(instance.entry.items.front().of).shard;
       auto const [own, weights] = traffic(precision, "nvme_parameters", accumulation);

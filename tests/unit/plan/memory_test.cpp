@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the planner that assigns offsets to buffers, with random lifetimes: buffers in use at the same time
-// never share a byte, and the total is small and deterministic. Also tests the sort that plans use.
+// Tests the planner that assigns offsets in memory to buffers, with random lifetimes. Buffers that are in use
+// at the same time must not share a byte. The total must be small and the same for each call. Another test
+// covers the sort that plans use.
 #include "tessera/plan/memory.hpp"
 
 #include <algorithm>
@@ -60,11 +61,11 @@ TEST_CASE("planned intervals never share bytes while both live") {
     CHECK(plan.bytes == end);
     std::int64_t const least = lower_bound_of(intervals);
     CHECK(plan.bytes >= least);
-    CHECK(plan.bytes <= least + least / 2);  // first fit by size stays below this
+    CHECK(plan.bytes <= least + least / 2);  // the planner places large buffers first, each at the first fit
     IntervalPlan const again = plan_intervals(intervals);
     CHECK(again.offsets == plan.offsets);
   }
-  CHECK(shared > 1000);  // buffers do share memory
+  CHECK(shared > 1000);  // many buffers do share memory
 }
 
 TEST_CASE("what lives several times shares bytes only where all lives are apart") {
@@ -89,12 +90,14 @@ TEST_CASE("what lives several times shares bytes only where all lives are apart"
 }
 
 TEST_CASE("the planner fills the tightest gap and needs no more than chains need") {
-  // Each lifetime overlaps with the next at one time, so two buffers are in use at once.
+  // Each lifetime overlaps only with the one before and the one after it, so at most two buffers are in use
+  // at once.
   std::vector<Interval> chain;
   for (int i = 0; i < 50; ++i) chain.push_back({1000, i, i + 1});
   CHECK(plan_intervals(chain).bytes == 2 * 1024);
   CHECK(lower_bound_of(chain) == 2 * 1024);
-  // Lifetimes overlap if one ends at the time at which the other begins.
+  // Two lifetimes overlap even if they have only one time in common, the end of the first and the begin of
+  // the second.
   CHECK(Interval{1, 0, 3}.overlaps({1, 3, 5}));
   CHECK_FALSE(Interval{1, 0, 3}.overlaps({1, 4, 5}));
   CHECK(plan_intervals({}).bytes == 0);

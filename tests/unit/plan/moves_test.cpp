@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the transfers between any two placements of state (memory tier and sharding). Common ones are
-// compared with expected lists. All pairs are simulated, to check that no transfer reads data that a rank
-// does not have.
+// Tests the route, a list of transfers, between any two placements of state. A placement is a memory tier and
+// a distribution over ranks. The routes of common pairs are compared with expected ones. The routes of all
+// pairs are simulated, to check that no transfer reads data that a rank does not have.
 #include "tessera/plan/moves.hpp"
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the schedules of pipeline stages: their order, buffer slots, waits and checker, and that the sends of
-// one stage match the receives of its neighbor.
+// Tests the schedules of pipeline stages: their order, the buffers of their micro-batches, their waits, the
+// checker, and that the sends of a stage match the receives of its neighbor.
 #include "support/pipeline.hpp"
 
 #include <algorithm>
@@ -32,13 +32,14 @@ StepPlan plan_of(Stage const& by) {
   Gpt2Options deep = tiny;
   deep.layers = 6;
   std::vector<UnitSpec> units = Gpt2(deep).units({2, 13});
-  for (UnitSpec& unit : units) unit.borrows.clear();  // a tied weight would be needed on two stages
+  for (UnitSpec& unit : units) unit.borrows.clear();  // two stages would need a tied weight
   return StageGenerator(std::move(units), by).run();
 }
 
-/// Simulates all stages together. An entry runs after the entries before it on its lane (stream) and after
-/// all entries that it waits for. A send and its receive run together when both are next on their lanes.
-/// Returns an empty string, or the entry at which the schedule hangs.
+/// Simulates the schedules of all stages together. An entry runs after the earlier entries of its lane
+/// (stream) and after the entries for which it waits. A send and the matching receive run at once when each
+/// is the next entry of its lane. run() returns an empty string, or the entry at which the simulation cannot
+/// continue.
 class Rehearsal {
  public:
   explicit Rehearsal(std::vector<StepPlan> const& plans) : plans_(plans) {
@@ -46,7 +47,7 @@ class Rehearsal {
       Rank& rank = ranks_.emplace_back();
       rank.instances = instances_of(plan.train.schedule);
       rank.done.assign(rank.instances.size(), false);
-      std::map<int, int> latest;  // latest instance of each entry
+      std::map<int, int> latest;  // the latest instance of each entry
       for (int index = 0; index < static_cast<int>(rank.instances.size()); ++index) {
         Instance const& instance = rank.instances[static_cast<std::size_t>(index)];
         auto& waits = rank.waits.emplace_back();
@@ -76,7 +77,7 @@ class Rehearsal {
                         compute = static_cast<std::size_t>(Lane::compute);
   struct Rank {
     std::vector<Instance> instances;
-    std::vector<std::vector<int>> waits;  // instances that each instance waits for
+    std::vector<std::vector<int>> waits;  // for each instance, the instances for which it waits
     std::vector<bool> done;
     std::array<std::deque<int>, lane_count> lanes;
   };
@@ -102,7 +103,7 @@ class Rehearsal {
     auto const& queue = ranks_[rank].lanes[lane];
     if (queue.empty() || !ready(rank, queue.front())) return false;
     Entry const& entry = at(rank, queue.front()).entry;
-    if (entry.move == Move::receive) return false;  // completes with its send
+    if (entry.move == Move::receive) return false;  // finishes together with its send
     if (entry.move == Move::send) {
       std::size_t const peer = entry.group == Group::next ? rank + 1 : rank - 1;
       auto const& others = ranks_[peer].lanes[lane];
@@ -134,7 +135,7 @@ std::vector<StepPlan> all_stages(Stage by) {
   return plans;
 }
 
-/// Returns the largest number of micro-batches that have begun forward and not finished backward.
+/// Returns the largest number of micro-batches whose forward has begun and whose backward has not ended.
 int max_in_flight(StepPlan const& plan) {
   std::set<int> in_flight;
   std::size_t most = 0;
@@ -162,7 +163,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(mistake_in(plan, plan.train) == "");
         std::map<std::tuple<Verb, int, int>, int> runs;
         int units = 0;
-        std::string order, expected;  // forwards and backwards of the stage's first unit
+        std::string order, expected;  // the order of forward (F) and backward of the stage's first unit
         for (Instance const& instance : instances_of(plan.train.schedule)) {
           units += instance.entry.verb == Verb::update;
           if (instance.entry.unit == 8 * stage / stages)
@@ -180,7 +181,7 @@ TEST_CASE("every stage of a pipeline has a sound list of one forward and one bac
         CHECK(order == expected);
         CHECK(runs.size() == static_cast<std::size_t>(3 * units * micro_batches));
         CHECK(std::all_of(runs.begin(), runs.end(), [](auto const& each) { return each.second == 1; }));
-        // There are exactly as many copies of activations as micro-batches in flight.
+        // The plan has exactly one copy of the activations for each micro-batch in flight.
         CHECK(max_in_flight(plan) == std::min(stages - stage, micro_batches));
         int slots = 0;
         for (Buffer const& buffer : plan.train.buffers)
@@ -225,6 +226,7 @@ TEST_CASE("stages that wait for each other come to the end") {
       CHECK(Rehearsal(plans).run() == "");
     }
   std::vector<StepPlan> const crossed = all_stages({.stages = 2, .micro_batches = 3, .sends_first = true});
-  for (StepPlan const& plan : crossed) CHECK(mistake_in(plan, plan.train) == "");  // each is correct
+  // Each stage by itself is correct.
+  for (StepPlan const& plan : crossed) CHECK(mistake_in(plan, plan.train) == "");
   CHECK(Rehearsal(crossed).run() == "stage 0 hangs in send cross h.2 micro 1");
 }

@@ -80,7 +80,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
       for (int const world : {1, 2, 3, 4, 7, 8, 64}) {
         UnitLayout const all = layout_of(unit, world);
         INFO(unit.name, " over ", world);
-        // Only the padding at the end depends on the number of ranks.
+        // For any number of ranks, the parameters have the positions that they have with one rank.
         CHECK(all.parameters == alone.parameters);
         CHECK(all.flat_of == alone.flat_of);
         for (std::size_t group = 0; group < all.flats.size(); ++group) {
@@ -89,7 +89,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           CHECK(layout.decayed == alone.flats[group].decayed);
           CHECK(layout.undecayed == alone.flats[group].undecayed);
           CHECK(layout.elements == alone.flats[group].elements);
-          // Shards cover the buffer in order.
+          // The shards of the ranks cover the padded buffer in the order of the ranks, without gaps.
           CHECK(layout.shard % shard_alignment == 0);
           CHECK(layout.padded == layout.shard * world);
           CHECK(layout.padded >= layout.elements);
@@ -98,7 +98,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
           for (int rank = 1; rank < world; ++rank)
             CHECK(layout.shard_of(rank).begin == layout.shard_of(rank - 1).end);
           CHECK(layout.shard_of(world - 1).end == layout.padded);
-          // The two ranges are adjacent. Every parameter is in the range for its weight decay.
+          // First all parameters with weight decay, directly after them all parameters without.
           CHECK(layout.decayed.begin == 0);
           CHECK(layout.undecayed.begin == layout.decayed.end);
           CHECK(layout.undecayed.end == layout.elements);
@@ -113,7 +113,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             CHECK(intersect(lies, spec.decay ? layout.decayed : layout.undecayed) == lies);
             covered.push_back(lies);
           }
-          // Parameters and gaps cover the whole buffer without overlap.
+          // Parameters and gaps together cover the whole buffer without overlap.
           std::sort(covered.begin(), covered.end(), [](Range a, Range b) { return a.begin < b.begin; });
           std::int64_t at = 0;
           for (Range const& piece : covered) {
@@ -121,7 +121,7 @@ TEST_CASE("a unit lies in a trainable and a frozen group that shard at multiples
             at = piece.end;
           }
           CHECK(at == layout.padded);
-          // The pieces of all shards contain every element of the group's parameters once, in order.
+          // pieces() splits shards at parameters. All pieces together have each element once, in order.
           std::vector<std::int64_t> next(unit.parameters.size(), 0);
           bool in_order = true;
           for (int rank = 0; rank < world; ++rank)
@@ -213,11 +213,11 @@ TEST_CASE("state shrinks with the stage as ZeRO promises") {
     CHECK(all_state(zs2) < all_state(zs1));
     CHECK(all_state(zs3) < all_state(zs2));
   }
-  // fp32 without sharding: parameters, gradient and two moments are 16 bytes per parameter, plus little else.
+  // fp32, unsharded: parameters, gradient and two moments use 16 bytes per parameter. The rest is below 2 %.
   std::int64_t const count = parameter_count(Gpt2(small).units({1, 1}));
   CHECK(static_cast<double>(all_state(plan("zs0"))) ==
         doctest::Approx(16.0 * static_cast<double>(count)).epsilon(0.02));
-  // With `dp`, rank 0 has the whole optimizer state, the others have none.
+  // With `dp`, rank 0 has the optimizer state of all parameters. The other ranks have none.
   StepShape shape = sizes_of(4);
   CHECK(state_bytes(plan_of(small, recipe("dp"), shape), "optimizer") ==
         state_bytes(plan("zs0"), "optimizer"));
@@ -415,7 +415,7 @@ TEST_CASE("where no recipe, batch or sequence alone fits, both are searched for 
   CHECK(
       refused(1000).find("sharding zs3 with recompute block does not fit at batch 1 and sequence 1 either") !=
       std::string::npos);
-  // If one change suffices, no other change is suggested.
+  // If one change suffices, the error suggests no combination of two changes.
   CHECK(refused(lean_bytes(32, 512)).find(" with recompute ") == std::string::npos);
 }
 
@@ -446,7 +446,7 @@ TEST_CASE("where no sharding fits, the nearest offload that does is named with i
   text = refused(table, shape, {.host = bytes("nvme").host, .nvme = 1000});
   CHECK(text.find("no combination of offload, sharding and recompute fits at this batch; ") !=
         std::string::npos);
-  // A device with separate memory needs less of it if state is on the host.
+  // This device has its own memory. Offload to the host reduces the bytes that are needed there.
   shape.own_memory = true;
   for (std::string_view const offload : {"cpu_optimizer", "cpu_full"}) {
     std::string const found = refused(table, shape, {.device = bytes(offload).device});

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks properties of every schedule, also for placements that no policy has: weights are read only between
-// gather and release, entries whose buffers share memory are ordered, and a value is read from the buffer to
-// which it was written. The checks must find planted faults and every missing wait.
+// Checks properties of every schedule, also for placements that no policy has. Weights are read only between
+// their gather and their release. The schedule orders entries whose buffers share memory. A value is read
+// from the buffer to which it was written. The checks must find each planted fault and the lack of any single
+// wait.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,8 @@ namespace {
 
 using namespace support;
 
-/// Returns whether a buffer has a unit's gathered weights on the device.
+/// Whether a buffer is a copy of a unit's full weights on the device, which a gather writes and a release
+/// ends.
 bool is_full(Buffer const& buffer) {
   bool const gathered = !buffer.copy.rests() && buffer.copy.by == Verb::gather;
   return buffer.kind == BufferKind::weights && gathered && buffer.tier == Tier::device &&
@@ -45,7 +47,8 @@ std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    if (entry.verb == Verb::gather && is_full(program.at(entry.at(Role::target)))) {  // the last hop
+    // The last hop of the gather.
+    if (entry.verb == Verb::gather && is_full(program.at(entry.at(Role::target)))) {
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;
       continue;
@@ -68,10 +71,10 @@ bool share_bytes(Buffer const& a, Buffer const& b) {
          b.offset < a.offset + a.bytes;
 }
 
-/// Checks that buffers in use at the same time do not share bytes, and that persistent buffers share bytes
-/// with none. Returns the first mistake, or an empty string.
+/// Checks that buffers which are in use at the same time do not share bytes, and that a persistent buffer
+/// shares bytes with no other buffer. Returns the first mistake, or an empty string.
 std::string lifetimes_are_disjoint(StepPlan const& plan, Program const& program) {
-  std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last instance, by micro-batch, buffer
+  std::map<int, std::map<int, std::pair<int, int>>> lives;  // first and last use, by micro-batch and buffer
   auto const instances = instances_of(program.schedule);
   int const last_micro = plan.shape.accumulation - 1;
   for (int i = 0; i < static_cast<int>(instances.size()); ++i)
@@ -111,7 +114,8 @@ void check_all(Setting const& by, PlacementTable const* placement = nullptr) {
   }
 }
 
-/// Returns random numbers below a bound, the same in every run.
+/// A random generator with a fixed seed. (*this)(below) returns a number from 0 to below - 1, and of(choices)
+/// returns one of the choices.
 struct Dice {
   std::uint32_t state = 12345;
   int operator()(int below) {
@@ -124,7 +128,8 @@ struct Dice {
   }
 };
 
-/// An entry without its buffer indices: verb, unit, micro-batch, and the kinds of the buffers that it uses.
+/// An entry in a form that does not depend on the numbers of its buffers: verb, move, unit, micro-batch,
+/// lane, and for each of its buffers the kind, unit and index.
 using Line = std::tuple<Verb, Move, int, int, Lane, std::vector<std::tuple<BufferKind, int, int>>>;
 Line line(Program const& program, Entry const& entry) {
   Line result{entry.verb, entry.move, entry.unit, entry.micro_batch, entry.lane, {}};
@@ -268,7 +273,7 @@ TEST_CASE("every list of many micro-batches is sound and no longer than that of 
             StepPlan const many = plan_of(by);
             CHECK(many.train.schedule.entries.size() == two.train.schedule.entries.size());
             CHECK(hash_of(many.train.schedule) != hash_of(two.train.schedule));
-            std::map<int, int> runs;  // by micro-batch
+            std::map<int, int> runs;  // the number of instances, by micro-batch
             int place = 0, micro = 0;
             for (Instance const& instance : instances_of(many.train.schedule)) {
               ++runs[instance.micro_batch];
@@ -303,7 +308,7 @@ TEST_CASE("a hundred thousand micro-batches take the list of two and their token
       if (!repeated) CHECK(waits == two.train.schedule.entries[entry].waits);
       CHECK(waits.size() < lane_count);
     }
-    // Buffers have the same offsets for any number of micro-batches.
+    // The buffers have the same offsets for any number of micro-batches.
     for (std::size_t buffer = 0; buffer < many.train.buffers.size(); ++buffer) {
       Buffer const &one = many.train.buffers[buffer], &other = two.train.buffers[buffer];
       if (one.persistent || other.offset < 0) continue;
@@ -349,11 +354,11 @@ TEST_CASE("the proofs find planted mistakes") {
   };
   for (Verb const verb : {Verb::gather, Verb::release})
     CHECK(gathers_are_sound(plan, with([&](Program& p) { p.schedule.entries.erase(first(p, verb)); })) != "");
-  // An entry that declares no writes, as if it had not happened.
+  // In this fault, an entry declares no writes. To the checker it looks as if the entry had not run.
   for (Verb const verb : {Verb::reduce, Verb::fetch, Verb::forward, Verb::backward_input, Verb::gather})
     CHECK(mistake_in(plan, with([&](Program& p) { erase_writes(*first(p, verb)); })) != "");
-  // Faults in entries for several flat groups: a duplicate item, an item that reads the buffer of another,
-  // another lane (stream), and several copies in one entry.
+  // These faults are in entries that work on several flat groups: an item twice, an item that uses the buffer
+  // of another item, the wrong lane (stream), and a copy of several flat groups.
   Setting bucketed{.sharding = "zs2", .reduction = "fast", .world = 4, .bucket = std::int64_t{1} << 40};
   bucketed.replicas = 2;
   StepPlan const mesh = plan_of(bucketed);
@@ -380,7 +385,7 @@ TEST_CASE("the proofs find planted mistakes") {
     CHECK(planted([](Entry& entry) { entry.move = Move::copy; }).find("copies several flat groups") !=
           std::string::npos);
   }
-  // A buffer whose offset is set to that of another buffer.
+  // In this fault, a buffer gets the offset of another buffer, so the two share bytes.
   int found = 0, moved = 0;
   for (std::size_t a = 0; a < plan.train.buffers.size(); ++a)
     for (std::size_t b = 0; b < plan.train.buffers.size(); ++b) {
@@ -391,7 +396,7 @@ TEST_CASE("the proofs find planted mistakes") {
       found += mistake_in(plan, with([&](Program& p) { p.buffers[a].offset = other.offset; })) != "";
     }
   CHECK(moved > 20);
-  CHECK(found > 10);  // the other pairs are not in use at the same time
+  CHECK(found > 10);  // in the other pairs, the two buffers are not in use at the same time
 }
 
 TEST_CASE("no wait can be left out") {
@@ -445,7 +450,7 @@ TEST_CASE("overlap changes when entries run and nothing else") {
           StepPlan const ahead = plan_of(by);
           CHECK(lines(ahead) == lines(plain));
           CHECK(ahead.arena_bytes[0] + ahead.arena_bytes[1] >= plain.arena_bytes[0] + plain.arena_bytes[1]);
-          // With one rank and no offload, there is nothing to prefetch.
+          // With one rank and no offload, no transfer exists that could be prefetched.
           bool const same = hash_of(ahead.train.schedule) == hash_of(plain.train.schedule);
           CHECK(same == (world == 1 && offload == "none"));
         }
@@ -475,7 +480,8 @@ TEST_CASE("gradients of weights that lag run at the same time as those of inputs
           check_all(by);
           CHECK(lines(concurrent) == lines(sequential));
           CHECK(concurrent.arena_bytes[0] > sequential.arena_bytes[0]);
-          // The next unit's backward begins before the weight gradients of the last unit are computed.
+          // With a lag, the backward of the second last unit begins before the weight gradients of the last
+          // unit.
           auto const& entries = concurrent.train.schedule.entries;
           int const last = concurrent.units_count() - 1;
           bool passed = false, on_own_lane = true;
@@ -501,7 +507,8 @@ TEST_CASE("buckets change only when micro-batch gradients are reduced") {
       for (std::int64_t const bucket : {std::int64_t{100000}, std::int64_t{1} << 40}) {
         by.bucket = bucket;
         StepPlan const late = plan_of(by);
-        // The entries of each flat group, in schedule order. Entries without a flat group have the key -1.
+        // `routes` groups the entries of a schedule by flat group, in the order of the schedule. Entries
+        // without a flat group have the key (-1, -1).
         using Route = std::vector<std::tuple<Verb, Move, int, int, int>>;
         auto const kind_of = [](StepPlan const& plan, int buffer) {
           return buffer < 0 ? -1 : static_cast<int>(plan.train.at(buffer).kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the searches for the largest batch and for the longest sequence that fit into memory.
+// Tests the searches for the largest batch and for the longest sequence whose plan fits into memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -17,7 +17,7 @@ StepShape const samples_of_96{.batch = 4, .sequence = 96};
 }  // namespace
 
 TEST_CASE("a footprint takes a share above 1 of limits that it is not within, by however little") {
-  constexpr std::int64_t most = std::int64_t{1} << 60;  // adding 1 gives the same double
+  constexpr std::int64_t most = std::int64_t{1} << 60;  // as a double, 2^60 + 1 equals 2^60
   for (std::int64_t const more : {std::int64_t{-1}, std::int64_t{0}, std::int64_t{1}}) {
     CAPTURE(more);
     CHECK((Footprint{.device = most + more}.share_of({.device = most}) > 1.0) == (more > 0));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests plans of units (layers) with several segments: the order of their entries, communication at a
-// boundary whose sides are sharded differently, and the checker. Contradictory boundaries are refused.
+// Tests plans of units (layers) that consist of several segments. Covers the order of their entries, the
+// communication at a boundary between two segments whose values are sharded differently, the checker, and
+// boundaries that are refused because they contradict themselves.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,7 +36,7 @@ StepPlan plan_of(SegmentedGpt2 const& model, RecipeTable const& table, int world
   return make_plan(model.units({shape.batch, shape.sequence}), table, shape);
 }
 
-/// Returns the entries of the first block in the first micro-batch, one per line.
+/// Returns the entries of the first block (unit 1) in the first micro-batch, one entry per line.
 std::string of_a_block(StepPlan const& plan, Program const& program) {
   std::string text;
   for (Entry const& entry : program.schedule.entries) {
@@ -119,8 +120,8 @@ TEST_CASE("summands are summed over a boundary, and so is the gradient of what i
         "forward 0\nforward 1\n"
         "backward_input 1\ncross 0 all_reduce backward d_residual\nbackward_weight 1\nbackward_input 0\n"
         "backward_weight 0\nclear_gaps 0\n");
-  // B = 2, T = 13, C = 33 in 16 bits: 1716 bytes. The gradient is sent while its segment's weight gradients
-  // are computed.
+  // The tensor has 2 x 13 x 33 elements of 2 bytes: 1716 bytes. The all-reduce of its gradient runs while the
+  // weight gradients of segment 1 are computed.
   std::string const lines = listing(both, both.train);
   CHECK(lines.find("cross            1716 B      all_reduce among tensor saved residual; after 1\n") !=
         std::string::npos);
@@ -149,7 +150,7 @@ TEST_CASE("a boundary that contradicts itself is refused with the way out") {
       "model: unit 'h.0' has boundary 0 without an activation; name one that segment 0 saves and that is not "
       "cheap to recompute");
   CHECK(with([](UnitSpec& unit, Boundary& at) {
-          at.activation = static_cast<int>(unit.saved.size()) - 1;  // an activation of segment 1
+          at.activation = static_cast<int>(unit.saved.size()) - 1;  // an activation that segment 1 saves
         }) == with([](UnitSpec&, Boundary& at) { at.activation = -1; }));
   CHECK(with([](UnitSpec& unit, Boundary& at) {
           unit.backward[static_cast<std::size_t>(at.gradient)].shape = {2, 13, 34};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how schedules send state between ranks: micro-batch gradients in buckets (several per call), and
-// gathers in a separate communication channel.
+// Tests how schedules send state between ranks: micro-batch gradients in buckets (several flat groups per
+// call), and gathers in a separate channel of communication.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -35,7 +35,7 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
                        .prefetch = prefetch,
                        .replicas = replicas};
             INFO(std::string(sharding), " ", std::string(reduction), " prefetch ", prefetch);
-            auto const calls = [&](std::int64_t bucket) {  // sends of micro-batch gradients
+            auto const calls = [&](std::int64_t bucket) {  // the number of reductions that communicate
               by.bucket = bucket;
               StepPlan const plan = plan_of(by);
               CHECK(mistake_in(plan, plan.train) == "");
@@ -58,7 +58,8 @@ TEST_CASE("a bucket of micro-batch gradients moves in one entry") {
 }
 
 TEST_CASE("all micro-batch gradients of a bucket have room at the same time") {
-  // The received gradients of four ranks for this rank's shards have as many bytes as all local gradients.
+  // Each rank receives the gradients of four ranks for its own shards, a quarter of the model. Together they
+  // have as many bytes as all gradients of one rank.
   Setting by{.sharding = "zs2", .precision = "bf16", .world = 4, .bucket = std::int64_t{1} << 40};
   StepPlan const plan = plan_of(by);
   std::int64_t received = 0, gradients = 0;
@@ -100,6 +101,6 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
         }
         CHECK((gathers > 0) == (sharding == "zs3"));
         CHECK((hash_of(one.train.schedule) == hash_of(two.train.schedule)) == (gathers == 0));
-        CHECK(2 * waits <= gathers);  // a gather waits only where it reuses a sum's memory
+        CHECK(2 * waits <= gathers);  // a gather waits for a reduction only if it reuses that memory
       }
 }

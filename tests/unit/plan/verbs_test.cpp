@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the operations (verbs) in each sharding's schedule, and how an entry describes itself as text.
+// Tests which verbs (kinds of operations) the schedule of each sharding has and how often, and how an entry
+// is printed.
 #include <cstddef>
 #include <map>
 #include <string>
@@ -16,14 +17,14 @@ namespace {
 
 using namespace support;
 
-/// Returns how often each verb runs.
+/// Returns the number of instances of each verb in a training step.
 std::map<Verb, int> verbs(StepPlan const& plan) {
   std::map<Verb, int> count;
   for (Instance const& instance : instances_of(plan.train.schedule)) ++count[instance.entry.verb];
   return count;
 }
 
-/// Returns the counts by name, so that a failed check is readable.
+/// Returns the counts with the names of the verbs as keys. A failed check then prints the names.
 std::map<std::string, int> named(std::map<Verb, int> const& count) {
   std::map<std::string, int> names;
   for (auto const& [verb, times] : count) names[std::string(name_of(verb))] = times;
@@ -54,8 +55,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
               units * accumulation;
           want[Verb::sum_losses] = accumulation;
           want[Verb::clear_gaps] = units * accumulation;
-          // Forward gathers each unit, and the embedding again for the output head. Backward gathers each
-          // block.
+          // For zs3, forward gathers the weights of each unit. It gathers the weights of the embedding a
+          // second time for the output head. Backward gathers the weights of each block.
           if (sharding == "zs3")
             want[Verb::gather] = want[Verb::release] = (units + 1 + layers) * accumulation;
           want[Verb::reduce] = (each ? units * accumulation : units) + (gathered ? units : 0);
@@ -63,7 +64,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
           if (offloaded) want[Verb::fetch] = units;
           if (offloaded) want[Verb::copy_scalars] = 1;
-          want[Verb::update] = offloaded || sends_weights ? units : 1;  // bucket_bytes is 0: no grouping
+          // Bucket_bytes is 0, so nothing is grouped.
+          want[Verb::update] = offloaded || sends_weights ? units : 1;
           if (offloaded || sends_weights) want[Verb::write_back] = units * (offloaded + sends_weights);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",
                accumulation);
@@ -142,7 +144,7 @@ TEST_CASE("two buffers of one name and other sizes are refused") {
   refused([](Buffer& other) { other.type = DType::bf16; });
   refused([](Buffer& other) { other.tier = Tier::host; });
   refused([](Buffer& other) { other.range.end -= 64; });
-  buffer.copy = {Verb::gather, 0};  // a copy is a separate buffer
+  buffer.copy = {Verb::gather, 0};  // a copy of the weights needs a buffer of its own
   int const before = static_cast<int>(plan.train.buffers.size());
   CHECK(plan.train.add(buffer) == before);
 }

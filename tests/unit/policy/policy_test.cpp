@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests recipes (combinations of policies) at run time: parsing, defaults, the error message of a broken
-// rule, and all combinations.
+// Tests recipes (combinations of policies) that are selected at run time: how names are parsed, the defaults,
+// the message of each rule that is broken, and all combinations of policies.
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -21,7 +21,8 @@ namespace {
 template <class... Policies>
 constexpr ts::RecipeTable table_of = ts::recipe_table<typename ts::Resolved<Policies...>::config>;
 
-/// Returns the text of the error when these names are parsed.
+/// Parses the names of policies, expects a usage error and returns its message. Returns "no error" if parsing
+/// succeeds.
 std::string parse_error(ts::SlotNames const& text) {
   try {
     ts::parse_recipe(text);
@@ -32,7 +33,8 @@ std::string parse_error(ts::SlotNames const& text) {
   return "no error";
 }
 
-/// Calls visit(names) for every combination of policies.
+/// Calls visit(names) for every combination of policies. Each call of the second overload chooses the policy
+/// of one slot.
 template <class Visit>
 void for_each_combination(Visit visit, ts::SlotNames names, ts::detail::list<>) {
   visit(names);
@@ -49,8 +51,8 @@ void for_each_combination(Visit visit) {
   for_each_combination(visit, {}, ts::Slots{});
 }
 
-/// Returns whether the manual allows a recipe, given by names. Repeats the manual's rules independently of
-/// the library's.
+/// Whether the manual allows the recipe that these names describe. This function repeats the rules of the
+/// manual and does not use the library's code for them.
 bool manual_allows(ts::SlotNames const& names) {
   bool const cuda = names.device == "cuda";
   bool const half = names.precision == "fp16";
@@ -131,7 +133,7 @@ TEST_CASE("every combination of choices is refused exactly when the manual says 
   CHECK(all == product);
   CHECK(wrong == 0);
   CHECK(unequal == 0);
-  CHECK(sentences.size() == 8);  // each of the 8 rules refuses some combination
+  CHECK(sentences.size() == 8);  // each of the 8 rules refuses at least one combination
 }
 
 TEST_CASE("distinct recipes have distinct names and one line each") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the storage of training state without a model: weights are set and read back with every placement.
-// Gather, reduce, accumulate, norm, exchange and update follow the placement table.
+// Tests the storage of training state without a model. Weights are set and read back with every placement.
+// The verbs gather, reduce, accumulate, norm, exchange and update must follow the placement table of the
+// plan.
 #include "tessera/store/parameter_store.hpp"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ namespace {
 
 using namespace support;
 
-/// One rank's storage and the objects that it needs.
+/// The storage of one rank and the objects that it needs.
 struct Fixture {
   Fixture(RecipeTable const& table, comm::Transport& transport, int accumulation = 1,
           std::vector<UnitSpec> const& units = TiedModel{}.units({1, 4}), std::int64_t bucket_bytes = 0)
@@ -80,14 +81,14 @@ void fill(Fixture& fixture) {
   });
 }
 
-/// Returns a gradient value of micro-batch `micro`. Values are integers, so that every order of summation is
-/// exact.
+/// Returns the value of an element of the gradient of micro-batch `micro`. All values are small integers, so
+/// sums are exact in any order.
 float micro_gradient_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Runs the entries with these verbs for all micro-batches. In place of backward_weight, writes the unit's
-/// micro-batch gradient.
+/// Runs the entries with these verbs for all micro-batches. Computes no gradients: instead of each entry
+/// backward_weight, it writes micro_gradient_of() to the buffer of the unit's micro-batch gradient.
 void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
     Entry const& entry = instance.entry;
@@ -104,15 +105,15 @@ void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::r
   }
 }
 
-/// Runs the entries with these verbs.
+/// Runs the entries of a training step that have one of these verbs.
 void run(Fixture& fixture, std::initializer_list<Verb> verbs) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule))
     if (std::find(verbs.begin(), verbs.end(), instance.entry.verb) != verbs.end())
       fixture.store.run(fixture.plan.train, instance.entry, instance.micro_batch);
 }
 
-/// Returns this rank's gradient of a unit. The pointer is shifted, so that it can be indexed by the global
-/// element.
+/// Returns this rank's part of the gradient of a unit. The pointer is shifted so that an index is the
+/// position in the whole flat group.
 float* gradient_of(Fixture& fixture, int unit) {
   int const buffer = fixture.plan.train.find(fixture.plan.table.gradient.kind, unit);
   return reinterpret_cast<float*>(fixture.memory.train(buffer)) - fixture.plan.train.at(buffer).range.begin;
@@ -140,13 +141,13 @@ TEST_CASE("weights come out in the order of names as they went in") {
                     right &= values[i] == value_of(unit, static_cast<int>(p), static_cast<std::int64_t>(i));
           }));
           CHECK(right);
-          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // other ranks receive no weights
+          CHECK(names.size() == (comm.is_root() ? 17u : 0u));  // only rank 0 receives the weights
           CHECK(std::is_sorted(names.begin(), names.end()));
         });
 }
 
 TEST_CASE("weights go in and come out in pieces if a parameter is larger than a piece") {
-  // The token table is larger than the part that `fill` sets at once.
+  // The token table has more elements than `fill` sets in one call.
   std::vector<UnitSpec> const units =
       Gpt2({.layers = 1, .heads = 1, .channels = 384, .positions = 8, .vocabulary = 3001}).units({1, 4});
   for (std::string_view const sharding : shardings)
@@ -218,7 +219,8 @@ TEST_CASE("the micro-batches of all ranks are accumulated where the gradient is 
             for (Flat const of : fixture.plan.trainable()) {
               int const unit = of.unit;
               FlatLayout const& layout = fixture.plan.flat(of);
-              // The part that this rank updates, or everything if every rank has the full gradient.
+              // `part` is the range that this rank updates, or the whole flat group if every rank has the
+              // full gradient.
               bool const all = sharding == "zs0" || ranks == 1;
               Range const part = all ? Range{0, layout.padded} : fixture.plan.updated(unit);
               float const* const from = gradient_of(fixture, unit);
@@ -252,7 +254,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
       for (auto const& [ranks, bucket] : {std::pair(1, std::int64_t{0}), std::pair(3, std::int64_t{0}),
                                           std::pair(3, std::int64_t{1} << 40)})
         tessera::run(ranks, [&, ranks = ranks, bucket = bucket](comm::Comm comm) {
-          // The units are so large that every rank has parameters of each.
+          // The units are so large that every rank has a part of each parameter group.
           Fixture fixture(recipe(sharding, "fp32", offload), comm.transport(), 2,
                           TiedModel(300).units({1, 4}), bucket);
           fill(fixture);
@@ -292,7 +294,7 @@ TEST_CASE("an update reaches every parameter of every group, with weight decay w
                 INFO(spec.name);
                 CHECK(right);
               }));
-          bool right = true;  // for the stored weights
+          bool right = true;  // checks the stored weights
           for (Flat const of : fixture.plan.flats()) {
             int const weights = fixture.plan.train.find(BufferKind::weights, of);
             Range const here = fixture.plan.train.at(weights).range;
@@ -323,7 +325,8 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
       run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
-      CHECK(fixture.store.state().bad_unit == TiedModel::plain);  // backward reaches it first
+      // Backward reaches this unit before unit 0, which is bad too.
+      CHECK(fixture.store.state().bad_unit == TiedModel::plain);
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.plan.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
             "plain.up.weight");
@@ -376,7 +379,8 @@ TEST_CASE("a rank that forms its weights for longer than the timeout is alive") 
                  Fixture fixture(recipe("dp"), comm.transport());
                  fixture.weights.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
                    std::fill(out.begin(), out.end(), 0.0f);
-                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);  // 3 s in all
+                   // 5 parameters of rank 0 need 3 s in all.
+                   if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);
                  });
                  comm.transport().barrier({"test"});
                },

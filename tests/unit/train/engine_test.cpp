@@ -48,7 +48,7 @@ std::string refusal(ErrorKind kind, F const& call) {
 
 bool says(std::string const& text, std::string const& part) { return text.find(part) != std::string::npos; }
 
-/// A faulty model that uses an activation that its unit does not declare.
+/// A faulty model: the forward of unit 1 uses activation 99, which the unit does not declare.
 struct Careless : TiedModel {
   template <class Place, class T>
   void forward(int unit, Pass<Place, T>& pass) const {
@@ -124,7 +124,8 @@ TEST_CASE("a loader that does not know its rank is refused where there are sever
     });
   };
   train(2, [](LoaderOptions&) {});
-  train(1, [](LoaderOptions& options) { options.world = 4; });  // one rank's share is a legal batch
+  // The share of one of four ranks is a legal batch.
+  train(1, [](LoaderOptions& options) { options.world = 4; });
   std::string const text = refusal(ErrorKind::usage, [&] {
     train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });
   });
@@ -187,7 +188,7 @@ TEST_CASE("evaluation changes nothing and takes any accumulation") {
     CHECK(evaluated.step(batch_of(run, step)).get().loss == quiet.step(batch_of(run, step)).get().loss);
   }
   CHECK(hash_weights(evaluated) == hash_weights(quiet));
-  // The loss of a step equals the loss of evaluate before the step.
+  // The loss of a step is the loss that evaluate returns before the step.
   double const before = evaluated.evaluate(batch_of(run, 3));
   CHECK(evaluated.step(batch_of(run, 3)).get().loss == before);
 }
@@ -258,7 +259,7 @@ TEST_CASE("intervals lie between the ends of steps") {
   CHECK(first.interval == first.seconds);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   Ticket const second = trainer.step(batch_of(run, 1)), third = trainer.step(batch_of(run, 2));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a late read must not change the report
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // a report that is read late must be the same
   CHECK(second.get().interval >= second.get().seconds + 0.05);
   CHECK(third.get().interval >= third.get().seconds);
   CHECK(third.get().interval < third.get().seconds + 0.05);
@@ -299,7 +300,8 @@ TEST_CASE("what does not fit is refused before anything is taken") {
       refusal(ErrorKind::out_of_memory, [&] { Tied trainer(TiedModel{}, comm::Comm(), options); });
   CHECK(says(text, "out of memory: 1 rank plans "));
   CHECK(says(text, "100000 B are available"));
-  // With several ranks, every rank gets the error. run throws the error itself, not that another rank failed.
+  // If several ranks plan too much memory, each rank throws this error. tessera::run throws it too, not an
+  // error that says that another rank failed.
   std::string const of_many = refusal(ErrorKind::out_of_memory, [&] {
     tessera::run(3, [&](comm::Comm comm) { Tied trainer(TiedModel{}, comm, options); });
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the times that a step reports to its timer, with a clock that advances by 1 whenever it is read.
+// Tests the times that a step reports to its timer. The clock of the test's timer advances by 1 at each
+// reading.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,12 +36,13 @@ struct Ticks final : EntryTimer {
 };
 
 struct Seen {
-  std::vector<Ticks> steps;  // of rank 0
+  std::vector<Ticks> steps;  // one element per step, of rank 0
   Schedule schedule;
   std::string weights;
 };
 
-/// Runs three steps, each followed by an evaluation. If `timed`, all steps except the first have a timer.
+/// Trains three steps and evaluates after each. If `timed`, the engine has a timer from the second step on.
+/// Returns the reported times, the schedule and the hash of the weights.
 Seen trained(RecipeTable const& table, bool timed) {
   Run run;
   run.split = {2, 3};

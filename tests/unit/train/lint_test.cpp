@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a training step does not read device data on the host, synchronize or allocate, and that it has
-// the expected number of operations.
+// Tests that a training step does not read device data on the host, synchronize with the device or allocate
+// memory, and that it has the expected number of operations.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -44,7 +44,7 @@ struct Notes final : Recorder {
   std::vector<std::string> violations;
 };
 
-/// Returns the number of allocations in each step of a run, on all ranks together.
+/// Returns the number of memory allocations in each of three steps, on all ranks together.
 std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run) {
   std::vector<std::int64_t> counts;
   tessera::run(run.split.ranks, [&](comm::Comm comm) {
@@ -69,7 +69,8 @@ std::vector<std::int64_t> allocations_of_steps(RecipeTable const& table, Run run
 }  // namespace
 
 TEST_CASE("a recorded step breaks no rule and its operations add up to the formula") {
-  // The model is so large that matrix products dominate: all other operations are a few percent of the flops.
+  // The model is so large that matrix products dominate. All other operations are a few percent of the
+  // floating-point operations (flops).
   Gpt2Options const model{.layers = 4, .heads = 4, .channels = 256, .positions = 128, .vocabulary = 1024};
   Run run;
   run.batch = 4;
@@ -84,8 +85,8 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
-  // The formula counts the table of positions as a matrix product, though it is only looked up, and counts
-  // attention as not causal. The recorded flops are those of the operations that run, including small ones.
+  // flops_per_token() counts the position table as a matrix product, although it is only looked up. It counts
+  // attention as if it were not causal. The recorded flops include all operations that run, even small ones.
   double const positions = 6.0 * 128 * 256 * tokens;
   CHECK(notes.flops / (formula - positions) > 0.97);
   CHECK(notes.flops / (formula - positions) < 1.06);
@@ -99,7 +100,7 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
                    comm);
   again.record(rebuilt);
   CHECK(rebuilt.violations.empty());
-  CHECK(rebuilt.flops / notes.flops > 1.2);  // recomputes nearly all of forward, which is a third of a step
+  CHECK(rebuilt.flops / notes.flops > 1.2);  // recomputes most of forward, which is a third of a step
   CHECK(rebuilt.flops / notes.flops < 1.4);
 }
 
@@ -167,8 +168,9 @@ TEST_CASE("a bucket is one call of the communicator") {
       CHECK(separate.calls == separate.collectives);
       CHECK(together.collectives == separate.collectives);
       CHECK(together.bytes_sent == separate.bytes_sent);
-      // One call sends the micro-batch gradients of all four units instead of four calls, so 3 are saved.
-      // Another 3 are saved if ranks must then exchange the reduced parts, or all-gather the updated weights.
+      // With buckets, one call instead of four sends the micro-batch gradients of the four units, so 3 calls
+      // are saved. Some shardings also all-gather the reduced gradients or the updated weights. This saves
+      // another 3 calls.
       bool const gathered = sharding == "dp" || sharding == "zs1" || sharding == "zs2";
       bool const twice = gathered || (sharding == "zs0" && reduction == "ordered");
       CHECK(separate.calls - together.calls == (twice ? 6 : 3));
@@ -189,8 +191,8 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   auto const starting = [](std::string_view part) {
     return [part](std::string_view name) { return name.starts_with(part); };
   };
-  // Two blocks with four linear layers and two norms each. The output head has a norm and uses the token
-  // table.
+  // The model has two blocks with four linear layers and two norms each. The output head has another norm,
+  // and a product with the token table.
   auto all = recorded({});
   CHECK(all["linear_backward_weight"] == 9);
   CHECK(all["linear_backward_input"] == 9);
@@ -204,7 +206,7 @@ TEST_CASE("no product computes the gradient of a frozen parameter") {
   CHECK(middle["layer_norm_backward_input"] == 5);
   auto table = recorded(starting("wte"));
   CHECK(table["linear_backward_weight"] == 8);
-  CHECK(table["embedding_backward"] == 1);  // for the table of positions
+  CHECK(table["embedding_backward"] == 1);  // only for the table of positions
   auto top = recorded([](std::string_view name) { return !name.starts_with("ln_f"); });
   CHECK(top["linear_backward_weight"] == 0);
   CHECK(top["linear_backward_input"] == 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that the table of options lists every member of TrainerOptions, and that checks, agreement between
-// ranks and command-line flags follow this table.
+// Tests that the table of options lists every member of TrainerOptions. Also tests that checks, the agreement
+// between ranks, and command-line flags follow this table.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,8 @@ namespace {
 using namespace support;
 using Type = OptionValue::Type;
 
-/// Converts to any type. Used to count the members of an aggregate.
+/// Converts to any type. members() uses it to count the members of a struct: it finds the largest number of
+/// initializers.
 struct Anything {
   template <class T>
   operator T&() const;
@@ -54,7 +55,7 @@ std::string refusal(TrainerOptions const& options) {
   }
   return {};
 }
-/// Sets an option to a number that is converted to the option's type.
+/// Sets an option to `number`, converted to the type of the option.
 void set(OptionValue value, double number) {
   if (value.type() == Type::real)
     value.real() = number;

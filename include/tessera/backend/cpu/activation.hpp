@@ -17,8 +17,8 @@ inline constexpr S gelu_twice_root = S(1.5957691216057307117597842397375);  // 2
 template <class S>
 inline constexpr S gelu_cubic = S(0.044715);
 
-/// s in the formula at the top of this file. e^(-2u) may overflow to infinity or to a huge number; both give
-/// s = 0.
+/// Returns s of the formula at the top of this file. e^(-2u) may overflow to infinity or to a huge number. In
+/// either case s becomes 0.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> gelu_sigmoid(Packet<S> x) {
   Packet<S> const cubic =
@@ -34,8 +34,9 @@ EIGEN_STRONG_INLINE Packet<S> gelu(Packet<S> x) {
   return x * detail::gelu_sigmoid(x);
 }
 
-/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2). x^2 is capped, since
-/// s (1 - s) vanishes long before 2u' would become infinite. For an infinite x the result is NaN.
+/// Returns d gelu(x) / dx = s + x s (1 - s) 2u', with 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2). The code
+/// limits x^2 to 10000, so that 2u' cannot become infinite. The limit does not change the result, because s
+/// (1 - s) vanishes for much smaller x. For an infinite x the result is NaN.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> gelu_derivative(Packet<S> x) {
   Packet<S> const s = detail::gelu_sigmoid(x);
@@ -57,7 +58,7 @@ struct Gelu {
   }
 };
 
-/// ReLU. The value of NaN is NaN; the derivative at 0 is 0.
+/// The activation ReLU. Its value at NaN is NaN. Its derivative at 0 is 0.
 struct Relu {
   template <class S>
   EIGEN_STRONG_INLINE Packet<S> value(Packet<S> x) const {
@@ -75,8 +76,8 @@ struct Relu {
   }
 };
 
-/// Applies the activation that `kind` selects. The selection at run time avoids one compiled kernel per
-/// activation.
+/// The activation that `kind` selects at run time. A selection at compile time would need one compiled kernel
+/// per activation.
 struct AnyActivation {
   Activation kind;
 
@@ -106,7 +107,7 @@ struct AnyActivation {
   }
 };
 
-/// Calls work(AnyActivation) if there is an activation.
+/// Calls work(AnyActivation{activation}), or does nothing if `activation` is Activation::none.
 template <class F>
 void with_activation(Activation activation, F const& work) {
   if (activation != Activation::none) work(AnyActivation{activation});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements causal attention in tiles, after FlashAttention (arXiv 2205.14135). The contract is in
-// ops/attention.hpp.
+// Implements causal attention in tiles, after FlashAttention (arXiv 2205.14135). ops/attention.hpp documents
+// the operations.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The tiles of attention in a worker's scratch memory, after the part that matrix products use. The number
-/// of bytes of each tile does not depend on S.
+/// The buffers (tiles) of attention in a worker's scratch memory. They follow the buffers that matrix
+/// products use. The constants are numbers of values or rows. `unit` makes each tile the same number of bytes
+/// for float and double.
 template <class S>
 struct AttentionTiles {
   static constexpr std::int64_t unit = 8 / static_cast<std::int64_t>(sizeof(S));
@@ -29,11 +30,11 @@ struct AttentionTiles {
   static constexpr std::int64_t head_tile = 32768 * unit;  // upper bound of block_rows(head) * head
   static constexpr std::int64_t query_sums = 131072 * unit;
 
-  S* scores;     // block x forward_keys, or backward_queries x block twice
-  S* slopes;     // the gradients of the scores: the second half of that memory
-  S* sums;       // block x head channels
-  S* more_sums;  // block x head channels
-  S* queries;    // sequence x head channels, if that fits
+  S* scores;     // scores, block x forward_keys; in backward: backward_queries x block
+  S* slopes;     // in backward: gradients of the scores, backward_queries x block, after `scores`
+  S* sums;       // block x head channels: outputs; in backward: dV, or dQ in query_gradients
+  S* more_sums;  // block x head channels: in backward dK
+  S* queries;    // in backward: dQ of all query heads that share a key head, if it fits
   S* rows;       // statistics: up to two numbers per query
 
   static constexpr std::size_t bytes =
@@ -51,7 +52,7 @@ struct AttentionTiles {
     rows = queries + query_sums;
   }
 
-  /// Returns the number of rows in a tile of sums: 64, or fewer for very wide heads.
+  /// Returns the number of rows in the tile `sums`: 64, or fewer for very wide heads.
   static std::int64_t block_rows(std::int64_t head) {
     std::int64_t rows = block;
     while (rows > 1 && rows * head > head_tile) rows /= 2;
@@ -62,10 +63,11 @@ struct AttentionTiles {
 template <class T>
 using Heads = ops::HeadColumns<T, Cpu>;
 
-/// Identifies one head of one sample, of queries or of keys. `row` finds its rows in a tensor of one row per
-/// token, with the heads next to each other; `row_of` finds them in a tensor (B,heads,T).
+/// Identifies one head of queries or of keys in one sample. `row` returns the address of the head's part of a
+/// row, in a tensor that has one row per token and all heads in a row. `row_of` returns the index of a row of
+/// the head in a tensor (B,heads,T).
 struct HeadIndex {
-  std::int64_t sequence, head;  // T and the channels of a head
+  std::int64_t sequence, head;  // rows per sample, and channels of a head
   std::int64_t sample, number;
 
   static HeadIndex of_queries(ops::AttentionSizes const& sizes, std::int64_t sample, std::int64_t number) {
@@ -79,7 +81,7 @@ struct HeadIndex {
   T* row(ops::Columns<T, Cpu> const& of, std::int64_t row) const {
     return of.data + (sample * sequence + row) * of.stride + number * head;
   }
-  /// Returns the head's rows as a matrix, starting at row `first`.
+  /// Returns the rows of the head from row `first` on, as a matrix operand.
   template <class T>
   Matrix<std::remove_const_t<T>> rows(ops::Columns<T, Cpu> const& of, std::int64_t first,
                                       bool transposed = false) const {
@@ -90,7 +92,7 @@ struct HeadIndex {
   }
 };
 
-/// to = values * factor for one row of n.
+/// Writes values[i] * factor to to[i] for i < n.
 template <class S, class T>
 EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T* to) {
   for_packets<S>(0, n, [&](std::int64_t i, auto full, std::int64_t count) {
@@ -98,7 +100,8 @@ EIGEN_STRONG_INLINE void scale_row(S const* values, S factor, std::int64_t n, T*
   });
 }
 
-/// row[i] = e^(row[i]*scale - shift) for i < n, and 0 from there up to `padded`. Returns the sum.
+/// Sets row[i] = e^(row[i]*scale - shift) for i < n, and row[i] = 0 for n <= i < padded. Returns the sum of
+/// the row.
 template <class S>
 EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padded, S scale, S shift) {
   Packet<S> sum(S(0));
@@ -112,8 +115,8 @@ EIGEN_STRONG_INLINE S exponentiate_row(S* row, std::int64_t n, std::int64_t padd
   return lane_sum(sum);
 }
 
-/// Computes the outputs of queries [first, first + rows) of a head. Query first + i sees the keys up to last
-/// + i.
+/// Computes the outputs and the logsumexp of queries [first, first + rows) of a head. `at` identifies the
+/// query head, and `keys_at` its head of keys and values. Query first + i sees the keys up to last + i.
 template <class T>
 void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadIndex keys_at,
                              Heads<T const> const& x, std::int64_t first, std::int64_t last,
@@ -155,8 +158,8 @@ void attention_forward_block(std::span<std::byte> scratch, HeadIndex at, HeadInd
 }
 
 /// Computes the gradients of one head of keys and values, and of the query heads that share it. Processes the
-/// keys block by block. For each block, it processes the query heads in order, over the queries that see the
-/// block.
+/// keys block by block. For each block of keys, it processes the query heads in order. For each query head,
+/// it processes the queries that see the block.
 template <class T>
 class AttentionBackward {
   using S = compute_t<T>;
@@ -181,14 +184,15 @@ class AttentionBackward {
 
   void run() {
     std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
-    // dQ is a sum over blocks of keys. It is summed in the output if T has the precision of sums (T = S),
-    // otherwise in scratch memory if it fits. If it does not fit, query_gradients computes it block by block
-    // after this loop.
+    // dQ is a sum over blocks of keys. If T has the precision of sums (T = S), the sum is built in the
+    // output. Otherwise it is built in scratch memory if it fits. If it does not fit, query_gradients
+    // computes dQ after this loop, one block of queries after another.
     bool const in_place = std::is_same_v<S, T>;
     bool const in_scratch = !in_place && sizes_.group * sequence * head <= Tiles::query_sums;
     for (std::int64_t key = 0; key < sizes_.keys; key += block) {
       std::int64_t const keys = std::min(block, sizes_.keys - key);
-      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);  // the first that sees it
+      // The first query that sees the key `key`.
+      std::int64_t const first = std::max<std::int64_t>(0, key - sizes_.first);
       bool add = false;
       for (std::int64_t member = 0; member < sizes_.group; ++member) {
         select_query_head(member);
@@ -228,13 +232,13 @@ class AttentionBackward {
   }
 
  private:
-  /// Switches to another of the query heads that share the keys.
+  /// Makes a query head current: the query head number `member` of the ones that share the keys.
   void select_query_head(std::int64_t member) {
     at_ = HeadIndex::of_queries(sizes_, keys_at_.sample, keys_at_.number * sizes_.group + member);
     dots_query_ = -1;
   }
 
-  /// Computes dQ of one head, one block of queries after another.
+  /// Computes dQ of the current query head, one block of queries after another.
   void query_gradients() {
     std::int64_t const head = sizes_.head, sequence = sizes_.queries, block = Tiles::block_rows(head);
     for (std::int64_t query = 0; query < sequence; query += block) {
@@ -249,8 +253,8 @@ class AttentionBackward {
     }
   }
 
-  /// Recomputes the probabilities (scores = P) of these queries and keys from the forward pass's logsumexp.
-  /// Sets slopes = dS * scale, where dS is the gradient of the scores.
+  /// Sets tiles_.scores to the probabilities of these queries and keys, which it recomputes from the forward
+  /// pass's logsumexp. Sets tiles_.slopes = dS * scale, where dS is the gradient of the scores.
   void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
     std::int64_t const head = sizes_.head;
     S const* const shifts = logsumexp_ + at_.row_of(sizes_.heads, query);
@@ -275,7 +279,8 @@ class AttentionBackward {
     }
   }
 
-  /// rows[i] = dout . out of query i, the term that the softmax gradient subtracts.
+  /// Sets tiles_.rows[i] = dout . out of query `query` + i, the term that the gradient of softmax subtracts.
+  /// Does nothing if the previous call had the same queries and the same query head.
   void dot_rows(std::int64_t query, std::int64_t queries) {
     if (query == dots_query_ && queries == dots_count_) return;
     for (std::int64_t row = 0; row < queries; ++row) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the classifier's loss and gradient on the CPU. The contract is in ops/cross_entropy.hpp.
+// Implements the cross-entropy loss of a classifier and its gradient on the CPU. ops/cross_entropy.hpp
+// documents the operations.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +17,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// log(sum(e^x)) of a row in one pass over memory: each block stays in the L1 cache for its maximum and its
-/// sum.
+/// Returns log(sum(e^x)) over the n values of a row. Reads each value from memory once: a block of 2048
+/// values is in the L1 cache while the function computes the maximum of the block and then its sum.
 template <class S, class T>
 S log_sum_exp(T const* row, std::int64_t n) {
   constexpr std::int64_t block = 2048;
   S const lowest = -std::numeric_limits<S>::infinity();
-  // The maximum starts finite. If all values of a block were -infinity, the difference below would otherwise
-  // be NaN.
+  // `top` is the maximum so far. It starts with the lowest finite number. If it started with -infinity and
+  // all values of a block were -infinity, the difference value - `next` below would be NaN.
   S top = std::numeric_limits<S>::lowest(), total = S(0);
   for (std::int64_t begin = 0; begin < n; begin += block) {
     std::int64_t const end = std::min(begin + block, n);
@@ -78,7 +79,7 @@ struct CrossEntropy {
     });
   }
 
-  /// Sums the losses in row order, and counts the valid rows.
+  /// Sums the losses in row order, and counts the rows with a valid target (0 or more).
   template <class S>
   static void sum_losses(Context<Cpu>&, ConstTensor<S> const& losses,
                          ConstTensor<std::int32_t> const& targets, double* loss, std::int64_t* valid_tokens) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides Eigen's SIMD packets without its matrices, which cause most of the compile time of Eigen/Core. For
-// x86-64 and Eigen 3.4 it includes the packet headers of Eigen/Core, in the same order. A program may include
-// Eigen before or after it. For newer versions of Eigen, and on other processors, it includes Eigen/Core.
+// x86-64 and Eigen 3.4, this header includes the packet headers of Eigen/Core, in the same order. A program
+// may include Eigen before or after this header. For newer versions of Eigen and for other processors, this
+// header includes Eigen/Core.
 #pragma once
 
 #if defined(__x86_64__) && !defined(__CUDACC__) && !defined(EIGEN_CORE_H) && \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements operations on flat arrays on the CPU: accumulate (sums of several arrays), norms, conversion,
-// activations, and the search for non-finite values. The contracts are in the ops headers.
+// activations, and the search for non-finite values. The headers of ops/ document the operations.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns the sum of squares of at most one block. Value i is added to running sum i modulo 16 with one
-/// rounding, for every register width. The 16 sums are then added pairwise. So every instruction set gives
-/// the same bits.
+/// Returns the sum of the squares of n values, at most one block. Value i is added to running sum i modulo 16
+/// by an fma, which rounds once. There are 16 running sums for every register width, and at the end they are
+/// added pairwise. So every instruction set gives the same bits.
 template <class S, class T>
 S sum_of_squares(T const* values, std::int64_t n) {
   constexpr std::int64_t lanes = 16;
@@ -50,8 +50,9 @@ S sum_of_squares(T const* values, std::int64_t n) {
   return total[0];
 }
 
-/// Records the first non-finite value of the first block whose partial sum is not finite. If only the squares
-/// overflowed, records the first value of that block.
+/// Records in `note` the first non-finite value of the first block whose partial sum is not finite. If all
+/// values of the block are finite and only the sum of squares overflowed, records the first value of the
+/// block.
 template <class T, class Q>
 void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote const& note) {
   if (!note.bad || note.unit < note.bad->unit) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements token and position embeddings on the CPU. The contract is in ops/embedding.hpp.
+// Implements token and position embeddings on the CPU. ops/embedding.hpp documents the operations.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ struct Embedding {
     });
   }
 
-  /// Adds the rows of dy to the token gradients in the order of the tokens. Each worker sums different
-  /// columns.
+  /// Computes the gradients of both tables. Adds the rows of dy to the token gradients in the order of the
+  /// tokens. Each task sums its own stripe of columns, so tasks do not write the same values.
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
                        ConstTensor<T> const& dy, Tensor<compute_t<T>> const& partial, bool fresh,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the matrix product of the CPU backend: C = op(A) op(B), then an epilogue on each tile while it is
-// in cache, with one rounding at the end.
+// Provides the matrix product of the CPU backend, C = op(A) op(B), where op is an optional transposition. An
+// epilogue, such as the addition of a bias, processes each tile of C while the tile is in the cache. Results
+// are rounded once, at the end.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The tile size of a matrix product. It depends only on the shape and the types, and does not affect
-/// results: every element is summed in the order of k within a block of the depth, and then in the order of
-/// the blocks.
+/// The tile size of a matrix product. A tile is the part of the result that one task computes. Its size
+/// depends only on the shape and the types. It does not affect results: the depth is divided into blocks, and
+/// every element is summed in the order of k within a block, and then in the order of the blocks.
 template <class S, class P = S>
 struct Tiling {
   static constexpr std::int64_t depth_block = 256 * 4 / static_cast<std::int64_t>(sizeof(S));
@@ -29,8 +30,9 @@ struct Tiling {
   std::int64_t rows;
   std::int64_t cols;
 
-  /// Chooses the tile size with the least padding and packing, among sizes that divide C into equal tiles and
-  /// fit the scratch memory. Prefers at least eight tiles if C is big enough.
+  /// Chooses the tile size for a result C (m, n). Among the sizes that divide C into equal tiles and fit the
+  /// scratch memory, it takes the one with the least padding and packing. If C is big enough, it prefers
+  /// sizes that give at least eight tiles.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     if (m == 0 || n == 0) return;  // no tiles
     std::int64_t const min_rows = parts(m, max_rows), min_cols = parts(n, max_cols);
@@ -66,7 +68,8 @@ struct Tiling {
   }
 };
 
-/// The part of a worker's scratch memory that products use. Attention stores its own tiles after it.
+/// The sizes of the buffers for products in a worker's scratch memory, in values, and their total in bytes.
+/// Attention stores its own tiles after these buffers.
 template <class S>
 struct ProductScratch {
   static constexpr std::int64_t left = Tiling<S>::max_rows * Tiling<S>::depth_block;
@@ -76,7 +79,8 @@ struct ProductScratch {
       static_cast<std::size_t>(left + right + tile + Tiling<S>::max_cols) * sizeof(S);
 };
 
-/// Adds the sums over k of each column of a packed block to `sums`. For the first block, overwrites `sums`.
+/// Adds the sum over k of each column of a packed block of the right operand to `sums`. For the first block,
+/// overwrites `sums`.
 template <class S, class P>
 void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool first, S* sums) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -96,8 +100,8 @@ void sum_columns(P const* packed, std::int64_t depth, std::int64_t cols, bool fi
   }
 }
 
-/// An epilogue that stores the product at its destination, or adds it to the destination. The kernel itself
-/// does this, without a callback.
+/// An epilogue that stores the product at `to`, or adds it to the values at `to`. Rows at `to` are `stride`
+/// values apart. The kernel itself stores the product, without a callback.
 template <class S>
 struct InPlace {
   S* to;
@@ -105,9 +109,10 @@ struct InPlace {
   bool add = false;
 };
 
-/// An epilogue with its type erased, so that product_tile is compiled once per type of operands. The product
-/// is stored in place if in_place.to is set. Otherwise receive(i, j, values, stride, rows, count) receives
-/// `count` values of each of `rows` rows, starting at row i and column j of the result.
+/// An epilogue of any type, with its type erased so that product_tile is compiled once per type of operands.
+/// If in_place.to is set, the product is stored in place. Otherwise receive(i, j, values, stride, rows,
+/// count) receives `count` values of each of `rows` rows, starting at row i and column j of the result. The
+/// rows at `values` are `stride` values apart.
 template <class S>
 struct Epilogue {
   using Receive = v0::detail::FunctionRef<void(std::int64_t, std::int64_t, S const*, std::int64_t,
@@ -117,7 +122,8 @@ struct Epilogue {
   Receive receive{};
 };
 
-/// Computes one register tile, from a panel of the right operand that is `packets` packets wide.
+/// Computes one register tile (see multiply_micro), from a panel of the right operand that is `packets`
+/// packets wide.
 template <class S, class P>
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, P const* a,
                                         PackedLeft<P> const& left, P const* b, S* c, std::int64_t c_stride,
@@ -130,7 +136,7 @@ EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, P const
     multiply_micro<Microtile<S>::packets>(depth, a, left.row_stride, left.k_stride, b, c, c_stride, first);
 }
 
-/// Copies the first `cols` values of each of `rows` rows.
+/// Copies the first `cols` values of each of `rows` rows from `from` to `to`.
 template <class S>
 void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::int64_t cols, S* to,
                std::int64_t to_stride) {
@@ -138,13 +144,15 @@ void copy_rows(S const* from, std::int64_t from_stride, std::int64_t rows, std::
     std::copy_n(from + row * from_stride, cols, to + row * to_stride);
 }
 
-/// Packs columns [k, k + depth) of a tile's left operand to `to`. Hides the operand's original type.
+/// A function that packs columns [k, k + depth) of a tile's left operand to `to`, and returns a view of the
+/// packed values. Its type does not depend on the operand's original type.
 template <class P>
 using PackRows = v0::detail::FunctionRef<PackedLeft<P>(std::int64_t k, std::int64_t depth, P* to)>;
 
-/// Computes one tile of at most Tiling::max_rows by max_cols, at (i, j) of the result, over the whole depth,
-/// on one worker. `b` is the tile's right operand; both operands are packed as P. `column_sums`, if given, is
-/// a vector of `cols` values that gets the sums of b over the depth, in order.
+/// Computes one tile of the result over the whole depth, on one worker. The tile has rows x cols values, at
+/// most Tiling::max_rows by max_cols. Its first value is at (i, j) of the result. `pack_rows` packs the
+/// tile's left operand and `b` is its right operand; the code packs values of both operands as P. If
+/// `column_sums` is not null, it receives the `cols` sums of b over the depth, in order.
 template <class S, class P, class B>
 void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b, std::int64_t i,
                   std::int64_t j, std::int64_t rows, std::int64_t cols, std::int64_t depth,
@@ -182,13 +190,14 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
           bool const start = first && !in_place.add;
           if (some == row_step && count == stride) {
             multiply_panel(packets, steps, values, packed, from, to, in_place.stride, start);
-          } else {  // an edge goes through a padded tile
+          } else {  // at the edge of the result: compute in a padded buffer
             if (!start) copy_rows(static_cast<S const*>(to), in_place.stride, some, count, tile, stride);
             multiply_panel(packets, steps, values, packed, from, tile, stride, start);
             copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
-          // If the depth is a single block, each register tile is final at once, so all use the same memory.
+          // If the depth is a single block, each register tile is final at once. So all register tiles use
+          // the same buffer.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, steps, values, packed, from, to, stride, first);
           if (last) epilogue.receive(i + row, j + col, to, stride, some, count);
@@ -199,7 +208,7 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
   } while (k < depth);
 }
 
-/// Computes a product on one worker, tile after tile.
+/// Computes `result` (m, n) = a (m, depth) b (depth, n) on one worker, tile after tile.
 template <class S, class A, class B>
 void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                     std::int64_t depth, InPlace<S> const& result) {
@@ -215,15 +224,16 @@ void product_serial(std::byte* scratch, Matrix<A> a, Matrix<B> b, std::int64_t m
   }
 }
 
-/// Selects a product without column sums.
+/// The type of the parameter `sums` of `product` if the caller needs no sums of columns.
 struct NoSums {};
 
-/// A callback, or null: sums(j, values, count) receives the sums of `count` columns of B, starting at column
-/// j.
+/// A callback, or null if the caller needs no sums of columns. sums(j, values, count) receives the sums of
+/// `count` columns of B, starting at column j.
 template <class S>
 using ReceiveSums = v0::detail::FunctionRef<void(std::int64_t, S const*, std::int64_t)>;
 
-/// Implements `product` below, with the type of its epilogue erased.
+/// Implements `product` below. The types of the epilogue and of `sums` are erased, so that each type of
+/// operands is compiled once.
 template <class S, class A, class B>
 void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
                      std::int64_t depth, Epilogue<S> const& epilogue, ReceiveSums<S> const& sums) {
@@ -247,10 +257,10 @@ void product_on_pool(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64
   });
 }
 
-/// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on the whole pool. `epilogue` is InPlace or a
-/// function. epilogue(i, j, values, count) receives `count` finished values of row i, starting at column j,
-/// once for every element; `values` is padded to full packets. If given, sums(j, values, count) receives the
-/// sums of B's columns.
+/// Computes C (m, n) = op(A) (m, depth) op(B) (depth, n) on all workers of the pool. `epilogue` is InPlace or
+/// a function. The call epilogue(i, j, values, count) receives `count` finished values of row i of C,
+/// starting at column j. Each element is passed once. `values` is padded to full packets. If given, sums(j,
+/// values, count) receives the sums of `count` columns of op(B), starting at column j.
 template <class S, class A, class B, class Finish, class Sums = NoSums>
 void product(Context<Cpu>& context, Matrix<A> a, Matrix<B> b, std::int64_t m, std::int64_t n,
              std::int64_t depth, Finish const& epilogue, Sums const& sums = {}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements layer normalisation and RMS normalisation on the CPU. RMS normalisation uses 0 for the mean and
-// has no beta. The contracts are in ops/layer_norm.hpp and ops/rms_norm.hpp.
+// has no beta. ops/layer_norm.hpp and ops/rms_norm.hpp document the operations.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns the sum of term(i, full, count) over [0, n), in four running packets. The term must be 0 in lanes
-/// beyond n.
+/// Returns the sum of n terms. term(i, full, count) returns the packet of the terms from index i on (see
+/// for_packets); lanes beyond n must be 0. The function adds the packets in four running sums.
 template <class S, class Term>
 EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -33,8 +33,9 @@ EIGEN_STRONG_INLINE S sum_terms(std::int64_t n, Term const& term) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-/// Computes the gradients of gamma and beta as sums (2,C). If not centered, computes only gamma's, as sums
-/// (1,C). Workers process different columns. Each sums blocks of 64 rows, in order.
+/// Writes the gradients of gamma and beta to `sums` (2,C). If `Centered` is false, there is no beta, and it
+/// writes only the gradient of gamma to `sums` (1,C). Workers process different columns. Each worker sums the
+/// rows of a block of 64 rows, and then adds the block's sum to its total, in order.
 template <bool Centered, class T>
 void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstTensor<T> const& x,
                          ConstTensor<compute_t<T>> const& mean, ConstTensor<compute_t<T>> const& rstd,
@@ -66,7 +67,8 @@ void norm_backward_scale(Context<Cpu>& context, ConstTensor<T> const& dy, ConstT
   });
 }
 
-/// Layer normalisation if `Centered`, otherwise RMS normalisation. For RMS, mean, beta and dbeta are empty.
+/// Implements layer normalisation if `Centered` is true, otherwise RMS normalisation. For RMS normalisation,
+/// mean, beta and dbeta are empty.
 template <bool Centered>
 struct RowNorm {
   template <class T>
@@ -135,7 +137,8 @@ struct RowNorm {
     });
   }
 
-  /// Rounds the sums to T. On the CPU, `partials` already holds the complete sums over all rows.
+  /// Writes dgamma and dbeta: rounds `partials` to T. On the CPU, `partials` already holds the complete sums
+  /// over all rows.
   template <class T>
   static void backward_weight(Context<Cpu>& context, ConstTensor<compute_t<T>> const& partials,
                               std::int64_t /*rows*/, Tensor<T> const& dgamma, Tensor<T> const& dbeta) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements linear layers on the CPU: one product, with an epilogue on each tile while it is in cache. The
-// contract is in ops/linear.hpp.
+// Implements linear layers on the CPU: one matrix product, with an epilogue that processes each tile of the
+// result while it is in the cache. ops/linear.hpp documents the operations.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns an epilogue that stores function(index, column, value, full, count) of each packet of results in
-/// `to`. `index` is the element's position in the (m, n) result and `column` its column.
+/// Returns an epilogue. For each packet of results it calls function(index, column, value, full, count) and
+/// stores the returned packet in `to`. `index` is the position of the packet's first element in the (m, n)
+/// result, and `column` is the column of this element. `full` says whether the packet is complete; `count` is
+/// the number of its valid elements.
 template <class S, class T, class F>
 auto map_into(T* to, std::int64_t n, F const& function) {
   return [to, n, function](std::int64_t i, std::int64_t j, S const* values, std::int64_t count) {
@@ -29,7 +31,7 @@ auto map_into(T* to, std::int64_t n, F const& function) {
   };
 }
 
-/// Returns an epilogue that stores the result, rounded to T.
+/// Returns an epilogue that stores the (m, n) result in `to`, rounded to T.
 template <class S, class T>
 auto store_into(T* to, std::int64_t n) {
   if constexpr (std::is_same_v<S, T>)
@@ -39,8 +41,8 @@ auto store_into(T* to, std::int64_t n) {
                        [](std::int64_t, std::int64_t, Packet<S> value, auto, std::int64_t) { return value; });
 }
 
-/// Computes the result times a scale, plus a bias and a residual if they are given. It is a named type so
-/// that forward and backward products share one template instance.
+/// A function for map_into: returns the product times a scale, plus a bias and a residual (`base`) if they
+/// are given. It is a named type, so that forward and backward products share one template instance.
 template <class S, class T>
 struct PlusBiasAndResidual {
   T const *bias, *base;
@@ -55,7 +57,8 @@ struct PlusBiasAndResidual {
   }
 };
 
-/// y = op(a) op(b), in compute_t<T>. The epilogue stores the result.
+/// Computes op(a) op(b) in compute_t<T>, where op transposes a matrix if its flag is true. `epilogue` stores
+/// the result, which has the shape of y. `sums` is as in `product`.
 template <class T, class Y, class Epilogue, class Sums = NoSums>
 void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transposed, ConstTensor<T> const& b,
                    bool b_transposed, Tensor<Y> const& y, Epilogue const& epilogue, Sums const& sums = {}) {
@@ -65,7 +68,7 @@ void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transp
                         sums);
 }
 
-/// sums (N) = the sum of the rows of x (M,N), in order.
+/// Writes the sum of the rows of x (M,N) to `sums` (N). Adds the rows in order.
 template <class T>
 void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& sums) {
   using S = compute_t<T>;
@@ -82,7 +85,8 @@ void sum_rows(Context<Cpu>& context, ConstTensor<T> const& x, Tensor<T> const& s
 }
 
 struct Linear {
-  /// Applies the activation to `pre` as rounded for storage, so that `activate` reproduces y bit for bit.
+  /// Implements ops::linear. The activation reads `pre` after it is rounded to T, so that ops::activate can
+  /// compute y again with the same bits.
   template <class T>
   static void forward(Context<Cpu>& context, ConstTensor<T> const& x, ops::Operand<T, Cpu> const& w,
                       Tensor<T> const& y, ops::LinearOptions<T, Cpu> const& with) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the inner loops of matrix products: a register tile of SIMD packets, and the packing of its
-// operands.
+// Provides the inner loops of matrix products: the computation of a register tile (a small part of the result
+// in SIMD registers), and the packing of the operands.
 //
-// Eigen 3.4's own kernel (3 packets by 4 values) reached 184 to 193 GF/s, and this one 231 to 253 (the
-// instruction peak is 273). Measured on one Zen 5 core with AVX-512, best of many, at 512x3072x768,
-// 512x768x3072, 1024x512x128 and 1024x384x384, operands in cache.
+// Eigen 3.4's own kernel (3 packets by 4 values) reached 184 to 193 GFLOP/s, and this kernel 231 to 253
+// GFLOP/s. The peak of the instructions is 273 GFLOP/s. Measured on one Zen 5 core with AVX-512, best of many
+// runs, at 512x3072x768, 512x768x3072, 1024x512x128 and 1024x384x384, with operands in cache.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// A strided view of a matrix operand: element (i, j) is data[i*stride + j], or data[j*stride + i] when
-/// transposed.
+/// A strided view of a matrix operand. Element (i, j) is data[i*stride + j], or data[j*stride + i] if
+/// `transposed`.
 template <class T>
 struct Matrix {
   T const* data;
@@ -32,7 +32,8 @@ struct Matrix {
   }
 };
 
-/// The part of the result that the kernel keeps in registers: `rows` rows of `packets` SIMD packets of S.
+/// The size of a register tile, the part of the result that the kernel keeps in registers: `rows` rows of
+/// `packets` SIMD packets of S.
 template <class S>
 struct Microtile {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(__aarch64__)
@@ -47,16 +48,16 @@ struct Microtile {
 #endif
   static constexpr int width = Packet<S>::size;
   static constexpr int cols = packets * width;
-  /// Rows that are packed together when the left operand is transposed.
+  /// The number of rows that are packed together if the left operand is transposed.
   static constexpr int row_panel = std::max(rows, width);
-  /// The cost of packing one packet of the right and of the left operand. The unit is one packet
-  /// multiplication.
+  /// The costs of packing one packet of the right and of the left operand, for the choice of the tile size.
+  /// The unit is the cost of multiplying one packet.
   static constexpr int right_cost = 8, left_cost = 3;
   static_assert(row_panel % rows == 0);
 };
 
-/// The packed type of operands of types A and B whose products are summed in S. It is S, unless a special
-/// instruction needs another type.
+/// The type of packed values for operands of types A and B whose products are summed in S. It is S, unless a
+/// special instruction needs another type.
 template <class S, class A, class B>
 struct PackedFor {
   using type = S;
@@ -64,11 +65,12 @@ struct PackedFor {
 template <class S, class A, class B>
 using packed_for = typename PackedFor<S, A, B>::type;
 
-/// The number of values that one packed value holds. They are adjacent in k.
+/// The number of values that one packed value holds. These values are adjacent in k, the index along the
+/// depth of the product.
 template <class P>
 inline constexpr std::int64_t values_in = 1;
 /// The number of packed values, adjacent in k, that the kernel processes at once. Zeros pad the depth to a
-/// multiple.
+/// multiple. packed_depth returns the padded depth, in packed values.
 template <class P>
 inline constexpr std::int64_t depth_step = 1;
 template <class P>
@@ -77,14 +79,15 @@ constexpr std::int64_t packed_depth(std::int64_t depth) {
   return (depth + values - 1) / values * depth_step<P>;
 }
 
-/// Guards the state that a thread needs while it multiplies operands packed as P. Usually there is none.
+/// An object of this type exists while a thread multiplies operands packed as P. A specialisation sets up the
+/// state that the instructions need (tiles.hpp). Most packed types need none.
 template <class P>
 struct KernelScope {};
 
-/// Computes one register tile: c = sum over k of a(., k) b(k, .), plus c unless `first`, for operands packed
-/// as P. Value (row, k) of the left operand is a[row*row_stride + k*k_stride]. b is a packed panel with
-/// `Packets` packets per k. Rows of c are c_stride apart. Sums are in the order of k, so a result does not
-/// depend on its position in a tile.
+/// Computes one register tile: c = sum over k of a(., k) b(k, .), plus the old c unless `first`. The operands
+/// are packed as P. Value (row, k) of the left operand is a[row*row_stride + k*k_stride]. b is a packed panel
+/// with `Packets` packets per k. Rows of c are c_stride apart. Each sum is in the order of k, so a result
+/// does not depend on its position in a tile.
 template <int Packets, class S, class P>
 EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64_t row_stride,
                                       std::int64_t k_stride, P const* b, S* c, std::int64_t c_stride,
@@ -119,22 +122,23 @@ EIGEN_DONT_INLINE void multiply_micro(std::int64_t depth, P const* a, std::int64
     }
 }
 
-/// Divides `cols` columns into panels of at most Microtile::packets packets. Avoids a last panel of one
-/// packet.
+/// Divides `cols` columns into panels of at most Microtile::packets packets. If the last panel would have one
+/// packet, the panel before it gives one packet to it.
 template <class S>
 class Panels {
  public:
   explicit Panels(std::int64_t cols) : packets_((cols + Packet<S>::size - 1) / Packet<S>::size) {}
 
   std::int64_t count() const { return (packets_ + most - 1) / most; }
-  /// Returns the first packet of a panel. For panel `count()`, returns the total number of packets.
+  /// Returns the index of the first packet of a panel. For panel `count()`, returns the total number of
+  /// packets.
   std::int64_t start(std::int64_t panel) const {
     if (panel >= count()) return packets_;
     bool const thin = most > 2 && packets_ > most && packets_ % most == 1 && panel + 1 == count();
     return panel * most - (thin ? 1 : 0);
   }
   int packets(std::int64_t panel) const { return static_cast<int>(start(panel + 1) - start(panel)); }
-  /// The number of columns, padded to full packets.
+  /// Returns the number of columns, padded to full packets.
   std::int64_t padded() const { return packets_ * Packet<S>::size; }
 
  private:
@@ -142,7 +146,7 @@ class Panels {
   std::int64_t packets_;
 };
 
-/// Converts `count` contiguous values and pads them with zeros to full packets.
+/// Converts `count` contiguous values to S, writes them to `to`, and pads them with zeros to full packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   for_packets<S>(0, count, [&](std::int64_t i, auto full, std::int64_t rest) {
@@ -150,9 +154,9 @@ EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
   });
 }
 
-/// `pack_along` packs one row, whose values are adjacent in k. `pack_across` packs `count` adjacent values of
-/// the same k (of several k, if a packed value holds several). Both convert the values and pad with zeros to
-/// full packets.
+/// `pack_along` packs one row, whose values are adjacent in k. `pack_across` packs `count` adjacent values
+/// that have the same k. If a packed value holds several k, it also packs the values of the next rows. The
+/// functions convert the values and pad them with zeros to full packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
   convert_row(from, depth, to);
@@ -169,8 +173,8 @@ EIGEN_STRONG_INLINE void pack_across(T const* from, std::int64_t /*stride*/, std
 #pragma GCC diagnostic ignored "-Wignored-attributes"
 #endif
 
-/// Transposes a square block: as many packets as a packet has lanes. (Eigen's own version for AVX-512 is a
-/// function call, and GCC 12 warns about it.)
+/// Transposes a square block of values in place: as many packets as a packet has lanes. Eigen's own function
+/// for AVX-512 is not inlined, and GCC 12 warns about it.
 template <class S>
 EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
   constexpr int width = Packet<S>::size;
@@ -188,8 +192,8 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
       pairs[quad + 2] = _mm512_maskz_shuffle_ps(0xffff, b, d, 0x44);
       pairs[quad + 3] = _mm512_maskz_shuffle_ps(0xffff, b, d, 0xee);
     }
-    // Lane l of pairs[4q + c] holds the four values of rows 4q.. and column 4l + c. Now gather the quads of
-    // each column.
+    // 128-bit lane l of pairs[4q + c] holds four values of column 4l + c, from rows 4q to 4q + 3. The next
+    // shuffles collect the lanes of each column.
 #pragma GCC unroll 4
     for (int column = 0; column < 4; ++column) {
       __m512 const even = _mm512_maskz_shuffle_f32x4(0xffff, pairs[column], pairs[4 + column], 0x88);
@@ -223,8 +227,8 @@ EIGEN_STRONG_INLINE void transpose_packets(Packet<S> (&rows)[Packet<S>::size]) {
 #pragma GCC diagnostic pop
 #endif
 
-/// Transposes `rows` rows of `from`, at most as many as a packet has lanes: value (row, k), at
-/// from[row*stride + k], goes to to[k*step + row]. Fills missing rows with zeros.
+/// Transposes `rows` rows of `from`, at most as many as a packet has lanes. Value (row, k) is at
+/// from[row*stride + k] and goes to to[k*step + row]. Missing rows become zeros.
 template <class S, class T>
 EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, S* to, std::int64_t step) {
@@ -244,8 +248,8 @@ EIGEN_STRONG_INLINE void transpose_rows(T const* from, std::int64_t stride, std:
   });
 }
 
-/// Packs a (depth, cols) block of the right operand, panel by panel. A panel stores its packets in the order
-/// of k.
+/// Packs a (depth, cols) block of the right operand, panel by panel. A panel has all packets of its columns
+/// for the first k, then for the next k, and so on.
 template <class P, class T>
 void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
   constexpr int width = Packet<P>::size;
@@ -274,14 +278,14 @@ void pack_right(Matrix<T> b, std::int64_t depth, std::int64_t cols, P* to) {
     }
 }
 
-/// The packed left operand. Value (group + row, k) is at(group)[row*row_stride + k*k_stride], where `group`
-/// is the first row of a register tile.
+/// The packed left operand of a tile. Value (group + row, k) is at(group)[row*row_stride + k*k_stride], where
+/// `group` is the first row of a register tile.
 template <class P>
 struct PackedLeft {
   P const* data;
   std::int64_t row_stride;
   std::int64_t k_stride;
-  std::int64_t panel_stride;  // between row panels, or 0 if rows are contiguous
+  std::int64_t panel_stride;  // distance between panels of rows; 0 if all rows are row_stride apart
 
   P const* at(std::int64_t group) const {
     constexpr std::int64_t panel = Microtile<P>::row_panel;
@@ -291,7 +295,8 @@ struct PackedLeft {
 };
 
 /// Packs a (rows, depth) block of the left operand. If no conversion or padding is needed, returns a view of
-/// the original values. Otherwise converts the values into `to` and pads the last row group.
+/// the original values. Otherwise converts the values to `to`, and pads the rows to full register tiles with
+/// zeros.
 template <class P, class T>
 PackedLeft<P> pack_left(Matrix<T> a, std::int64_t rows, std::int64_t depth, P* to) {
   constexpr std::int64_t panel = Microtile<P>::row_panel, width = Packet<P>::size;

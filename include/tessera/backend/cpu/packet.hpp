@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Eigen's SIMD packets as a value type. The last values of an array form a padded packet, so one
-// expression handles full and partial packets.
+// Provides Eigen's SIMD packets (registers of several values) as a value type. The last values of an array
+// are loaded as a padded packet, so one expression handles full and partial packets.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// The values of S (float or double) that fit in one register. Arithmetic is per lane. The compiler may
-/// contract a*b + c, so a formula that must not change between compilers writes every such term as fma(a, b,
+/// A register of values of type S (float or double). Arithmetic is per lane. The compiler may contract a*b +
+/// c to an fma. A formula that must give the same bits with every compiler writes each such term as fma(a, b,
 /// c).
 template <class S>
 struct Packet {
@@ -57,7 +57,7 @@ struct Packet {
 
 namespace detail {
 
-/// Applies a scalar function lane by lane, if there is no instruction for it.
+/// Applies a scalar function lane by lane, for functions without an instruction.
 template <class S, class F, class... Packets>
 EIGEN_STRONG_INLINE Packet<S> each_lane(F&& function, Packets const&... operands) {
   alignas(64) S result[Packet<S>::size];
@@ -74,7 +74,7 @@ EIGEN_STRONG_INLINE Packet<S> each_lane(F&& function, Packets const&... operands
 
 }  // namespace detail
 
-/// a*b + c with a single rounding, on every instruction set.
+/// Returns a*b + c with a single rounding, on every instruction set.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> fma(Packet<S> a, Packet<S> b, Packet<S> c) {
 #if defined(__FMA__) || defined(__AVX512F__) || defined(__ARM_FEATURE_FMA)
@@ -89,7 +89,7 @@ EIGEN_STRONG_INLINE Packet<S> multiply_add(Packet<S> a, Packet<S> b, Packet<S> c
   return Packet<S>(Eigen::internal::pmadd(a.raw, b.raw, c.raw), 0);
 }
 
-/// The correctly rounded square root. (Eigen's own may be approximate.)
+/// Returns the correctly rounded square root. Eigen's own function can be approximate.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> sqrt(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -117,7 +117,8 @@ EIGEN_STRONG_INLINE Packet<S> abs(Packet<S> x) {
   return Packet<S>(Eigen::internal::pabs(x.raw), 0);
 }
 
-/// The larger and the smaller value. The results for NaN operands are unspecified.
+/// max returns the larger and min the smaller value in each lane. The results for NaN operands are
+/// unspecified.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> max(Packet<S> a, Packet<S> b) {
   return Packet<S>(Eigen::internal::pmax(a.raw, b.raw), 0);
@@ -127,21 +128,21 @@ EIGEN_STRONG_INLINE Packet<S> min(Packet<S> a, Packet<S> b) {
   return Packet<S>(Eigen::internal::pmin(a.raw, b.raw), 0);
 }
 
-/// 0 where |x| < bound, x elsewhere; NaN stays NaN.
+/// Returns 0 in lanes with |x| < bound, and x in the other lanes. NaN stays NaN.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> zero_below(Packet<S> x, Packet<S> bound) {
   using namespace Eigen::internal;
   return Packet<S>(pandnot(x.raw, pcmp_lt(pabs(x.raw), bound.raw)), 0);
 }
 
-/// e^x within two units in the last place. NaN stays NaN. Below the smallest exponent the result is 0 or the
-/// smallest normal number.
+/// Returns e^x within two units in the last place. NaN stays NaN. If e^x is below the smallest normal number,
+/// the result is between 0 and about the smallest normal number.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (std::is_same_v<S, float>) {
-    // e^x = 2^n e^t with n = round(x / ln 2), |t| <= ln 2 / 2 and Cephes' polynomial. x is clamped to [-105,
-    // 90]; at these limits the result is 0 or infinity.
+    // e^x = 2^n e^t with n = round(x / ln 2) and |t| <= ln 2 / 2. The polynomial for e^t is from the library
+    // Cephes. x is clamped to [-105, 90]; at these limits the result is 0 or infinity.
     __m512 const in_range =
         _mm512_min_ps(_mm512_set1_ps(90.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x.raw));
     __m512 const n = _mm512_roundscale_ps(_mm512_mul_ps(in_range, _mm512_set1_ps(1.44269504088896341f)), 0);
@@ -165,7 +166,8 @@ EIGEN_STRONG_INLINE Packet<S> exp(Packet<S> x) {
 #endif
 }
 
-/// Sum and maximum over the lanes. The order depends on the instruction set.
+/// lane_sum returns the sum of the lanes, and lane_max their maximum. The order of the additions depends on
+/// the instruction set.
 template <class S>
 EIGEN_STRONG_INLINE S lane_sum(Packet<S> x) {
   return Eigen::internal::predux(x.raw);
@@ -178,8 +180,8 @@ EIGEN_STRONG_INLINE S lane_max(Packet<S> x) {
 #if defined(EIGEN_VECTORIZE_AVX512)
 namespace detail {
 
-/// `widen` converts 16 stored 16-bit values to floats, `narrow` converts back. The pointer only selects the
-/// format.
+/// `widen` converts 16 stored 16-bit values to floats. `narrow` converts 16 floats to stored values, rounded
+/// to nearest even. The type of the pointer selects the 16-bit format; its value is not used.
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, half const*) { return _mm512_cvtph_ps(bits); }
 EIGEN_STRONG_INLINE __m512 widen(__m256i bits, bfloat16 const*) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -199,7 +201,7 @@ EIGEN_STRONG_INLINE __m256i narrow(__m512 value, bfloat16 const*) {
 }  // namespace detail
 #endif
 
-/// Loads one packet from memory of any storage type, converted to S. Needs no alignment.
+/// Returns one packet of values from memory of any storage type, converted to S. Needs no alignment.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
   using Raw = typename Packet<S>::raw_type;
@@ -229,7 +231,8 @@ EIGEN_STRONG_INLINE Packet<S> load(T const* from) {
   }
 }
 
-/// Stores one packet to memory of any storage type, rounded to nearest even. NaN stays NaN.
+/// Stores one packet to memory of any storage type, rounded to nearest even. NaN stays NaN. Needs no
+/// alignment.
 template <class T, class S>
 EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   if constexpr (std::is_same_v<S, T>) {
@@ -276,8 +279,8 @@ EIGEN_STRONG_INLINE void store(T* to, Packet<S> value) {
   }
 }
 
-/// Loads the first `count` values (fewer than a packet) and sets the other lanes to `rest`. Reads only
-/// `count` values.
+/// Returns a packet with `count` values from memory, fewer than a full packet. The other lanes are `rest`.
+/// Reads only `count` values.
 template <class S, class T>
 EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S rest = S(0)) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -297,7 +300,7 @@ EIGEN_STRONG_INLINE Packet<S> load_partial(T const* from, std::int64_t count, S 
   return Packet<S>(Eigen::internal::pload<typename Packet<S>::raw_type>(values), 0);
 }
 
-/// Writes only the first `count` lanes.
+/// Stores only the first `count` lanes of a packet, like `store`.
 template <class T, class S>
 EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t count) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512BW__) && defined(__AVX512VL__)
@@ -318,9 +321,10 @@ EIGEN_STRONG_INLINE void store_partial(T* to, Packet<S> value, std::int64_t coun
   std::memcpy(static_cast<void*>(to), values, static_cast<std::size_t>(count) * sizeof(T));
 }
 
-/// Calls body(i, full, count) for each packet of [begin, end), where i is its first index. `full` is
-/// std::true_type, except for a last packet of fewer values. With `get` and `put` below, one expression
-/// handles both.
+/// Calls body(i, full, count) for each packet of [begin, end). `i` is the index of the packet's first value,
+/// and `count` the number of its values. `full` is std::true_type. For a last packet with fewer values than a
+/// register, it is std::false_type. With `get` and `put` below, one expression handles full and partial
+/// packets.
 template <class S, class F>
 EIGEN_STRONG_INLINE void for_packets(std::int64_t begin, std::int64_t end, F&& body) {
   constexpr std::int64_t width = Packet<S>::size;
@@ -346,14 +350,15 @@ EIGEN_STRONG_INLINE void put(T* to, Packet<S> value, std::bool_constant<Full>, s
     store_partial(to, value, count);
 }
 
-/// The number of elements per block of elementwise work. It is the same for any number of threads.
+/// The number of elements in a block of elementwise work. It does not depend on the number of threads.
 inline constexpr std::int64_t block_elements = 4096;
 
 constexpr std::int64_t blocks_of(std::int64_t elements) {
   return (elements + block_elements - 1) / block_elements;
 }
 
-/// Calls body(begin, end, worker) for each block of 4096 of n elements, in parallel.
+/// Divides [0, elements) into blocks of 4096 elements, and calls body(begin, end, worker) for each block, in
+/// parallel.
 template <class F>
 void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
   pool.parallel_for(blocks_of(elements), [&](std::int64_t block, int worker) {
@@ -362,9 +367,10 @@ void for_blocks(ThreadPool& pool, std::int64_t elements, F&& body) {
   });
 }
 
-/// Applies `functor` to the elements of arrays of any storage types. `functor(Packet<S>&...)` receives one
-/// packet of each array. The packets of non-const arrays are then converted back and stored. Lanes beyond the
-/// end hold 0 and are not stored. Deterministic for any number of threads.
+/// Applies `functor` to the elements of arrays of any storage types, in parallel. `functor(Packet<S>&...)`
+/// receives one packet of each array. `transform` then converts the packets of non-const arrays back and
+/// stores them. Lanes beyond the end hold 0 and are not stored. The result does not depend on the number of
+/// threads.
 template <class S, class F, class... T>
 void transform(ThreadPool& pool, std::int64_t elements, F const& functor, T*... arrays) {
   for_blocks(pool, elements, [&](std::int64_t begin, std::int64_t end, int) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies bfloat16 matrices with the instruction vdpbf16ps (AVX512_BF16). It does two multiplications per
-// sum where fma does one.
+// Multiplies bfloat16 matrices with the instruction vdpbf16ps (AVX512_BF16). It adds two products to a float
+// sum, where fma adds one.
 //
-// The instruction adds two products to each float, one after the other: first the product of the upper
-// halves, then that of the lower ones. Each addition is rounded to nearest (Intel's manual, VDPBF16PS). A
-// product of two bfloat16 is exact in float. So a pair holds the earlier value in its upper half, and sums
-// have the same bits as with converted operands and fma. The one exception: the instruction treats subnormal
-// operands and sums (below 1.2e-38) as zeros.
+// The operands of the instruction have two bfloat16 values, a pair, for each float sum. The instruction adds
+// two products to the sum, one after the other: first the product of the upper halves of the two pairs, then
+// the product of the lower halves. Each addition is rounded to nearest (Intel's manual, VDPBF16PS). A product
+// of two bfloat16 values is exact in float. The code stores the earlier of two values in the upper half of a
+// pair. So the sums have the same bits as sums by fma of values that are converted to float. There is one
+// exception: the instruction treats subnormal operands and sums (below 1.2e-38) as zeros.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +20,18 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns sum + values. If a packed value holds several k, adds them in order.
+/// Returns sum + values, lane by lane. If each lane of `values` holds several values (a pair), adds them in
+/// order.
 template <class S>
 EIGEN_STRONG_INLINE Packet<S> add_values(Packet<S> sum, Packet<S> values) {
   return sum + values;
 }
 
-#if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)  // false in nvcc without EIGEN_NO_CUDA
+// Under nvcc, Eigen defines EIGEN_VECTORIZE_AVX512 only if EIGEN_NO_CUDA is defined.
+#if defined(TESSERA_AVX512_BF16) && defined(EIGEN_VECTORIZE_AVX512)
 
-/// Two adjacent values along the depth, the earlier one in the upper half. An odd depth is padded with a
-/// zero.
+/// Two bfloat16 values that are adjacent along the depth of a product. The earlier one is in the upper half
+/// of `bits`. A zero pads an odd depth.
 struct Pair {
   std::uint32_t bits;
 };
@@ -43,7 +46,7 @@ struct PackedFor<float, bfloat16, bfloat16> {
   using type = Pair;
 };
 
-/// 16 pairs, one for each lane of a packet of floats.
+/// A register of 16 pairs, one for each lane of a packet of floats.
 template <>
 struct Packet<Pair> {
   static constexpr int size = 16;
@@ -74,14 +77,16 @@ EIGEN_STRONG_INLINE Packet<float> add_values(Packet<float> sum, Packet<Pair> pai
 
 namespace detail {
 
-/// Loads the first `count` of 32 adjacent values as 16 pairs. The other values are zero.
+/// Loads the first `count` of 32 adjacent values as 16 pairs. The other values become zero. A rotation by 16
+/// bits moves the earlier value of each pair to the upper half.
 EIGEN_STRONG_INLINE __m512i load_pairs(bfloat16 const* from, std::int64_t count) {
   __mmask32 const mask = count < 32 ? (__mmask32{1} << count) - 1u : ~__mmask32{0};
   return _mm512_maskz_rol_epi32(0xffff, _mm512_maskz_loadu_epi16(mask, from), 16);
 }
 
-/// Loads the first `count` of 16 pairs. A pair consists of a value of row `from` and the value below it in
-/// row `next`. The other pairs are zero, as are the rows beyond `depth`.
+/// Loads the first `count` of 16 pairs. Pair i consists of value i of row `from` and value i of the row below
+/// it, `next`. The other pairs become zero. `depth` is the number of rows that exist: values of rows beyond
+/// it count as zero.
 EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 const* next, std::int64_t depth,
                                               std::int64_t count) {
   constexpr __mmask16 all = 0xffff;
@@ -94,8 +99,9 @@ EIGEN_STRONG_INLINE __m512i load_pairs_across(bfloat16 const* from, bfloat16 con
 
 }  // namespace detail
 
-/// Overloads of the functions for single values. pack_along forms pairs within a row, pack_across of a row
-/// and the next one. Values beyond the depth are zero.
+/// Overloads of the functions in microkernel.hpp, which pack single values. Here pack_along forms pairs of
+/// adjacent values of one row. pack_across forms pairs of a value and the value below it in the next row.
+/// Values beyond the depth are zero.
 EIGEN_STRONG_INLINE void pack_along(bfloat16 const* from, std::int64_t depth, Pair* to) {
   for (std::int64_t k = 0; k < depth; k += 32)
     _mm512_storeu_si512(to + k / 2, detail::load_pairs(from + k, depth - k));
@@ -108,8 +114,8 @@ EIGEN_STRONG_INLINE void pack_across(bfloat16 const* from, std::int64_t stride, 
   }
 }
 
-/// Overload of the function for single values: the pair of values k and k + 1 of a row goes to to[k/2*step +
-/// row].
+/// Overload of transpose_rows in microkernel.hpp, which transposes single values. Here the pair of values k
+/// and k + 1 of row `row` goes to to[k/2*step + row].
 EIGEN_STRONG_INLINE void transpose_rows(bfloat16 const* from, std::int64_t stride, std::int64_t rows,
                                         std::int64_t depth, Pair* to, std::int64_t step) {
   for (std::int64_t k = 0; k < depth; k += 32) {

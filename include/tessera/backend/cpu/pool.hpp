@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the worker threads of one rank. The calling thread is worker 0, and waits until each loop has
-// ended.
+// Provides the worker threads of one rank. The thread that starts a loop is worker 0, and waits until the
+// loop has ended.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Tells the core that its thread is waiting for another thread.
+/// Tells the core that the calling thread is waiting for another thread in a loop.
 inline void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -30,16 +30,17 @@ inline void pause() noexcept {
 #endif
 }
 
-/// Runs loops over independent tasks on a fixed number of threads. A pool of one thread creates no thread.
-/// Each worker starts with its own contiguous range of tasks, so that successive loops over the same data
-/// find it in the same cache, and then takes tasks from the others. The result of a task must not depend on
-/// the worker. The loop does not wait for a worker that is not scheduled in time: the others finish its
-/// tasks.
+/// Runs loops over independent tasks on a fixed number of workers (threads). A pool of one worker creates no
+/// thread. Each worker starts with its own contiguous range of tasks, and then takes tasks from the ranges of
+/// the other workers. So each worker finds its data in its cache if successive loops use the same data. The
+/// result of a task must not depend on the worker. If the system does not schedule a worker in time, the
+/// other workers finish the tasks of this worker, and the loop ends without it.
 class ThreadPool {
  public:
   /// Throws Error(failed) if the system cannot start all threads, after joining the threads that it started.
   explicit ThreadPool(int threads) : ThreadPool(std::in_place, threads) {
-    // The first constructor has returned, so if start() throws, the destructor runs and joins the threads.
+    // The other constructor has completed the object. So if start() throws, the destructor runs and joins the
+    // threads.
     if (threads_ > 1) start();
   }
   ThreadPool(ThreadPool const&) = delete;
@@ -64,7 +65,7 @@ class ThreadPool {
   }
 
  private:
-  /// Makes a pool without starting its threads.
+  /// Creates the pool without starting its threads.
   ThreadPool(std::in_place_t, int threads) : threads_(std::max(1, std::min(threads, max_threads))) {
     if (threads_ == 1) return;
     cursors_ = std::make_unique<Cursor[]>(static_cast<std::size_t>(threads_));
@@ -83,8 +84,9 @@ class ThreadPool {
   }
 
   static constexpr int max_threads = 4096;
-  // The state is one word, so that a worker can enter a loop only while it is open. Bits 0 to 13 count the
-  // workers inside, bit 14 is "open", bit 15 is "stop", and the rest number the loops.
+  // The state is one atomic word, so that a worker can check that a loop is open and enter it in one
+  // operation. Bits 0 to 13 count the workers in the loop. Bit 14 is set while the loop is open, so that
+  // workers may enter. Bit 15 tells the threads to end. The other bits count the loops.
   static constexpr std::uint32_t inside_mask = 0x3fffu, open_bit = 0x4000u, stop_bit = 0x8000u,
                                  epoch_one = 0x10000u;
 
@@ -95,7 +97,9 @@ class ThreadPool {
 
   using Run = void (*)(void*, std::int64_t, std::int64_t, int);
 
-  /// A single thread also calls the loop through the function pointer, so that each body is compiled once.
+  /// Runs all tasks of a loop. `body` is the caller's function object. call(body, begin, end, worker) runs
+  /// the tasks [begin, end). A pool of one thread also uses the function pointer, so that each body is
+  /// compiled once.
   void run(std::int64_t tasks, void* body, Run call) noexcept {
     if (threads_ == 1 || tasks <= 1) return call(body, 0, tasks, 0);
     body_ = body;
@@ -115,7 +119,7 @@ class ThreadPool {
   }
 
   void serve(int worker) noexcept {
-    std::uint32_t seen = 0;  // the last loop that this worker took part in
+    std::uint32_t seen = 0;  // the number of the last loop that this worker entered
     int spin = 0;
     for (std::uint32_t state = state_.load(std::memory_order_acquire);;) {
       if ((state & stop_bit) != 0) return;
@@ -146,10 +150,10 @@ class ThreadPool {
     }
   }
 
-  /// Waits for the state to change. First it spins for a few microseconds without a system call, since the
-  /// loops of a step follow each other closely; then it blocks. Mean time per loop with and without spinning,
-  /// on 2 busy cores: 28 and 35 us for one pool of 2 threads with 10 us of work per loop, 465 and 554 us for
-  /// 4 pools of 2 threads each with 50 us of work per loop.
+  /// Waits for the state to change. The worker first spins for a few microseconds without a system call,
+  /// because the loops of a step follow each other closely. Then it blocks. Mean time per loop with and
+  /// without spinning, on 2 busy cores: 28 and 35 us for one pool of 2 threads with 10 us of work per loop,
+  /// 465 and 554 us for 4 pools of 2 threads each with 50 us of work per loop.
   void pause_or_wait(std::uint32_t state, int& spin) noexcept {
     if (++spin > spins) return state_.wait(state, std::memory_order_acquire);
     pause();

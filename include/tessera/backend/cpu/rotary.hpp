@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements rotary positions on the CPU. The contract is in ops/rotary.hpp.
+// Implements rotary positions on the CPU. ops/rotary.hpp documents the operations.
 #pragma once
 
 #include <cmath>
@@ -15,7 +15,8 @@ inline namespace v0 {
 namespace cpu {
 
 struct Rotary {
-  /// Rotates each position in one task, which computes the angles once for all samples and heads.
+  /// Runs one task for each position of a sample. The task computes the sines and cosines of the position
+  /// once, and rotates the rows of the position in all samples.
   template <class T>
   static void rotate(Context<Cpu>& context, ops::Columns<T const, Cpu> from, ops::Columns<T, Cpu> to,
                      std::int64_t sequence, ops::RotaryFrequencies const& frequencies,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements SwiGLU on the CPU. The contract is in ops/swiglu.hpp.
+// Implements SwiGLU on the CPU. ops/swiglu.hpp documents the operations.
 #pragma once
 
 #include "tessera/backend/cpu/context.hpp"
@@ -22,7 +22,7 @@ struct SwiGlu {
         up.data(), y.data());
   }
 
-  /// Uses silu'(g) = s + g s (1 - s) with s = sigmoid(g).
+  /// Computes both gradients with silu'(g) = s + g s (1 - s), where s = sigmoid(g).
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<T> const& gate, ConstTensor<T> const& up,
                        ConstTensor<T> const& dy, Tensor<T> const& dgate, Tensor<T> const& dup) {

@@ -18,8 +18,8 @@ namespace cpu {
 
 namespace detail {
 
-/// Checks the processor and requests permission from the kernel. Without permission, using a tile raises
-/// SIGILL (Linux, Documentation/arch/x86/xstate.rst).
+/// Checks the processor and requests permission from the kernel. Returns whether the process may use tiles.
+/// Without the permission, using a tile raises SIGILL (Linux, Documentation/arch/x86/xstate.rst).
 inline bool request_tiles() noexcept {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned bf16 = 1u << 22, tile = 1u << 24;
@@ -30,7 +30,8 @@ inline bool request_tiles() noexcept {
 
 }  // namespace detail
 
-/// Returns whether this process may use tiles. The first call requests the permission, for all threads.
+/// Whether this process may use tiles. The first call requests the permission from the kernel, for all
+/// threads of the process.
 inline bool tiles_granted() noexcept {
   static bool const granted = detail::request_tiles();
   return granted;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies bfloat16 matrices with Intel's tiles (AMX): tdpbf16ps adds the products of 32 values each to 16
-// x 16 sums.
+// Multiplies bfloat16 matrices with Intel's tiles (AMX). A tile is a register for a block of a matrix. The
+// instruction tdpbf16ps works on a tile of 16 x 16 float sums: it adds 32 products of bfloat16 values to each
+// sum.
 //
-// The instruction has its own summation order (Intel's manual, TDPBF16PS). Of 32 products, it sums the even
-// ones by fma and the odd ones by fma. Then it adds the two sums, and adds the result to the tile. Subnormal
-// operands and sums count as zeros. The depth of a product is cut at multiples of 32, for any number of rows
-// and columns, and padded with zeros. So other instructions give other bits, but the bits do not depend on
-// threads or tiling.
+// The instruction has its own summation order (Intel's manual, TDPBF16PS). For each float sum, it sums the 16
+// products with even index by fma, and the 16 products with odd index by fma. Then it adds these two results,
+// and adds their sum to the tile. Subnormal operands and sums count as zeros. So the bits differ from the
+// bits of other instructions. The depth of a product is divided at multiples of 32 for every shape, and zeros
+// pad its end. So the bits do not depend on the number of threads or on the tile size.
 //
-// A process must request the tile registers from the kernel once. If the kernel refuses, vdpbf16ps multiplies
-// the operands that were packed for tiles, and a product has the bits of vdpbf16ps.
+// A process must request the tile registers from the kernel once. If the kernel refuses, the code multiplies
+// with vdpbf16ps instead, on operands that are packed in the same way. The product then has the bits that
+// vdpbf16ps gives.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +28,8 @@ namespace cpu {
 
 namespace detail {
 
-/// The operand of ldtilecfg: all eight tiles have 16 rows of 64 bytes.
+/// The operand of the instruction ldtilecfg, which sets the shapes of tiles: all eight tiles have 16 rows of
+/// 64 bytes.
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -45,8 +48,8 @@ struct Microtile<Pair> {
   static constexpr int right_cost = 64, left_cost = 24;
 };
 
-/// Sets the tile shapes of this thread and releases the tiles at the end, so that a context switch need not
-/// save them.
+/// The constructor sets the tile shapes of this thread. The destructor releases the tiles, so that a context
+/// switch need not save them.
 template <>
 struct KernelScope<Pair> {
   KernelScope() {
@@ -59,8 +62,8 @@ struct KernelScope<Pair> {
   KernelScope& operator=(KernelScope const&) = delete;
 };
 
-/// Overload of the function for single values. The packed pairs of a row are contiguous, also if `a` is
-/// transposed.
+/// Overload of pack_left in microkernel.hpp for pairs. The packed pairs of a row are contiguous, also if `a`
+/// is transposed.
 inline PackedLeft<Pair> pack_left(Matrix<bfloat16> a, std::int64_t rows, std::int64_t depth, Pair* to) {
   if (!a.transposed) return pack_left<Pair, bfloat16>(a, rows, depth, to);
   std::int64_t const padded = packed_depth<Pair>(depth);
@@ -83,12 +86,13 @@ inline PackedLeft<Pair> pack_left(Matrix<bfloat16> a, std::int64_t rows, std::in
   return {to, padded, 1, 0};
 }
 
-/// c (32, Packets*16) = a b over `depth` pairs of each row, plus c unless `first`.
+/// Computes c = a b over `depth` pairs of each row, plus the old c unless `first`. c is (32, Packets*16), b
+/// is packed by pack_right. The rows of a are a_stride pairs apart, the rows of c are c_stride floats apart.
 template <int Packets>
 EIGEN_DONT_INLINE void multiply_tiles(std::int64_t depth, Pair const* a, std::int64_t a_stride, Pair const* b,
                                       float* c, std::int64_t c_stride, bool first) {
   static_assert(Packets == 1 || Packets == 2);
-  asm volatile("" ::: "memory");  // the compiler does not know what tile loads read
+  asm volatile("" ::: "memory");  // finish all stores first: the compiler does not know what tile loads read
   constexpr std::int64_t b_bytes = Packets * 64;
   std::int64_t const a_bytes = a_stride * 4, c_bytes = c_stride * 4;
   Pair const* const lower = a + 16 * a_stride;
@@ -128,7 +132,8 @@ EIGEN_DONT_INLINE void multiply_tiles(std::int64_t depth, Pair const* a, std::in
   }
 }
 
-/// Computes a register tile: with AMX tiles if this process may use them, otherwise with vdpbf16ps.
+/// Computes one register tile of the product (32 rows): with AMX tiles if this process may use them,
+/// otherwise with vdpbf16ps.
 EIGEN_STRONG_INLINE void multiply_panel(int packets, std::int64_t depth, Pair const* a,
                                         PackedLeft<Pair> const& left, Pair const* b, float* c,
                                         std::int64_t c_stride, bool first) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests SIMD packets, conversions and the CPU's matrix products against scalar code, at sizes that are not
-// multiples of a tile.
+// Tests the CPU's SIMD packets, conversions and matrix products against scalar code. Many of the sizes are
+// not multiples of the tile size.
 #include "tessera/backend/cpu/gemm.hpp"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ void stores_match_scalars(std::vector<float> const& inputs) {
   CHECK(wrong == 0);
 }
 
-/// Returns every value of a 16-bit type, its neighboring floats and the midpoints between values.
+/// Returns inputs for tests of rounding to the 16-bit type T: every value of T as a float, neighboring
+/// floats, midpoints between two values of T, and 300,000 random bit patterns.
 template <class T>
 std::vector<float> hard_floats() {
   std::vector<float> inputs;
@@ -66,7 +67,7 @@ void loads_match_scalars() {
   int wrong = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     float const want = static_cast<float>(inputs[i]);
-    // An instruction may set the quiet bit of a signalling NaN.
+    // A conversion instruction may set the quiet bit of a signalling NaN. The comparison ignores this bit.
     std::uint32_t const quiet = std::isnan(want) ? 0x400000u : 0u;
     wrong +=
         (std::bit_cast<std::uint32_t>(loaded[i]) | quiet) != (std::bit_cast<std::uint32_t>(want) | quiet);
@@ -74,8 +75,8 @@ void loads_match_scalars() {
   CHECK(wrong == 0);
 }
 
-/// Returns the error of a matrix product against three loops. The result is part of a bigger matrix, so
-/// strides matter.
+/// Returns the scaled error of cpu::product compared with a reference product. `at` and `bt` say whether a
+/// and b are stored transposed.
 template <class T>
 double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
   using S = compute_t<T>;
@@ -93,8 +94,8 @@ double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int6
 
 std::vector<float> floats(std::vector<bfloat16> const& values) { return {values.begin(), values.end()}; }
 
-/// Returns a dot product in the order of the tile instructions (AMX), added to `sum`. In each block of 32
-/// values, even and odd ones are summed separately.
+/// Returns `sum` plus the dot product of a and b, in the summation order of the CPU's tile instructions
+/// (AMX). In each block of 32 values, AMX sums the products at even and at odd positions separately.
 float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, float sum) {
   for (std::size_t block = 0; block < a.size(); block += 32) {
     float parts[2] = {};
@@ -105,9 +106,10 @@ float sum_of_tiles(std::vector<float> const& a, std::vector<float> const& b, flo
   return sum;
 }
 
-/// Returns the number of values of a bfloat16 product that differ in bits from the expected product: that of
-/// the same values as floats, or sum_of_tiles() if the CPU has tile instructions. All matrices are parts of
-/// bigger ones, and the values around the result must not change.
+/// Computes a bfloat16 product and returns how many of its values differ in bits from the expected product.
+/// The expected values come from sum_of_tiles() if the CPU has tile instructions, otherwise from the product
+/// of the same values as floats. All matrices are parts of larger matrices. The values around the result must
+/// not change.
 int differing_bits(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt,
                    bool add) {
   std::int64_t const a_stride = (at ? m : depth) + 3, b_stride = (bt ? depth : n) + 1, stride = n + 2;
@@ -230,7 +232,7 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(reference::same_for_all_threads(run));
   Machine machine(2);
   std::vector<float> const whole = run(machine);
-  // A part of the result, computed separately, has other tiles and must have the same bits.
+  // A part of the result is computed separately. It is split into other tiles but must have the same bits.
   std::vector<float> part(100 * 77);
   cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
                       cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,
@@ -286,7 +288,7 @@ TEST_CASE("bfloat16 that is not finite reaches its row alone, at every depth") {
           std::vector<bfloat16> a(static_cast<std::size_t>(9 * depth), bfloat16(1.0f)),
               b(static_cast<std::size_t>(depth * 19), bfloat16(2.0f));
           a[static_cast<std::size_t>(transposed ? k * 9 + 3 : 3 * depth + k)] = bfloat16(bad);
-          b[static_cast<std::size_t>(k * 19 + 11)] = bfloat16(0.0f);  // multiplied by infinity it gives NaN
+          b[static_cast<std::size_t>(k * 19 + 11)] = bfloat16(0.0f);  // infinity * 0 gives NaN
           std::vector<float> c(9 * 19);
           cpu::product<float>(
               machine.context, cpu::Matrix<bfloat16>{a.data(), transposed ? 9 : depth, transposed},

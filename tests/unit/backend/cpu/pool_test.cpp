@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the pool of worker threads: every task runs once and on an existing worker, for any number of loops,
-// threads and pools.
+// Tests the pool of worker threads: every task runs exactly once and its worker index is valid, for any
+// number of loops, threads and pools.
 #include "tessera/backend/cpu/pool.hpp"
 
 #include <atomic>
@@ -52,7 +52,8 @@ TEST_CASE("pool publishes what a loop wrote to the next loop") {
   std::int64_t const loops = 2000;
   for (std::int64_t loop = 0; loop < loops; ++loop)
     pool.parallel_for(257, [&](std::int64_t task, int) {
-      // Each loop reads values that another task wrote in the previous loop.
+      // Every second loop assigns the elements to tasks in reverse order. Each task therefore reads a value
+      // that another task wrote in the previous loop.
       if (loop % 2 == 0)
         values[static_cast<std::size_t>(task)] += 1;
       else
@@ -84,7 +85,8 @@ TEST_CASE("pool is created and destroyed without work") {
   CHECK(ThreadPool(0).threads() == 1);
 }
 
-// Sanitizers reserve more address space than the limit that this test sets.
+// This test limits the address space of the process. Sanitizers reserve more than this limit, so builds with
+// a sanitizer leave the test out.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define TESSERA_TEST_SANITIZED
@@ -97,7 +99,7 @@ TEST_CASE("a pool whose threads do not all start is an error, and those that did
   REQUIRE(pages > 0);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
-  // Leaves memory for the stacks of a few threads.
+  // The limit is the current size plus 64 MiB, which is enough for the stacks of a few threads.
   rlimit const tight{static_cast<rlim_t>(pages) * 4096 + (rlim_t{64} << 20), before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_AS, &tight) == 0);
   std::string text;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the worker threads that run host functions for a device. A thread plays the device. Each function
-// runs once, in its lane's (stream's) order, and each side sees the other's writes. Covers any number of
-// launches in flight, failures, and functions that are never requested.
+// Tests the worker threads that run host functions for a GPU. Here a CPU thread acts as the GPU. The tests
+// check that each host function runs once, in the order of its lane (stream), and that the worker and the
+// device see each other's writes. They cover several launches in flight, host functions that throw, and
+// functions that the device never requests.
 #include "tessera/backend/cuda/runtime/host_worker.hpp"
 
 #include <algorithm>
@@ -24,24 +25,25 @@ namespace {
 using namespace tessera;
 using cuda::HostFailure, cuda::HostSignal, cuda::HostTask, cuda::HostWorker;
 
-/// Plays the device: requests a host task and waits until it is done.
+/// Acts as the device: requests a host task and waits until the task is done.
 void hand_over(HostSignal& signal, HostTask const& task) {
   signal.done.store(0, std::memory_order_release);
   signal.go.store(reinterpret_cast<std::uintptr_t>(&task), std::memory_order_release);
   while (signal.done.load(std::memory_order_acquire) != 1) std::this_thread::yield();
 }
 
-/// Delays one of the two sides at random.
+/// Delays the caller at random. `number` and `side` select the random value, so each of the two sides has its
+/// own delays.
 void delay(std::uint32_t number, std::uint32_t side) {
   std::uint32_t const random = philox4x32({{number, side, 0u, 0u}}, philox_key(7)).word[0];
   if (random % 16 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random % 199));
   if (random % 16 == 1) std::this_thread::yield();
 }
 
-/// A host task. It doubles the lane's value and records its own number.
+/// The argument of a host task. The task doubles *value and appends `number` to *order.
 struct Work {
   std::uint32_t number = 0;
-  std::int64_t* value = nullptr;  // written by device and worker in turn
+  std::int64_t* value = nullptr;  // written by the device and by the worker in turn
   std::vector<std::uint32_t>* order = nullptr;
 
   static void run(Context<Cpu>&, void* data) {
@@ -52,8 +54,8 @@ struct Work {
   }
 };
 
-/// A simulated lane (stream) of a device with a fixed list of tasks, which it can launch many times like a
-/// CUDA graph.
+/// Simulates a lane (stream) of a device. Its list of tasks is fixed, and the lane can launch the list many
+/// times, as a GPU launches a CUDA graph.
 struct DeviceLane {
   explicit DeviceLane(Context<Cpu>& host, std::uint32_t tasks) {
     for (std::uint32_t number = 0; number < tasks; ++number) {
@@ -61,7 +63,7 @@ struct DeviceLane {
       list.push_back({&Work::run, &works.back(), &host, &failure});
     }
   }
-  /// Plays the device: launches the list `launches` times and checks each result.
+  /// Acts as the device: launches the list `launches` times and counts wrong results in `wrong`.
   void go(std::uint32_t launches) {
     for (std::uint32_t launch = 0; launch < launches; ++launch)
       for (std::uint32_t number = 0; number < list.size(); ++number) {
@@ -103,7 +105,8 @@ TEST_CASE("host tasks run once, in the order of their lane, and both sides see w
           one.go(1);
         }
       });
-      std::thread device_other([&] { other.go(launches); });  // the worker is always late for this lane
+      // Has no delay, so this lane is ahead of its worker.
+      std::thread device_other([&] { other.go(launches); });
       for (std::uint32_t launch = 0; launch < launches; ++launch) {
         if (launch % ahead == 0) of_one.expect(tasks * std::min(ahead, launches - launch));
         allowed.store(launch + 1);

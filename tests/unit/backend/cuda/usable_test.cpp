@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how a program explains that it cannot use a GPU.
+// Tests the error messages that explain why a program cannot use a GPU.
 #include "tessera/backend/cuda/runtime/usable.hpp"
 
 #include <optional>
@@ -12,7 +12,8 @@ namespace {
 using tessera::cuda::DeviceAnswers;
 using tessera::cuda::why_unusable;
 
-/// Returns the facts for a program of CUDA 13.0 for Hopper and newer, on a machine with two usable GPUs.
+/// Returns the answers of the CUDA runtime for a machine with two usable GPUs. The program was compiled with
+/// CUDA 13.0 for Hopper and newer GPUs.
 DeviceAnswers usable() {
   DeviceAnswers all;
   all.runtime = all.driver = 13000;
@@ -39,7 +40,7 @@ TEST_CASE("a GPU that can be used has nothing said of it") {
   newer.driver = 14000;
   CHECK(!why_unusable(newer));
   newer = usable();
-  newer.runtime = 13020;  // the same major version, so its machine code runs
+  newer.runtime = 13020;  // same major version as the driver, so the driver runs its machine code
   CHECK(!why_unusable(newer));
 }
 
@@ -112,7 +113,7 @@ TEST_CASE("a GPU that the program has no code for is named with what the program
   CHECK(why_unusable(all)->find(
             "has compute capability 10.3, but this program was compiled only for 8.0, 8.6 and "
             "9.0; configure") != std::string::npos);
-  all.runtime = 13010;  // newer than the driver, which cannot translate its code
+  all.runtime = 13010;  // CUDA 13.1 is newer than the driver's 13.0, which cannot translate PTX of 13.1
   CHECK(why_unusable(all)->find(", or update the driver, which supports CUDA 13.0 and cannot translate code "
                                 "from the compiler of CUDA 13.1") != std::string::npos);
 

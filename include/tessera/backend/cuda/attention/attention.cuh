@@ -26,8 +26,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The kernels that can compute a head: without tensor cores, on tensor cores by warps, or by Hopper's
-/// warpgroups.
+/// The kinds of kernels that compute attention: without tensor cores (`tiles`), on tensor cores with each
+/// warp by itself (`warps`), or on Hopper's tensor cores with four warps together (`warpgroups`).
 enum class AttentionForm { tiles, warps, warpgroups };
 
 template <class T>
@@ -36,10 +36,10 @@ bool has_whole_packs(Heads<T> const& x) {
   return takes_packs<n>(x.q, x.k, x.v) && x.q_stride % n == 0 && x.kv_stride % n == 0;
 }
 
-/// Selects the kernels from the type, shape and alignment of the heads and from the GPU. Kernels on tensor
-/// cores need rows of whole 16-byte packs. They run unless AttentionKind::reference is requested. 16-bit
-/// heads use warpgroups on Hopper (up to 128 channels, except 32), otherwise warps (32, 64 and 128 channels).
-/// fp32 heads use warps (up to 128 channels).
+/// Returns the kernels that run, selected from the type, shape and alignment of the heads and from the GPU.
+/// Kernels on tensor cores need rows of whole 16-byte packs. They run unless AttentionKind::reference is
+/// requested. Heads of 16-bit values use warpgroups on Hopper (up to 128 channels, except 32), otherwise
+/// warps (32, 64 and 128 channels). Heads of fp32 values use warps (up to 128 channels).
 template <class T>
 AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
   if (sizeof(T) > 4 || kind == AttentionKind::reference || !whole_packs || at.head % pack_width<T> != 0 ||
@@ -50,8 +50,8 @@ AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whol
   return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
 }
 
-/// Calls `function` with the smallest of `Widths` that is at least `head`, as a type. Fails if all are
-/// smaller.
+/// Calls `function` with the smallest of `Widths` that is at least `head`, as a type, and returns its result.
+/// Returns cudaErrorInvalidValue if all widths are smaller.
 template <int... Widths, class F>
 cudaError_t with_width(std::int64_t head, F const& function) {
   cudaError_t status = cudaErrorInvalidValue;
@@ -59,9 +59,9 @@ cudaError_t with_width(std::int64_t head, F const& function) {
   return status;
 }
 
-/// Like with_width, but also passes the format of fp32 products as a type, before the width. Products in
-/// plain fp32 use six products of bf16 pieces (pieces.hpp), whose errors are smaller than the rounding errors
-/// of fp32 sums.
+/// Like with_width, but also passes the format of fp32 products as a type, before the width. If the format is
+/// plain fp32, passes bf16x6: six products of bf16 pieces (pieces.hpp), whose errors are smaller than the
+/// rounding errors of fp32 sums.
 template <class F>
 cudaError_t with_product(DType product, std::int64_t head, F const& function) {
   auto const with = [&]<DType Product>(std::integral_constant<DType, Product> as) {
@@ -111,8 +111,8 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
-/// Computes the gradients of `pairs` pairs of a sample and a head, with g.dots as scratch. The warpgroup
-/// kernels also write g.partials unless it is null.
+/// Enqueues the computation of the gradients of `pairs` pairs, with g.dots as scratch memory. A pair is a
+/// sample and a head. The warpgroup kernels also write g.partials unless it is null.
 template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DType product,
                                    AttentionGradient<T> const& g, std::int64_t pairs) {
@@ -142,7 +142,8 @@ cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DTyp
                          : run_attention_gradient_tiles<64>(stream, g, pairs);
 }
 
-/// Runs cuDNN's forward pass, or its backward pass if dout is given. cuDNN expects pointers without const.
+/// Runs cuDNN's forward pass, or its backward pass if `dout` is given. Casts const away, because cuDNN
+/// expects pointers without const.
 template <class T>
 CudnnOutcome run_cudnn_attention(Context<Cuda>& context, ops::AttentionSizes const& sizes,
                                  ops::HeadColumns<T const, Cuda> const& x, T const* out,
@@ -188,7 +189,8 @@ struct Attention {
         "attention_forward");
   }
 
-  /// The warpgroup kernels write the sums of dx while they store it. Otherwise a pass over dx computes them.
+  /// `partials`, if given, receives the sums of dx over blocks of rows. The warpgroup kernels compute the
+  /// sums while they store dx. Otherwise a separate pass over dx computes them.
   template <class T>
   static void backward(Context<Cuda>& context, AttentionKind kind, Tensor<T const, Cuda> dout,
                        ops::HeadColumns<T const, Cuda> const& x, Tensor<T const, Cuda> out,
@@ -210,8 +212,10 @@ struct Attention {
   }
 
  private:
-  /// The workspace holds one number per row of a head. If it is too small for all pairs of a sample and a
-  /// head, groups of pairs run one after another. Pairs that share keys stay in one group, so no sum changes.
+  /// Computes the gradients with this library's kernels or with cuDNN. The kernels store one number per row
+  /// of a head (AttentionGradient::dots) in the workspace. If the workspace is too small for all pairs of a
+  /// sample and a head, groups of pairs run one after another. Pairs that share keys stay in one group, so
+  /// the groups do not change a sum.
   template <class T>
   static void run_backward(Context<Cuda>& context, AttentionKind kind, AttentionForm form,
                            Tensor<T const, Cuda> dout, ops::HeadColumns<T const, Cuda> const& x,

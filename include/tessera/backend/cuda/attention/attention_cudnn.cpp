@@ -19,7 +19,7 @@
 #include <vector>
 
 #ifndef CUDNN_FRONTEND_SKIP_JSON_LIB
-#define CUDNN_FRONTEND_SKIP_JSON_LIB  // plans are not written to files
+#define CUDNN_FRONTEND_SKIP_JSON_LIB  // without its JSON library, which would only write plans to files
 #endif
 #include <cudnn_frontend.h>
 
@@ -31,7 +31,8 @@ namespace frontend = cudnn_frontend;
 using tessera::cuda::CudnnOperands;
 using tessera::cuda::CudnnShape;
 
-/// The first version whose backward pass takes any length directly. Older ones copy lengths from host memory.
+/// The oldest version of cuDNN that this library supports. Its backward pass accepts any sequence length
+/// directly. Older versions copy the lengths from host memory.
 constexpr std::size_t oldest_version = 91600;
 
 std::string version_text(std::size_t version) {
@@ -39,7 +40,7 @@ std::string version_text(std::size_t version) {
          std::to_string(version % 100);
 }
 
-/// A failure of the frontend or of cuDNN. It never leaves this source.
+/// A failure of cuDNN or of its frontend. Only this source throws and catches it.
 struct Failed {
   std::string reason;
 };
@@ -50,7 +51,8 @@ void require(cudnnStatus_t status, char const* what) {
   if (status != CUDNN_STATUS_SUCCESS) throw Failed{std::string(what) + ": " + cudnnGetErrorString(status)};
 }
 
-/// While one exists, this thread may make calls that stream capture forbids: making a plan loads kernels.
+/// While an object of this class exists, its thread may make calls that stream capture forbids. Making a plan
+/// needs such calls, because it loads kernels.
 class RelaxedCaptureMode {
  public:
   RelaxedCaptureMode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -67,7 +69,8 @@ enum class Pass : int { forward, backward };
 /// The ids of a graph's tensors.
 enum Tensor : std::int64_t { q = 1, k, v, out, logsumexp, dout, dq, dk, dv };
 
-/// The part of an attention that runs at once: some samples, or some key heads of one sample.
+/// The part of an attention that one plan runs at once: some samples with all key heads, or some key heads of
+/// one sample.
 struct Piece {
   std::int64_t samples, key_heads;
 };
@@ -154,11 +157,13 @@ class Plan {
 
   std::int64_t query_heads() const { return piece_.key_heads * shape_.group; }
   std::int64_t width() const { return shape_.heads * shape_.head; }
-  /// cuDNN lists dimensions as samples, heads, rows, channels, whatever their order in memory.
+  /// Returns dimensions in cuDNN's order: samples, heads, rows, channels. The order in memory is given by
+  /// `strides`.
   Numbers dims(std::int64_t heads) const { return {piece_.samples, heads, shape_.sequence, shape_.head}; }
   Numbers strides(std::int64_t row) const { return {shape_.sequence * row, shape_.head, row, 1}; }
   Numbers sum_dims() const { return {piece_.samples, query_heads(), shape_.sequence, 1}; }
-  /// A piece has all heads or one sample, so its sums are packed, as cuDNN requires.
+  /// Returns the strides of logsumexp. A piece has all heads or only one sample, so its part of logsumexp has
+  /// no gaps, as cuDNN requires.
   Numbers sum_strides() const { return {query_heads() * shape_.sequence, shape_.sequence, 1, 1}; }
 
   Operand input(Tensor name, std::int64_t heads, std::int64_t row) {
@@ -176,7 +181,8 @@ class Plan {
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// The plans of one pass over a shape: for whole pieces and, if needed, for a smaller last piece.
+/// The plans of one pass over a shape: `piece` for whole pieces and, if needed, `last` for a smaller last
+/// piece.
 struct Plans {
   std::optional<Plan> piece, last;
   Piece size{};
@@ -238,7 +244,8 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
            "); use attention auto or fused";
   }
 
-  /// Checks alignment. cuDNN's kernels load 16 bytes at a time and do not check.
+  /// Throws Failed if strides or addresses are not aligned. cuDNN's kernels load 16 bytes at a time and do
+  /// not check the alignment themselves.
   static void check(CudnnShape const& shape, CudnnOperands const& at) {
     for (std::int64_t const number :
          {shape.head, shape.q_stride, shape.kv_stride, shape.dq_stride, shape.dkv_stride})
@@ -248,13 +255,15 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
         throw Failed{"the addresses of operands must be multiples of 16 bytes"};
   }
 
-  /// The size of the largest equal part of `all` whose need is at most `limit`; 0 if none fits.
+  /// Divides `all` into equal parts whose need, need_of(part), is at most `limit`. Returns the size of the
+  /// largest such part, or 0 if none fits.
   template <class Need>
   static std::int64_t largest_part(std::int64_t all, std::int64_t limit, Need const& need_of) {
     for (std::int64_t part = all; part > 0;) {
       std::int64_t const need = need_of(part);
       if (need <= limit) return part;
-      std::int64_t const fit = std::min(part - 1, part * limit / need);  // need grows with the part
+      // assumes that the need is proportional to the part
+      std::int64_t const fit = std::min(part - 1, part * limit / need);
       if (fit == 0) return 0;
       std::int64_t const parts = (all + fit - 1) / fit;
       part = (all + parts - 1) / parts;
@@ -262,7 +271,8 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
     return 0;
   }
 
-  /// Plans all samples at once if the workspace suffices, else as many as fit, else key heads of one sample.
+  /// Returns the plans of a pass, and makes them when they are first needed. If the workspace suffices, a
+  /// piece has all samples; else it has as many samples as fit; else it has some key heads of one sample.
   Plans const& plans_of(Pass pass, CudnnShape const& shape, std::int64_t workspace) {
     Plans& plans = plans_[{pass, shape, workspace}];
     if (plans.piece) return plans;

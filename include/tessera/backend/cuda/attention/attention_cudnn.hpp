@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the interface to cuDNN's attention. Programs that link tessera::cudnn compile attention_cudnn.cpp,
-// which registers itself here. It is the only source that includes cuDNN's headers.
+// Declares the interface to cuDNN's attention. A program that links tessera::cudnn contains
+// attention_cudnn.cpp, which registers its implementation here. No other source includes cuDNN's headers.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The shape of one causal attention over whole sequences, for which cuDNN makes a plan. Strides are the
-/// distances between rows, in values. The rows of out and dout have heads * head values.
+/// The shape of a causal attention over whole sequences. cuDNN makes a plan for each shape. `heads` is the
+/// number of query heads, `group` is the number of query heads that share a key head, and `head` is the
+/// number of channels of a head. Strides are the distances between rows, in values. The rows of out and dout
+/// have heads * head values.
 struct CudnnShape {
   DType type = DType::f16;
   std::int64_t samples = 0, sequence = 0, heads = 0, group = 1, head = 0;
@@ -28,23 +30,26 @@ struct CudnnShape {
   friend constexpr auto operator<=>(CudnnShape const&, CudnnShape const&) = default;
 };
 
-/// Device addresses of 16-bit values, except logsumexp (samples, heads, sequence), which is fp32. Operands
-/// that a pass does not use are null. Forward writes out and logsumexp, backward writes dq, dk and dv.
+/// The device addresses of a pass's operands. All have 16-bit values, except logsumexp (samples, heads,
+/// sequence), which is fp32. Operands that a pass does not use are null. Forward writes out and logsumexp;
+/// backward writes dq, dk and dv.
 struct CudnnOperands {
   void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *logsumexp = nullptr;
   void *dout = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
-/// cuDNN's attention on one GPU. It makes a plan at the first use of a shape, also during stream capture, and
-/// keeps it. Only one thread at a time may use an object. Both passes enqueue on a stream (cudaStream_t) and
-/// use no device memory beyond `workspace`: if necessary they run groups of samples, then groups of heads,
-/// one after another. They return an empty string, or a sentence that explains why cuDNN cannot run; the
-/// enqueued work is then incomplete.
+/// Runs cuDNN's attention on one GPU. It makes a plan when a shape is first used, also during stream capture,
+/// and keeps it. Only one thread at a time may use an object. Both passes enqueue work on `stream` (a
+/// cudaStream_t). They use no device memory beyond `workspace`. If the workspace is too small for the whole
+/// pass, they run groups of samples, or else groups of heads, one after another. On success they return an
+/// empty string. Otherwise they return a sentence that explains why cuDNN cannot run, and the enqueued work
+/// is incomplete.
 class CudnnAttention {
  public:
   using Make = std::unique_ptr<CudnnAttention> (*)();
-  /// Registers the function that makes these objects; attention_cudnn.cpp calls it before main. maker()
-  /// returns that function, or null in a program that does not link tessera::cudnn. Any thread may call it.
+  /// `offer` registers the function that creates objects of the implementation; attention_cudnn.cpp calls it
+  /// before main. `maker` returns the registered function, or null in a program that does not link
+  /// tessera::cudnn. Any thread may call `maker`.
   static bool offer(Make make) noexcept {
     slot().store(make);
     return true;
@@ -67,9 +72,9 @@ class CudnnAttention {
 /// Whether this program links cuDNN's attention.
 inline bool has_cudnn_attention() noexcept { return CudnnAttention::maker() != nullptr; }
 
-/// The outcome of a pass, for Context::check.
+/// The outcome of a cuDNN pass, which Context::check accepts as a status.
 struct CudnnOutcome {
-  std::string reason;  ///< empty: the pass is enqueued
+  std::string reason;  ///< why cuDNN cannot run; empty if the pass is enqueued
 };
 inline bool succeeded(CudnnOutcome const& outcome) { return outcome.reason.empty(); }
 inline std::string text_of(CudnnOutcome const& outcome) { return outcome.reason; }

@@ -2,9 +2,9 @@
 // Provides causal attention of fp32 values on tensor cores, for heads of up to 128 channels. Products are in
 // tf32, or in bfloat16 with each value split into pieces (pieces.hpp). The contract is in ops/attention.hpp.
 //
-// As in attention_mma.cuh, a warp owns 16 or 32 rows (queries or keys) and iterates over tiles of the other
-// kind in order. Scores stay in registers. Sums are in fp32, in an order that depends only on the shape.
-// While one tile is in use, the next is copied to shared memory unconverted.
+// As in attention_mma.cuh, a warp computes 16 or 32 rows of the result (queries or keys), and iterates in
+// order over tiles of rows of the other kind. Scores stay in registers. Sums are in fp32, in an order that
+// depends only on the shape. While one tile is in use, the next tile is copied to shared memory as fp32.
 #pragma once
 
 #include <cmath>
@@ -29,14 +29,16 @@ constexpr std::size_t bytes_of_rows(int formed, int waiting) {
   return formed * Rows::stride * sizeof(typename Rows::Value) + waiting * D * sizeof(float);
 }
 
-/// Tile sizes of the forward kernel: queries per block, against tiles of keys.
+/// The tile sizes of the forward kernel. A thread block computes `queries` queries, and iterates over tiles
+/// of `keys` keys.
 template <DType Product, int D>
 struct Fp32ForwardCut {
   static constexpr int threads = 128;
-  static constexpr int tiles = Product == DType::tf32 && D <= 64 ? 2 : 1;  // of 16 queries per warp
+  // the number of 16-query tiles of a warp
+  static constexpr int tiles = Product == DType::tf32 && D <= 64 ? 2 : 1;
   static constexpr int queries = threads / 2 * tiles;
   static constexpr int keys = D <= 64 ? 32 : 16;
-  static constexpr int blocks = D <= 64 ? 3 : 2;  // per multiprocessor, at once
+  static constexpr int blocks = D <= 64 ? 3 : 2;  // per multiprocessor at once
   static constexpr std::size_t shared_bytes = bytes_of_rows<Product, D>(queries + 2 * keys, 2 * keys);
   static_assert(shared_bytes <= min_shared_bytes);
 };
@@ -59,9 +61,10 @@ __global__ __launch_bounds__(
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest rows first
-  std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
-  std::int64_t const seen = at.offset + row;  // the last key that query sees
+  // the queries with the most keys first
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;
+  std::int64_t const row = first + warp * 16 * M;  // the warp's first query
+  std::int64_t const seen = at.offset + row;       // the last key to which the query `row` attends
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
 
   RowLoader<Rows, D, Cut::threads> const loader(waiting, at.head);
@@ -100,20 +103,23 @@ __global__ __launch_bounds__(
   store_sums(sums, factors, out + at.out(pair) + row * at.channels, at.channels, existing, at.head);
 }
 
-/// Tile sizes of the gradient kernels: rows (queries or keys) per block, 16 per warp, against tiles of
-/// `others` rows of the other kind.
+/// The tile sizes of the gradient kernels. A thread block computes `rows` rows (queries or keys), 16 per
+/// warp, and iterates over tiles of `others` rows of the other kind.
 template <DType Product, int D>
 struct Fp32GradientCut {
   static constexpr int threads = Product == DType::bf16x6 && D > 64 ? 64 : 128;
   static constexpr int rows = threads / 2;
   static constexpr int others = D <= 64 ? 32 : 16;
-  static constexpr int numbers = 4 * others > rows ? 4 * others : rows;  // floats for per-row numbers
+  // the size of the arrays of logsumexp and dots
+  static constexpr int numbers = 4 * others > rows ? 4 * others : rows;
   static constexpr std::size_t shared_bytes =
       bytes_of_rows<Product, D>(2 * rows + 2 * others, 2 * others) + numbers * sizeof(float);
   static_assert(shared_bytes <= min_shared_bytes);
 };
 
-/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k. Also writes g.dots.
+/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k. For a query and a key k with value
+/// v, p is the probability (softmax of the score), dp = dout . v is the gradient of p, and dot is the query's
+/// dout . out. Also writes `dot` of each query to g.dots.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_query_gradient_fp32(
     AttentionGradient<float> g) {
@@ -196,8 +202,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
              g.dx.q_stride, existing - own, at.head);
 }
 
-/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order. Tiles
-/// have keys as rows and queries as columns.
+/// Computes dk and dv. They are sums over the heads that share a key and over the queries that attend to it,
+/// in order. Tiles have keys as rows and queries as columns.
 template <DType Product, int D>
 __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attention_key_gradient_fp32(
     AttentionGradient<float> g) {
@@ -229,7 +235,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
                                           existing);
     loader.template start<Cut::others, 1>(g.dout + first_out + column + query * at.channels, at.channels,
                                           existing);
-    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
+    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
+    // sums.
     int const i = threadIdx.x % Cut::others;
     float const* const from =
         threadIdx.x < Cut::others ? g.logsumexp + at.rows(pair + member) : g.dots + at.rows(of_grid + member);
@@ -300,7 +307,7 @@ cudaError_t run_attention_forward_fp32(cudaStream_t stream, HeadLayout const& at
   return status;
 }
 
-/// Computes g.dots and the gradients of `pairs` pairs of a sample and a head.
+/// Enqueues the computation of g.dots and of the gradients of `pairs` pairs. A pair is a sample and a head.
 template <DType Product, int D>
 cudaError_t run_attention_gradient_fp32(cudaStream_t stream, AttentionGradient<float> const& g,
                                         std::int64_t pairs) {

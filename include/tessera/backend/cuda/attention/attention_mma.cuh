@@ -2,10 +2,11 @@
 // Provides causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
 // FlashAttention-2 (arXiv 2307.08691). The contract is in ops/attention.hpp.
 //
-// A warp owns 16 or 32 rows (queries, or keys for their gradients) and iterates over tiles of the other kind
-// in order. Its scores stay in registers and, rounded to T, are the next product's operand. Sums are in fp32,
-// in an order that depends only on the shape. The gradients of queries and of keys are two kernels, so only
-// one warp adds to a sum.
+// A warp computes 16 or 32 rows of the result. These rows are queries or, in the kernel for dk and dv, keys.
+// The warp iterates in order over tiles of rows of the other kind. Its scores stay in registers. Rounded to
+// T, they are the left operand of the next product. Sums are in fp32, in an order that depends only on the
+// shape. The gradients of queries and the gradients of keys have separate kernels, so only one warp adds to a
+// sum.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Tile sizes of the forward kernel: 128 queries per block, 32 per warp, against tiles of keys. Two tiles of
-/// keys are in shared memory.
+/// The tile sizes of the forward kernel. A thread block computes 128 queries, 32 per warp, and iterates over
+/// tiles of keys with their values. Shared memory has two tiles: one in use, and one that is being copied.
 template <int D>
 struct ForwardCut {
-  static constexpr int tiles = 2;  // of 16 queries per warp
+  static constexpr int tiles = 2;  // the number of 16-query tiles of a warp
   static constexpr int queries = 64 * tiles;
   static constexpr int keys = D <= 64 ? 64 : 32;
-  static constexpr bool keeps_queries = D <= 64;  // in registers
+  static constexpr bool keeps_queries = D <= 64;  // whether the queries stay in registers
   static constexpr std::size_t shared_bytes = (queries + 4 * keys) * (D + 8) * 2;
   static_assert(shared_bytes <= min_shared_bytes);
 };
@@ -45,9 +46,10 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;  // the longest rows first
-  std::int64_t const row = first + warp * 16 * M;                                // the warp's first query
-  std::int64_t const seen = at.offset + row;  // the last key that query sees
+  // the queries with the most keys first
+  std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;
+  std::int64_t const row = first + warp * 16 * M;  // the warp's first query
+  std::int64_t const seen = at.offset + row;       // the last key to which the query `row` attends
   std::int64_t const end = at.offset + min(at.sequence, first + Cut::queries);
   T* const own = queries + warp * 16 * M * Rows::stride;
 
@@ -96,8 +98,8 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
 }
 
-/// Computes attention_dots for D channels. D / 8 lanes share a row: each sums 8 channels in order, then a
-/// fixed tree adds the results.
+/// Computes the same numbers as attention_dots, for heads of D channels. D / 8 lanes share a row: each sums 8
+/// channels in order, then a fixed tree adds the lanes' sums.
 template <class T, int D>
 __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g, std::int64_t rows) {
   constexpr int lanes = D / 8;
@@ -116,11 +118,12 @@ __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g
   if (row < rows && threadIdx.x % lanes == 0) g.dots[row] = sum;
 }
 
-/// Tile sizes of the gradient kernels: rows (queries or keys) per block, against tiles of `others` rows of
-/// the other kind. Two of these tiles are in shared memory; a warp handles `chunk` rows at a time.
+/// The tile sizes of the gradient kernels. A thread block computes `rows` rows (queries or keys), and
+/// iterates over tiles of `others` rows of the other kind. Shared memory has two of these tiles. A warp
+/// processes `chunk` rows of a tile at a time.
 template <int D>
 struct GradientCut {
-  static constexpr int tiles = D <= 64 ? 2 : 1;  // of 16 rows per warp
+  static constexpr int tiles = D <= 64 ? 2 : 1;  // the number of 16-row tiles of a warp
   static constexpr int rows = 64 * tiles;
   static constexpr int others = D <= 64 ? 64 : 32;
   static constexpr int chunk = 32;
@@ -129,7 +132,9 @@ struct GradientCut {
   static_assert(shared_bytes <= min_shared_bytes);
 };
 
-/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k.
+/// Computes dq = scale * the sum over keys, in order, of p (dp - dot) k. For a query and a key k with value
+/// v, p is the probability (softmax of the score), dp = dout . v is the gradient of p, and dot is the query's
+/// element of g.dots.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -208,9 +213,9 @@ __global__ __launch_bounds__(128) void attention_query_gradient_mma(AttentionGra
               g.dx.q_stride, at.sequence - row);
 }
 
-/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order. Tiles
-/// have keys as rows and queries as columns, so probabilities need no transposition to be the left operand of
-/// dv's product.
+/// Computes dk and dv. They are sums over the heads that share a key and over the queries that attend to it,
+/// in order. Tiles have keys as rows and queries as columns. So the probabilities need no transposition to be
+/// the left operand of the product for dv.
 template <class T, int D>
 __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradient<T> g) {
   using Cut = GradientCut<D>;
@@ -239,7 +244,8 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
                                      g.dout + first_out + column + query * at.channels, at.channels,
                                      existing);
-    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
+    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
+    // sums.
     int const i = threadIdx.x % Cut::others;
     bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
     float const* const from =
@@ -312,7 +318,8 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
       ones[m][side] = 1;
       factors[m][side] = g.scale;
     }
-  if (start >= at.sequence) {  // no query sees these keys, and nothing has waited for the copies yet
+  // no query attends to these keys, so the loop did not run and did not wait for the copies
+  if (start >= at.sequence) {
     wait_for_copies<0>();
     __syncthreads();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides tiles of a head's fp32 rows in shared memory as tensor-core operands, rounded to tf32 or split
-// into pieces of bfloat16 (pieces.hpp), and a warp's products with them.
+// Provides tiles of a head's fp32 rows in shared memory as operands of tensor cores, and a warp's products
+// with them. Each value is rounded to tf32 or split into pieces of bfloat16 (pieces.hpp).
 //
-// A value is rounded or split once, when it enters shared memory. Products of pieces keep two sums, one for
-// the products of the largest pieces and one for the smaller terms, because tensor cores truncate a small
-// term that they add to a large sum.
+// A value is rounded or split once, when it enters shared memory. Products of pieces keep two sums: one for
+// the products of the largest pieces and one for all smaller terms. Otherwise a small term would be added to
+// a large sum, and tensor cores would truncate it.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ struct OperandRows;
 template <int D>
 struct OperandRows<DType::tf32, D> {
   using Value = unsigned;               // the bits of a tf32 value
-  static constexpr int stride = D + 4;  // no bank conflicts in 8 rows, or in a column of 8 rows
+  static constexpr int stride = D + 4;  // no bank conflicts between 8 rows, or in a column of 8 rows
 
   static __device__ void put(Value* row, int channel, float4 of) {
     *reinterpret_cast<uint4*>(row + channel) =
         uint4{round_to_tf32(of.x), round_to_tf32(of.y), round_to_tf32(of.z), round_to_tf32(of.w)};
   }
 
-  /// sums (16 M, 8 N) = left right^T over all channels.
+  /// Computes sums (16 M, 8 N) = left right^T over all channels.
   template <int M, int N>
   static __device__ void scores(Value const* left, Value const* right, float (&sums)[M][N][4]) {
     int const lane = threadIdx.x % 32;
@@ -56,9 +56,9 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers; right has 8 N rows. Rows t and t +
-  /// 4 of the instruction's right operand are rows 2t and 2t + 1 of `right`, to match the columns of `values`
-  /// that a thread holds.
+  /// Adds values (16 M, 8 N) right (8 N, D) to sums (16 M, D). `values` are in registers. With t = lane % 4,
+  /// a thread holds columns 2t and 2t + 1 of `values`, but the instruction multiplies them by rows t and t +
+  /// 4 of its right operand. So rows 2t and 2t + 1 of `right` are passed as rows t and t + 4.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -80,12 +80,13 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// The number of values in a matrix of 16 rows and K columns, in the layout that `multiply_columns` reads.
-  /// Each warp stores 16 of the columns from its registers, transposed (`store_transposed`).
+  /// The number of values of a matrix with 16 rows and K columns, in the layout that `multiply_columns` reads
+  /// from shared memory. Each warp stores 16 of the columns from its registers with `store_transposed`.
   template <int K>
   static constexpr int transposed_values = 16 * (K + 4);
 
-  /// Stores a warp's values, transposed, as columns `first` to `first` + 15 of that matrix.
+  /// Stores a warp's values (16, 16), transposed, as columns `first` to `first` + 15 of the matrix for
+  /// `multiply_columns`.
   template <int K>
   static __device__ void store_transposed(float const (&values)[1][2][4], Value* to, int first) {
     int const lane = threadIdx.x % 32, column = first + lane / 8 + lane / 4 % 2 * 4;
@@ -96,7 +97,8 @@ struct OperandRows<DType::tf32, D> {
         to[(8 * n + lane % 4 * 2 + i % 2) * (K + 4) + column + i / 2 * 8] = round_to_tf32(values[0][n][i]);
   }
 
-  /// sums (16, 8) = transposed right, over 16 * `steps` columns of `transposed` and as many rows of `right`.
+  /// Computes sums (16, 8) = transposed right, summed over the first 16 * `steps` columns of `transposed` and
+  /// the same number of rows of `right`.
   template <int K>
   static __device__ void multiply_columns(Value const* transposed, Value const* right, int steps,
                                           float (&sums)[1][1][4]) {
@@ -118,7 +120,8 @@ struct OperandRows<DType::tf32, D> {
   }
 };
 
-/// Splits two values into pieces of bfloat16, the largest first. The first value is in the low halves.
+/// Splits two values into pieces of bfloat16. pieces[i] holds piece i of both, that of `low` in the lower 16
+/// bits. Piece 0 is the largest.
 template <int Pieces>
 __device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned (&pieces)[Pieces]) {
 #pragma unroll
@@ -129,15 +132,16 @@ __device__ __forceinline__ void cut_into_pieces(float low, float high, unsigned 
   }
 }
 
-/// Rows of values that are split into pieces. A row stores the largest pieces of all its values, then the
-/// second pieces, and so on.
+/// Rows of fp32 values that are split into pieces, with the functions of OperandRows. A row stores the
+/// largest pieces of all its values, then the second pieces, and so on.
 template <int Terms, int D>
 struct PieceRows {
   using Value = bfloat16;
   static constexpr int pieces = Terms == 6 ? 3 : 2;
   static constexpr int stride =
-      pieces * D + 8;  // keeps rows aligned to 16 bytes and 8 of them in different banks
-  static constexpr int across = Terms == 6 && D <= 64 ? 4 : 2;  // tiles of a sum that are computed at once
+      pieces * D + 8;  // rows are aligned to 16 bytes, and 8 of them are in different banks
+  // the number of tiles of the result that are computed at once
+  static constexpr int across = Terms == 6 && D <= 64 ? 4 : 2;
 
   static __device__ void put(Value* row, int channel, float4 of) {
     unsigned low[pieces], high[pieces];
@@ -259,8 +263,8 @@ struct PieceRows {
   }
 
  private:
-  /// Adds the products of all terms, smallest first, to W tiles from tile n on. The last and largest term is
-  /// added to `most`, the others to `rest`.
+  /// Adds the products of all terms, smallest first, to W tiles from tile n on. A term is a product of one
+  /// piece of each operand. The last and largest term is added to `most`, the others to `rest`.
   template <int W, int M, int N>
   static __device__ void multiply_pieces(unsigned const (&a)[pieces][M][4],
                                          unsigned const (&b)[pieces][W / 2][4], int n, float (&rest)[M][N][4],
@@ -295,20 +299,22 @@ template <int D>
 struct OperandRows<DType::bf16x3, D> : PieceRows<3, D> {};
 
 /// Copies fp32 rows from global to shared memory, and then converts them into operands. Uses `Threads`
-/// threads of a block, 4 channels per thread. Rows have D channels, of which only the first `head` exist.
+/// threads of a block, 4 channels per thread. Rows have D channels, of which only the first `head` exist. A
+/// part is a group of rows that are copied together, such as a tile of keys.
 template <class Rows, int D, int Threads>
 struct RowLoader {
   using Value = typename Rows::Value;
-  static constexpr int lanes = D / 4;           // per row
-  static constexpr int step = Threads / lanes;  // rows copied at once
+  static constexpr int lanes = D / 4;           // the number of threads per row
+  static constexpr int step = Threads / lanes;  // the number of rows that are copied at once
   float* const waiting;
   int const first = threadIdx.x / lanes, channel = threadIdx.x % lanes * 4;
   bool const inside;
 
-  /// `shared` must have space for the copied rows of all parts.
+  /// `shared` is memory for the copied, unconverted rows of all parts.
   __device__ RowLoader(float* shared, std::int64_t head) : waiting(shared), inside(channel < head) {}
 
-  /// Starts to copy Count rows as part `Part`. Only the first `existing` rows exist; the rest become zeros.
+  /// Starts to copy Count rows as part number `Part`. Only the first `existing` rows exist; the rest become
+  /// zeros.
   template <int Count, int Part>
   __device__ void start(float const* from, std::int64_t stride, std::int64_t existing) const {
     static_assert(Count % step == 0);
@@ -320,7 +326,8 @@ struct RowLoader {
       copy_16_bytes(to + row * D, source + row * stride, first + row < rows);
   }
 
-  /// Converts the rows that this thread copied into operands. The copies must have completed.
+  /// Converts the rows of a part that this thread copied into operands at `to`. The copies must have
+  /// completed.
   template <int Count, int Part>
   __device__ void arrive(Value* to) const {
     float const* const from = waiting + (Part * Count + first) * D + channel;
@@ -329,8 +336,9 @@ struct RowLoader {
       Rows::put(to + (first + row) * Rows::stride, channel, *reinterpret_cast<float4 const*>(from + row * D));
   }
 
-  /// Returns the dot product of two rows, over the threads that share the rows. Each thread sums its 4
-  /// channels in order, then a fixed tree adds the threads' sums. Each thread gets the result.
+  /// Returns the dot product of two rows. `left` and `right` are this thread's 4 channels of the rows. Each
+  /// thread sums its channels in order, then a fixed tree adds the sums of the threads that share the rows.
+  /// Each of these threads gets the result.
   static __device__ float dot(float4 left, float4 right) {
     float sum =
         __fmaf_rn(left.w, right.w, __fmaf_rn(left.z, right.z, __fmaf_rn(left.y, right.y, left.x * right.x)));
@@ -338,7 +346,8 @@ struct RowLoader {
     for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
     return sum;
   }
-  /// Returns the dot product of row first + `row` of two parts that were copied but not converted.
+  /// Returns the dot product of row number first + `row` of two parts, `Left` and `Right`, that were copied
+  /// but not converted.
   template <int Count, int Left, int Right>
   __device__ float dot_of_waiting(int row) const {
     float const* const from = waiting + (first + row) * D + channel;
@@ -346,7 +355,7 @@ struct RowLoader {
                *reinterpret_cast<float4 const*>(from + Right * Count * D));
   }
 
-  /// Reads this thread's channels of row first + `row`, or zeros if they do not exist.
+  /// Returns this thread's channels of row number first + `row`, or zeros if they do not exist.
   __device__ float4 read(int row, float const* from, std::int64_t stride, std::int64_t existing) const {
     return inside && first + row < existing
                ? *reinterpret_cast<float4 const*>(from + (first + row) * stride + channel)
@@ -360,8 +369,8 @@ struct RowLoader {
   }
 };
 
-/// Stores a warp's sums, each row times its factor. Stores only the first `existing` rows and `head`
-/// channels.
+/// Multiplies each row of a warp's sums by its factor and stores it at `to`. Stores only the first `existing`
+/// rows and `head` channels.
 template <int M, int N>
 __device__ void store_sums(float const (&sums)[M][N][4], float const (&factors)[M][2], float* to,
                            std::int64_t stride, std::int64_t existing, std::int64_t head) {

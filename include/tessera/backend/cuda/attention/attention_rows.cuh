@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides tiles of a head's rows in shared memory, and a warp's tensor-core operations on them.
+// Provides tiles of a head's 16-bit rows in shared memory, a warp's products with them on tensor cores,
+// masks, and the softmax over tiles.
 #pragma once
 
 #include <cmath>
@@ -33,7 +34,8 @@ struct HeadRows {
   static constexpr int stride = D + 8;  // keeps rows aligned to 16 bytes and puts 8 rows in different banks
   static constexpr int threads = 128;
 
-  /// Starts to copy Count rows. Only the first `existing` rows exist; the rest become zeros.
+  /// Starts to copy Count rows from global to shared memory. Only the first `existing` rows exist; the rest
+  /// become zeros.
   template <int Count>
   static __device__ void copy(T* shared, T const* from, std::int64_t from_stride, std::int64_t existing) {
     constexpr int step = threads / (D / 8);  // rows at once
@@ -47,7 +49,7 @@ struct HeadRows {
       copy_16_bytes(to + row * stride, source + row * from_stride, first + row < rows);
   }
 
-  /// Loads channels 16 k to 16 k + 15 of the left operand of a product: M tiles of 16 rows.
+  /// Loads channels 16 k to 16 k + 15 of M tiles of 16 rows into registers, as the left operand of a product.
   template <int M>
   static __device__ void load_left(T const* rows, int k, unsigned (&left)[M][4]) {
     int const lane = threadIdx.x % 32;
@@ -56,7 +58,7 @@ struct HeadRows {
       load_matrices(left[m], rows + (16 * m + lane % 16) * stride + 16 * k + lane / 16 * 8);
   }
 
-  /// sums (16 M, 8 N) += left right^T over channels 16 k to 16 k + 15.
+  /// Adds left right^T over channels 16 k to 16 k + 15 to sums (16 M, 8 N).
   template <int M, int N>
   static __device__ void multiply_channels(unsigned const (&left)[M][4], T const* right, int k,
                                            float (&sums)[M][N][4]) {
@@ -73,7 +75,7 @@ struct HeadRows {
     }
   }
 
-  /// sums (16 M, 8 N) = left right^T over all channels, both in shared memory.
+  /// Computes sums (16 M, 8 N) = left right^T over all channels. Both operands are in shared memory.
   template <int M, int N>
   static __device__ void scores(T const* left, T const* right, float (&sums)[M][N][4]) {
     clear(sums);
@@ -84,7 +86,7 @@ struct HeadRows {
       multiply_channels(a, right, k, sums);
     }
   }
-  /// The same with the left operand in registers.
+  /// Computes the scores of a left operand in registers and a right operand in shared memory.
   template <int M, int N>
   static __device__ void scores(unsigned const (&left)[D / 16][M][4], T const* right,
                                 float (&sums)[M][N][4]) {
@@ -93,8 +95,8 @@ struct HeadRows {
     for (int k = 0; k < D / 16; ++k) multiply_channels(left[k], right, k, sums);
   }
 
-  /// sums (16 M, D) += values right. values (16 M, 8 N) are in registers and are rounded to T; right has 8 N
-  /// rows.
+  /// Adds values (16 M, 8 N) right (8 N, D) to sums (16 M, D). `values` are in registers and are rounded to
+  /// T.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], T const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -122,8 +124,8 @@ struct HeadRows {
     }
   }
 
-  /// Stores a warp's sums, each row times its factor, rounded to T. `shared` is a buffer of 16 M rows that no
-  /// other warp uses.
+  /// Multiplies each row of a warp's sums by its factor, rounds to T and stores the first `existing` rows to
+  /// global memory. The values go through `shared`, a buffer of 16 M rows that no other warp uses.
   template <int M>
   static __device__ void store(float const (&sums)[M][D / 8][4], float const (&factors)[M][2], T* shared,
                                T* to, std::int64_t to_stride, std::int64_t existing) {
@@ -150,7 +152,9 @@ struct HeadRows {
   }
 };
 
-/// Masks a tile on the diagonal: values(i, j) = `masked` if j > i + last or, with Down, if i > j + last.
+/// Overwrites the values of a tile that belong to a query and a later key. If queries are the rows, values(i,
+/// j) becomes `masked` if j > i + last. With Down, keys are the rows, and values(i, j) becomes `masked` if i
+/// > j + last.
 template <bool Down, int M, int N>
 __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float masked) {
   int const lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, shift = static_cast<int>(last);
@@ -165,8 +169,8 @@ __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float mas
       }
 }
 
-/// Return the maximum or the sum over the 4 threads that share rows of a tile, in a fixed order. Each thread
-/// gets the result.
+/// Return the maximum or the sum of a value over the 4 threads that share rows of a tile, in a fixed order.
+/// Each of these threads gets the result.
 __device__ __forceinline__ float largest_of_4(float value) {
   value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
   return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
@@ -176,7 +180,8 @@ __device__ __forceinline__ float sum_of_4(float value) {
   return value + __shfl_xor_sync(~0u, value, 2);
 }
 
-/// The softmax of a warp's 16 M rows, computed tile by tile.
+/// Computes the softmax of a warp's 16 M rows of scores, tile by tile. Keeps for each row the largest score
+/// so far and the total of the exponentials.
 template <int M>
 struct RunningSoftmax {
   float largest[M][2], total[M][2];
@@ -191,8 +196,9 @@ struct RunningSoftmax {
       }
   }
 
-  /// Replaces scores by e^(score - the largest score so far), scaled. Rescales `sums` of earlier tiles to
-  /// match.
+  /// Adds a tile of scores. Replaces each score by e^(scale (score - largest)), where `largest` is the row's
+  /// largest score so far and scale_of_2 = scale log2(e). Multiplies `sums`, the results of earlier tiles, by
+  /// the factor that changes their `largest` to the new one.
   template <int N, int W>
   __device__ void add_scores(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
 #pragma unroll
@@ -224,7 +230,8 @@ struct RunningSoftmax {
       }
   }
 
-  /// Computes the factors that normalize the sums, and stores logsumexp of the rows that exist.
+  /// Writes the factors that normalise the rows of the sums to `factors`, and stores logsumexp of the rows
+  /// that exist.
   __device__ void finish(float scale, float* logsumexp, std::int64_t existing, float (&factors)[M][2]) const {
     int const lane = threadIdx.x % 32;
 #pragma unroll

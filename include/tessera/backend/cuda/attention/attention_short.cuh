@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the gradients of causal fp32 attention on tensor cores, for heads whose keys all fit in one block
-// of threads. One kernel with five products computes them; longer sequences need two kernels with seven
+// Provides the gradients of causal fp32 attention on tensor cores, for heads whose keys all fit in one thread
+// block. One kernel computes them with five matrix products. Longer sequences need two kernels with seven
 // products (attention_fp32.cuh). The contract is in ops/attention.hpp.
 //
-// A warp owns 16 keys and iterates over the queries in order, 16 at a time. The warps store their slopes
-// (gradients of scores) of a tile in shared memory. From these slopes each warp computes 8 channels of the
-// queries' gradients.
+// A warp computes dk and dv of 16 keys, and iterates over the queries in order, 16 at a time. For each tile
+// of queries, the warps store the slopes (gradients of scores) in shared memory. From all slopes of the tile,
+// each warp computes 8 channels of the tile's dq.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Tile sizes of the kernel, and the formats and widths for which it exists.
+/// The tile sizes of the kernel, and the product formats and head widths for which the kernel exists.
 template <DType Product, int D>
 struct ShortGradientCut {
   static constexpr bool exists = Product != DType::bf16x6 && D == 64;  // otherwise shared memory is too small
@@ -35,8 +35,8 @@ struct ShortGradientCut {
   }
 };
 
-/// Computes dq, dk and dv. dq is a sum over keys; dk and dv are sums over the heads that share a key and over
-/// the queries that see it. All sums are in order.
+/// Computes dq, dk and dv. dq is a sum over keys. dk and dv are sums over the heads that share a key and over
+/// the queries that attend to it. All sums are in order.
 template <DType Product, int D>
 __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGradient<float> g) {
   using Cut = ShortGradientCut<Product, D>;
@@ -68,7 +68,8 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
                                            existing);
     loader.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
     loader.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
-    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
+    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
+    // sums.
     if (threadIdx.x < Cut::queries)
       copy_4_bytes(waiting_lse + threadIdx.x, g.logsumexp + at.rows(pair + member) + query + threadIdx.x,
                    threadIdx.x < existing);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the gradients of attention for short heads on Hopper, one warpgroup per head, for 16-bit types,
-// sequences of up to 128 tokens and heads of up to 64 channels. The contract is in ops/attention.hpp.
+// Provides the gradients of attention for short heads on Hopper, with one warpgroup (four warps) per head. It
+// supports 16-bit types, sequences of up to 128 tokens and heads of up to 64 channels. The contract is in
+// ops/attention.hpp.
 //
 // A whole head is in shared memory. The scores of a block of 64 keys and a block of 64 queries are computed
-// once and serve the gradients of both. That needs five products, where the two kernels of
-// attention_warpgroups.cuh need seven. The blocks are processed in this order: later keys and later queries,
-// earlier keys and earlier queries, earlier keys and later queries. The slopes (gradients of scores) of the
-// first block are kept until the last one, because both contribute to the gradients of the later queries.
+// once, and serve the gradients of the keys and of the queries. So this kernel needs five matrix products,
+// and the two kernels of attention_warpgroups.cuh need seven. A head of more than 64 tokens has three pairs
+// of blocks, in this order: later keys and later queries, earlier keys and earlier queries, earlier keys and
+// later queries. The slopes (gradients of scores) of the first pair are kept until the last pair, because
+// both pairs contribute to the gradients of the later queries.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +23,12 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Launch sizes: one warpgroup per head, three per multiprocessor.
+/// The launch sizes: one warpgroup per head, and three heads per multiprocessor at once.
 struct ShortHead {
   static constexpr int threads = 128, blocks = 3, tokens = 128;
 
-  /// The bytes of queries, output gradients, keys and values of two blocks, one block of slopes, and
-  /// statistics.
+  /// The bytes of shared memory: for two blocks of queries, output gradients, keys and values, one block of
+  /// slopes, and the statistics (logsumexp and dots of each query).
   template <class Rows>
   static constexpr std::size_t shared_bytes = 9 * std::size_t{Rows::bytes} + 2 * tokens * sizeof(float);
 };
@@ -46,7 +48,7 @@ __global__ __launch_bounds__(ShortHead::threads,
   using Rows = WarpgroupRows<T, 64>;
   constexpr int threads = ShortHead::threads;
   extern __shared__ __align__(1024) unsigned char shared_blocks[];
-  enum { queries, douts, keys, values };  // of block 0, then of block 1
+  enum { queries, douts, keys, values };  // of block 0; the four of block 1 follow
   auto const block = [&](int number, int what) { return shared_blocks + (4 * number + what) * Rows::bytes; };
   unsigned char* const spare = block(2, 0);
   float* const logsumexps = reinterpret_cast<float*>(spare + Rows::bytes);
@@ -57,7 +59,7 @@ __global__ __launch_bounds__(ShortHead::threads,
   std::int64_t const pair = g.first_pair + blockIdx.x, outs_at = at.out(pair);
   std::int64_t const queries_at = at.first(pair, g.x.q_stride), keys_at = at.first(pair, g.x.kv_stride);
 
-  for (int number = blocks - 1; number >= 0; --number) {  // in the order of their use
+  for (int number = blocks - 1; number >= 0; --number) {  // the later block is used first
     std::int64_t const row = 64 * number, existing = at.sequence - row;
     auto const copy = [&](int what, T const* from, std::int64_t stride) {
       Rows::template copy<threads>(block(number, what), from + row * stride, stride, existing, head);
@@ -68,7 +70,7 @@ __global__ __launch_bounds__(ShortHead::threads,
     copy(values, g.x.v + keys_at, g.x.kv_stride);
     commit_copies();
   }
-  // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
+  // All values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the sums.
   {
     int const query = threadIdx.x;
     logsumexps[query] = query < tokens ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
@@ -103,9 +105,9 @@ __global__ __launch_bounds__(ShortHead::threads,
 #pragma unroll
       for (int i = 0; i < 4; ++i) dkeys[n][i] = dvalues[n][i] = 0;
   };
-  // Adds the contribution of a block of queries to the gradients of a block of keys. Stores the
-  // gradients of the scores in `left`, transposed so that keys are rows. Each warp reads and writes only its
-  // own rows of `left` and of the block of V.
+  // Adds the contribution of a block of queries to the gradients of a block of keys. Stores the slopes
+  // (gradients of the scores) in `left`, with keys as rows. `left` may be the block of the values, because
+  // each warp reads and writes only its own rows of `left` and of the values.
   auto const add = [&](int of_keys, int of_queries, unsigned char* left) {
     std::uint64_t const rows = Rows::describe(block(of_queries, queries)),
                         own_keys = Rows::describe(block(of_keys, keys));
@@ -136,7 +138,7 @@ __global__ __launch_bounds__(ShortHead::threads,
       for (int i = 0; i < 4; ++i) slopes[n][i] = scores[n][i] * (slopes[n][i] - both[i % 2]);
     }
     Rows::round(slopes, gradients);
-    if (left != spare) __syncthreads();  // the products with the values have ended
+    if (left != spare) __syncthreads();  // all products with the values, which `left` overwrites, have ended
     Rows::store_left(gradients, left);
     show_to_products();
     begin_products();
@@ -149,7 +151,8 @@ __global__ __launch_bounds__(ShortHead::threads,
     wait_for_products<0>(dvalues);
   };
   float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
-  // Stores a result through `scratch`, a block of shared memory that nothing reads any more.
+  // Stores a result to global memory through `scratch`, a block of shared memory that no thread reads any
+  // more. If wanted, also stores the sums of the result over its rows.
   auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* scratch, T* to,
                          std::int64_t to_at, std::int64_t stride, int number, int which) {
     std::int64_t const row = 64 * number, existing = at.sequence - row;
@@ -174,7 +177,7 @@ __global__ __launch_bounds__(ShortHead::threads,
   __syncthreads();
   clear_sums();
   add(0, 0, spare);
-  __syncthreads();  // all slopes are stored
+  __syncthreads();  // all warps have stored their slopes
   begin_products();
   Rows::multiply_across(Rows::describe(spare), Rows::describe(block(0, keys)), slopes, false);
   commit_products();

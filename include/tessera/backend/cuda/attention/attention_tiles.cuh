@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides causal attention in tiles without tensor cores, for every type and head width. The contract is in
+// Provides causal attention without tensor cores, for every type and head width. The contract is in
 // ops/attention.hpp.
 //
-// A block of threads owns 64 rows (queries, or keys for their gradients) and a slice of a head's channels. It
-// iterates over tiles of 64 rows of the other kind in order. Each slice recomputes the scores. Sums are in S,
-// in an order that depends only on the shape.
+// A thread block computes 64 rows of the result, for a slice of a head's channels. These rows are queries or,
+// in the kernel for dk and dv, keys. The block iterates in order over tiles of 64 rows of the other kind. If
+// a head has several slices, the block of each slice computes the scores again. Sums are computed in S, in an
+// order that depends only on the shape.
 #pragma once
 
 #include <cmath>
@@ -20,11 +21,12 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Locates heads in tensors of one row per token, where heads are adjacent columns, and in tensors
-/// (B,heads,T). A pair is a sample and a query head. `group` consecutive pairs share a sample's key head.
+/// Computes where the values of a head are. Tensors of queries, keys and values have one row per token, in
+/// which the heads are adjacent columns. logsumexp is (samples,heads,queries). A pair is a sample and a query
+/// head. `group` consecutive query heads share one key head.
 struct HeadLayout {
   std::int64_t sequence, keys;         // queries and keys of a sample
-  std::int64_t offset;                 // query i sees the keys up to offset + i
+  std::int64_t offset;                 // query i attends to the keys up to offset + i
   std::int64_t channels, head, heads;  // channels of all heads, channels of one head, number of heads
   std::int64_t group;
 
@@ -37,19 +39,20 @@ struct HeadLayout {
         heads(sizes.heads),
         group(sizes.group) {}
 
-  /// Returns the index of a pair's query 0. Rows are `stride` values apart.
+  /// Returns the index of the first value of query 0 of a pair. Rows are `stride` values apart.
   __device__ std::int64_t first(std::int64_t pair, std::int64_t stride) const {
     return pair / heads * sequence * stride + pair % heads * head;
   }
-  /// Returns the index of a pair's key 0. `Own` means that each head has its own keys, one per query.
+  /// Returns the index of the first value of key 0 of a pair. Rows are `stride` values apart. `Own` means
+  /// that each head has its own keys, one per query.
   template <bool Own = false>
   __device__ std::int64_t first_key(std::int64_t pair, std::int64_t stride) const {
     return Own ? first(pair, stride) : pair / heads * keys * stride + pair % heads / group * head;
   }
-  /// Returns the index of row 0 of a pair's output. Rows are `channels` values apart.
+  /// Returns the index of the first value of row 0 of a pair's output. Rows are `channels` values apart.
   __device__ std::int64_t out(std::int64_t pair) const { return first(pair, channels); }
   __device__ std::int64_t rows(std::int64_t pair) const { return pair * sequence; }
-  /// Returns the first query that sees a key.
+  /// Returns the first query that attends to the key `key`.
   __device__ std::int64_t sees(std::int64_t key) const { return key > offset ? key - offset : 0; }
 };
 
@@ -63,15 +66,16 @@ struct Heads {
       : q(of.q.data), k(of.k.data), v(of.v.data), q_stride(of.q.stride), kv_stride(of.k.stride) {}
 };
 
-/// A 64 x 64 tile that is distributed over the registers of the threads, 16 threads across. Thread (x, y) has
-/// rows y * rows + i and columns x + 16 j.
+/// A 64 x 64 tile, distributed over the registers of the threads, with 16 threads across. Thread (x, y) holds
+/// the values in rows y * rows + i and columns x + 16 j.
 template <class S>
 struct AttentionTile {
   static constexpr int size = 64;
   static constexpr int rows = sizeof(S) == 4 ? 8 : 4;  // rows per thread
   static constexpr int threads = size / rows * 16;
-  static constexpr int stride = size + 4;  // of a transposed tile: aligned for vectors, few bank conflicts
-  static constexpr int depth = 32;         // channels of a transposed tile of operands
+  // the row length of a transposed tile: aligned for vectors, few bank conflicts
+  static constexpr int stride = size + 4;
+  static constexpr int depth = 32;  // channels of a transposed tile of operands
 
   /// The bytes of two transposed tiles of operands (or one tile of scores), and 64 rows of W channels.
   template <int W>
@@ -84,8 +88,9 @@ struct AttentionTile {
   __device__ explicit AttentionTile(unsigned char* shared)
       : transposed(reinterpret_cast<S*>(shared)), plain(transposed + size * stride) {}
 
-  /// to[d][r] = from[r][d] for r < rows_here and d < depths; the rest of 64 rows and 32 channels becomes 0. A
-  /// warp reads 8 channels of 4 rows at a time, so it writes to 32 banks.
+  /// Copies a tile to shared memory, transposed: to[d][r] = from[r][d] for r < rows_here and d < depths. The
+  /// rest of 64 rows and 32 channels becomes 0. A warp reads 8 channels of 4 rows at a time, so it writes to
+  /// 32 different banks.
   template <class T>
   static __device__ void load_transposed(S* to, T const* from, std::int64_t stride_from, int rows_here,
                                          std::int64_t depths) {
@@ -97,8 +102,8 @@ struct AttentionTile {
     }
   }
 
-  /// plain[r][c] = from[r][c] for r < rows_here and c < columns; the rest of 64 rows and W channels becomes
-  /// 0.
+  /// Copies rows to shared memory: plain[r][c] = from[r][c] for r < rows_here and c < columns. The rest of 64
+  /// rows and W channels becomes 0.
   template <int W, class T>
   __device__ void load_rows(T const* from, std::int64_t stride_from, int rows_here,
                             std::int64_t columns) const {
@@ -109,8 +114,8 @@ struct AttentionTile {
     }
   }
 
-  /// sums[i][j] += the sum over k < count of left[k][row i] * right[k][column j], k in order. The operands
-  /// are zero-padded to a multiple of 8 in k.
+  /// Adds to sums[i][j] the sum over k < count of left[k][row i] * right[k][column j], k in order. The
+  /// operands are zero-padded to a multiple of 8 in k.
   template <int N>
   __device__ void multiply(S const* left, S const* right, int right_stride, int count,
                            S (&sums)[rows][N]) const {
@@ -128,7 +133,7 @@ struct AttentionTile {
       }
   }
 
-  /// sums (64, 64) = left right^T over a head's channels. Synchronizes all threads around the loads.
+  /// Computes sums (64, 64) = left right^T over a head's channels. Synchronizes all threads around the loads.
   template <class T>
   __device__ void scores(T const* left, std::int64_t left_stride, int left_rows, T const* right,
                          std::int64_t right_stride, int right_rows, std::int64_t head,
@@ -148,8 +153,8 @@ struct AttentionTile {
     }
   }
 
-  /// sums += values right. values is a tile in registers; right has 64 rows of W channels, of which `columns`
-  /// exist. Synchronizes all threads before and after the loads.
+  /// Adds values (64, 64) right (64, W) to `sums`. `values` is a tile in registers. Only `columns` of the W
+  /// channels of `right` exist. Synchronizes all threads before and after the loads.
   template <int W, class T>
   __device__ void multiply_rows(S const (&values)[rows][4], T const* right, std::int64_t right_stride,
                                 int right_rows, std::int64_t columns, S (&sums)[rows][W / 16]) const {
@@ -190,8 +195,8 @@ inline constexpr int tile_threads = AttentionTile<compute_t<T>>::threads;
 template <class T>
 inline constexpr int tile_gradient_blocks = sizeof(compute_t<T>) == 4 ? 3 : 1;
 
-/// Return the maximum or the sum over the 16 threads that share rows, in a fixed order. Each thread gets the
-/// result.
+/// Return the maximum or the sum of a value over the 16 threads that share rows of a tile, in a fixed order.
+/// Each of these threads gets the result.
 template <class S>
 __device__ S largest_of_16(S value) {
 #pragma unroll
@@ -205,8 +210,7 @@ __device__ S sum_of_16(S value) {
   return value;
 }
 
-/// The work of one block of threads: channels [channel, channel + W) of 64 rows of a pair, from row `first`
-/// on.
+/// The work of one thread block: channels [channel, channel + W) of 64 rows of a pair, from row `first` on.
 struct AttentionPart {
   std::int64_t pair, first, channel;
 
@@ -227,9 +231,9 @@ __device__ __forceinline__ int rows_of_tile(std::int64_t sequence, std::int64_t 
   return static_cast<int>(min(std::int64_t{64}, sequence - first));
 }
 
-/// Computes out and logsumexp. `Packed` means that queries, keys and values have the same stride, values
-/// begin where keys end, and each head has one key per query. The fp32 kernel then uses 128 registers per
-/// thread instead of 168, so a multiprocessor holds one more block.
+/// Computes out and logsumexp of an AttentionPart. `Packed` means that queries, keys and values have the same
+/// stride, that the values begin where the keys end, and that each head has one key per query. With `Packed`,
+/// the fp32 kernel uses 128 registers per thread instead of 168, so a multiprocessor holds one more block.
 template <class T, int W, bool Packed>
 __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadLayout at, compute_t<T> scale,
                                                                            Heads<T const> x, T* out,
@@ -294,7 +298,8 @@ __global__ __launch_bounds__(tile_threads<T>) void attention_forward_tiles(HeadL
   }
 }
 
-/// The arguments of the gradient kernels. Block 0 of the grid and element 0 of `dots` belong to `first_pair`.
+/// The arguments of the gradient kernels. A grid computes consecutive pairs (a pair is a sample and a head),
+/// from `first_pair` on. Block 0 of the grid and element 0 of `dots` belong to `first_pair`.
 template <class T>
 struct AttentionGradient {
   HeadLayout at;
@@ -304,13 +309,14 @@ struct AttentionGradient {
   Heads<T const> x;
   T const* out;
   compute_t<T> const* logsumexp;
-  compute_t<T>* dots;  // (pairs of the grid, T)
+  compute_t<T>* dots;  // (pairs of the grid, queries), see attention_dots
   Heads<T> dx;
-  // (blocks of a sample's rows, 3 C): sums of dx, which is one tensor; null if not wanted
+  // The sums of dx over blocks of a sample's rows, (blocks, 3 C) for C channels of all heads. If they are
+  // wanted, dq, dk and dv are the columns of one tensor. Null if not wanted.
   compute_t<T>* partials = nullptr;
 
-  /// Returns the partial sums of a block of a pair's rows. `which` is 0 for queries, 1 for keys and 2 for
-  /// values.
+  /// Returns where the sums over the block of rows that contains row `row` of a pair are stored. `which` is 0
+  /// for queries, 1 for keys and 2 for values.
   __device__ compute_t<T>* partials_of(std::int64_t pair, std::int64_t row, int which) const {
     constexpr std::int64_t rows = ops::attention_block_rows;
     std::int64_t const block = pair / at.heads * ((at.sequence + rows - 1) / rows) + row / rows;
@@ -318,8 +324,8 @@ struct AttentionGradient {
   }
 };
 
-/// dots = dout . out for each row, the term that the softmax gradient subtracts. One warp per row: each lane
-/// sums every 32nd channel, then a fixed tree adds the lanes.
+/// Writes to `dots` the dot product of dout and out of each row, which the gradient of the softmax subtracts.
+/// One warp computes one row. Each lane sums every 32nd channel, then a fixed tree adds the lanes' sums.
 template <class T>
 __global__ __launch_bounds__(256) void attention_dots(AttentionGradient<T> g, std::int64_t rows) {
   using S = compute_t<T>;
@@ -336,7 +342,9 @@ __global__ __launch_bounds__(256) void attention_dots(AttentionGradient<T> g, st
   if (lane == 0) g.dots[row] = sum;
 }
 
-/// Computes dq of 64 queries: the sum over keys, in order, of scale p (dp - dot) k.
+/// Computes dq of 64 queries: the sum over keys, in order, of scale p (dp - dot) k. For a query and a key k
+/// with value v, p is the probability (softmax of the score), dp = dout . v is the gradient of p, and dot is
+/// the query's element of g.dots.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_query_gradient_tiles(
     AttentionGradient<T> g) {
@@ -389,8 +397,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// Computes dk and dv of 64 keys: sums over the heads that share the keys and over the queries that see them,
-/// in order.
+/// Computes dk and dv of 64 keys. They are sums over the heads that share the keys and over the queries that
+/// attend to them, in order.
 template <class T, int W>
 __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void attention_key_gradient_tiles(
     AttentionGradient<T> g) {
@@ -401,7 +409,7 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
   HeadLayout const& at = g.at;
   AttentionPart const part = AttentionPart::of_block<W>(at, at.keys, false);
   std::int64_t const of_grid = part.pair * at.group,
-                     pair = g.first_pair + of_grid;  // the first that shares
+                     pair = g.first_pair + of_grid;  // the first pair that shares the keys
   std::int64_t const row = part.first + tile.y * Tile::rows;
   int const keys_here = rows_of_tile(at.keys, part.first);
   std::int64_t const stride = g.x.kv_stride, own = at.first_key(pair, stride) + part.first * stride;
@@ -452,7 +460,8 @@ __global__ __launch_bounds__(tile_threads<T>, tile_gradient_blocks<T>) void atte
     }
 }
 
-/// Lets a kernel use more dynamic shared memory than the default limit of 48 KiB.
+/// Lets a kernel use `bytes` bytes of dynamic shared memory, also if this is more than the default limit of
+/// 48 KiB.
 template <class Kernel>
 cudaError_t allow_shared(Kernel* kernel, std::size_t bytes) {
   return bytes <= 48 * 1024 ? cudaSuccess

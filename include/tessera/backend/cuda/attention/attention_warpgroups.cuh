@@ -2,11 +2,12 @@
 // Provides causal attention on Hopper's warpgroups, for 16-bit types and heads of up to 128 channels, after
 // FlashAttention-3 (arXiv 2407.08608). The contract is in ops/attention.hpp.
 //
-// A warpgroup (four warps) owns 64 rows (queries, or keys for their gradients) and iterates over blocks of 64
-// rows of the other kind in order. Its scores stay in registers and, rounded to T, are the next product's
-// operand. While it processes the scores of one block, products of the previous block and of other warpgroups
-// run. Sums are in fp32, in an order that depends only on the shape. The gradients of queries and of keys are
-// two kernels, so only one warpgroup adds to a sum.
+// A warpgroup (four warps) computes 64 rows of the result. These rows are queries or, in the kernel for dk
+// and dv, keys. The warpgroup iterates in order over blocks of 64 rows of the other kind. Its scores stay in
+// registers. Rounded to T, they are the left operand of the next product. While the warpgroup processes the
+// scores of one block, products of the previous block and of other warpgroups run. Sums are in fp32, in an
+// order that depends only on the shape. The gradients of queries and the gradients of keys have separate
+// kernels, so only one warpgroup adds to a sum.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +24,27 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Launch sizes of a kernel: `Groups` warpgroups per block of threads, `Blocks` blocks per multiprocessor.
+/// The launch sizes of a kernel: `Groups` warpgroups per thread block, and `Blocks` thread blocks per
+/// multiprocessor.
 template <int Groups, int Blocks>
 struct WarpgroupCut {
   static constexpr int groups = Groups, blocks = Blocks;
   static constexpr int threads = 128 * groups, rows = 64 * groups;
-  /// The number of stages in shared memory, each of two blocks of 64 rows: one in its last product, one in
-  /// use, one being copied.
+  /// The number of stages in shared memory. A stage holds two blocks of 64 rows, for example keys and their
+  /// values. The last products still read one stage, one stage is in use, and one stage is being copied.
   static constexpr int stages = 3;
 
-  /// Returns the bytes of `own` blocks for each warpgroup, and of all stages, which have two blocks each.
+  /// Returns the bytes of shared memory for `own` blocks of 64 rows for each warpgroup, and for all stages.
   template <class Rows>
   static constexpr std::size_t shared_bytes(int own) {
     return static_cast<std::size_t>(own * groups + 2 * stages) * Rows::bytes;
   }
 };
 
-/// Applies mask_tile to a warpgroup's 64 rows.
+/// Applies mask_tile to the 64 rows of a warpgroup.
 template <bool Down>
 __device__ __forceinline__ void mask_rows(float (&values)[8][4], std::int64_t last, float masked) {
-  int const first = threadIdx.x / 32 % 4 * 16;  // the warp's
+  int const first = threadIdx.x / 32 % 4 * 16;  // the first row of this warp
   mask_tile<Down>(reinterpret_cast<float(&)[1][8][4]>(values), Down ? last - first : last + first, masked);
 }
 
@@ -52,13 +54,15 @@ __device__ __forceinline__ int own_warpgroup() {
   return Cut::groups == 1 ? 0 : __shfl_sync(~0u, threadIdx.x / 128, 0);
 }
 
-/// The 64 queries of a warpgroup. Blocks of threads start with the last queries, which see the most keys.
+/// The position of a warpgroup's 64 queries. The first thread blocks get the last queries, which attend to
+/// the most keys.
 template <class Cut>
 struct WarpgroupQueries {
   int group;
-  std::int64_t of_grid;     // the pair, counted from the grid's first pair
-  std::int64_t first, row;  // first query of the block, first query of the warpgroup
-  int all, blocks;          // number of 64-key blocks that the block's queries see, and the warpgroup's
+  std::int64_t of_grid;     // the pair (a sample and a head), counted from the grid's first pair
+  std::int64_t first, row;  // the first query of the thread block, and the first query of the warpgroup
+  // the number of 64-key blocks to which the thread block's queries attend, and the warpgroup's queries
+  int all, blocks;
 
   __device__ __forceinline__ explicit WarpgroupQueries(HeadLayout const& at) : group(own_warpgroup<Cut>()) {
     std::int64_t const tiles = (at.sequence + Cut::rows - 1) / Cut::rows;
@@ -73,11 +77,12 @@ struct WarpgroupQueries {
   }
 };
 
-/// Copies a pair's keys and values to shared memory, in blocks of 64 that use the stages in turn.
+/// Copies the keys and values of a pair to shared memory, in blocks of 64 keys. The blocks use the stages in
+/// turn.
 template <class Rows, class Cut, class T>
 struct KeyStages {
   unsigned char* stages;
-  std::uint64_t described;  // descriptor of the first stage
+  std::uint64_t described;  // the descriptor of the first stage
   T const *k, *v;
   std::int64_t stride, existing;
   int head, all;
@@ -108,7 +113,8 @@ struct KeyStages {
     Rows::template copy<Cut::threads>(to, k + from, stride, existing - key, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, v + from, stride, existing - key, head);
   }
-  /// Waits for a block, then starts to copy the next one into the stage that block `block` - 2 used.
+  /// Waits until block `block` is in shared memory, then starts to copy the next block into the stage of
+  /// block `block` - 2.
   __device__ __forceinline__ void advance(int block) const {
     wait_for_copies<0>();
     show_to_products();
@@ -196,7 +202,8 @@ __global__ __launch_bounds__(Cut::threads,
       stay_before_wait(total[0] + total[1]);
       wait_for_products<0>(sums);
       Rows::round(scores, left);
-      if (__any_sync(~0u, keep[0] != 1 || keep[1] != 1))  // otherwise no row met a larger score
+      // otherwise no row has a new largest score, and all factors are 1
+      if (__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
 #pragma unroll
         for (int n = 0; n < D / 8; ++n)
 #pragma unroll
@@ -223,8 +230,10 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// Computes g.dots = dout . out for each row, the term that the softmax gradient subtracts. Then computes dq
-/// = scale * the sum over keys, in order, of p (dp - dot) k.
+/// Computes g.dots = dout . out for each row, which the gradient of the softmax subtracts. Then computes dq =
+/// scale * the sum over keys, in order, of p (dp - dot) k. For a query and a key k with value v, p is the
+/// probability (softmax of the score), dp = dout . v is the gradient of p, and dot is the query's element of
+/// g.dots.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_query_gradient_warpgroups(AttentionGradient<T> g) {
@@ -325,9 +334,9 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// Computes dk and dv: sums over the heads that share a key and over the queries that see it, in order.
-/// Blocks have keys as rows and queries as columns, so probabilities need no transposition to be the left
-/// operand of dv's product.
+/// Computes dk and dv. They are sums over the heads that share a key and over the queries that attend to it,
+/// in order. Blocks have keys as rows and queries as columns. So the probabilities need no transposition to
+/// be the left operand of the product for dv.
 template <class T, int D, class Cut>
 __global__ __launch_bounds__(Cut::threads,
                              Cut::blocks) void attention_key_gradient_warpgroups(AttentionGradient<T> g) {
@@ -346,8 +355,8 @@ __global__ __launch_bounds__(Cut::threads,
   unsigned char* const keys = shared_blocks + 2 * group * Rows::bytes;
   unsigned char* const values = keys + Rows::bytes;
 
-  // An iteration is one block of queries of one head. Iterations go over the blocks of a head, head by head.
-  // No query of a head's first `hidden` blocks sees the warpgroup's keys.
+  // An iteration processes one block of 64 queries of one head. The iterations go over the blocks of a head,
+  // head by head. No query in the first `hidden` blocks of a head attends to the warpgroup's keys.
   std::int64_t const start = at.sees(first);
   int const members = static_cast<int>(at.group);
   int const blocks = start < at.sequence ? static_cast<int>((at.sequence - start + 63) / 64) : 0;
@@ -367,7 +376,8 @@ __global__ __launch_bounds__(Cut::threads,
                                       existing, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.dout + outs_at + column + query * at.channels,
                                       at.channels, existing, head);
-    // A query past the end is all zeros: its probability is 1 and adds 1 * 0.
+    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
+    // sums.
     if (threadIdx.x < 128) {
       int const i = threadIdx.x % 64;
       float const* const from =
@@ -400,12 +410,12 @@ __global__ __launch_bounds__(Cut::threads,
     Rows::scores(own_keys, Rows::further(first_stage, stage(iteration)), scores);
     commit_products();
     wait_for_products<1>(dkeys);
-    wait_for_products<1>(dvalues);  // so the registers of their operands can be reused
+    wait_for_products<1>(dvalues);  // the registers of their operands can now be reused
     begin_products();
     Rows::scores(own_values, Rows::further(first_stage, stage(iteration) + 1), slopes);
     commit_products();
   };
-  // Starts the products of both gradients and does not wait for their end.
+  // Starts the products for dv and dk of an iteration, and does not wait for their end.
   auto const add = [&](int iteration) {
     std::int64_t const seen = at.offset + start + 64 * static_cast<std::int64_t>(iteration % blocks);
     float const* const lse = statistics_of(iteration);
@@ -438,7 +448,7 @@ __global__ __launch_bounds__(Cut::threads,
   for (int iteration = 0; iteration < iterations; ++iteration) {
     advance(iteration);
     if (iteration % blocks < hidden) {
-      wait_for_products<0>(dkeys);  // before the stage that they read is overwritten
+      wait_for_products<0>(dkeys);  // these products must end before their stage is overwritten
       continue;
     }
     multiply(iteration);
@@ -446,7 +456,8 @@ __global__ __launch_bounds__(Cut::threads,
   }
   wait_for_products<0>(dkeys);
   wait_for_products<0>(dvalues);
-  if (iterations == 0) {  // no query sees these keys, and nothing has waited for the copies yet
+  // no query attends to these keys, so the loop did not run and did not wait for the copies
+  if (iterations == 0) {
     wait_for_copies<0>();
     __syncthreads();
   }
@@ -463,8 +474,8 @@ __global__ __launch_bounds__(Cut::threads,
 #endif
 }
 
-/// As many warpgroups as registers and shared memory allow. Threads of a block wait for each other, so one
-/// warpgroup per block is preferred.
+/// The launch sizes. As many warpgroups run at once as registers and shared memory allow. Threads of a thread
+/// block wait for each other, so a thread block has only one warpgroup if possible.
 template <int D>
 using ForwardWarpgroups = WarpgroupCut<1, D <= 64 ? 4 : 2>;
 template <int D>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides GELU of one value, in its tanh form: gelu(x) = x s with s = 1 / (1 + e^(-2u)), u = sqrt(2/pi) (x +
-// 0.044715 x^3).
+// Provides GELU of one value, in its tanh form, and its derivative. The formula is gelu(x) = x s with s = 1 /
+// (1 + e^(-2u)) and u = sqrt(2/pi) (x + 0.044715 x^3).
 #pragma once
 
 #include "tessera/backend/cpu/activation.hpp"
@@ -12,7 +12,8 @@ namespace cuda {
 
 namespace detail {
 
-// Arithmetic that the compiler must not contract, so that a value gets the same bits in every kernel.
+// Arithmetic that the compiler must not fuse into other instructions, so that a value gets the same bits in
+// every kernel.
 __device__ __forceinline__ float multiply(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double multiply(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
@@ -22,7 +23,7 @@ __device__ __forceinline__ double multiply_add(double a, double b, double c) { r
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 
-/// s in the formula at the top of this file. e^(-2u) may overflow to infinity, which gives s = 0.
+/// Returns s of the formula at the top of this file. e^(-2u) possibly overflows to infinity; s is then 0.
 template <class S>
 __device__ __forceinline__ S gelu_sigmoid(S x) {
   constexpr S root = cpu::detail::gelu_twice_root<S>, bend = root * cpu::detail::gelu_cubic<S>;
@@ -30,8 +31,9 @@ __device__ __forceinline__ S gelu_sigmoid(S x) {
   return S(1) / add(S(1), exponential(-twice));
 }
 
-/// Approximations of e^(-2u), 1 / x and s with a relative error of up to 2^-21, for results that are stored
-/// in 16 bits. Rounding such a result adds a relative error of up to 2^-8 in bfloat16 and 2^-11 in half.
+/// The next three functions return approximations of e^(-2u), 1 / x and s, with a relative error of up to
+/// 2^-21. They are used for results that are stored in 16 bits. Rounding such a result adds a relative error
+/// of up to 2^-8 in bfloat16 and 2^-11 in half.
 __device__ __forceinline__ float gelu_power_for_16_bits(float x) {
   constexpr float log2_e = 1.4426950408889634f, root = -log2_e * cpu::detail::gelu_twice_root<float>,
                   bend = root * cpu::detail::gelu_cubic<float>;
@@ -61,8 +63,9 @@ __device__ __forceinline__ S gelu(S x) {
   return detail::multiply(x, detail::gelu_sigmoid_for<T>(x));
 }
 
-/// d gelu(x) / dx = s + x s (1 - s) 2u', 2u' = 2 sqrt(2/pi) (1 + 3 * 0.044715 x^2), from x and s. x^2 is
-/// capped, since s (1 - s) vanishes long before 2u' would become infinite. For an infinite x the result is
+/// Returns d gelu(x) / dx = s + x s (1 - s) 2u', computed from x and s, where 2u' = 2 sqrt(2/pi) (1 + 3 *
+/// 0.044715 x^2). x^2 is capped at 10000. The cap changes no result, because s (1 - s) is 0 for such large x.
+/// Without the cap, 2u' could become infinite, and 0 times infinity is NaN. For an infinite x the result is
 /// NaN.
 template <class S>
 __device__ __forceinline__ S gelu_derivative_from(S x, S s) {
@@ -75,8 +78,8 @@ template <class T, class S>
 __device__ __forceinline__ S gelu_derivative(S x) {
   return gelu_derivative_from(x, detail::gelu_sigmoid_for<T>(x));
 }
-/// The derivatives of N values. Each step is done for all values before the next step, since the steps of one
-/// value depend on each other.
+/// Writes gelu' of the N values `x` to `y`. Does each step for all values before the next step, because the
+/// steps of one value depend on each other.
 template <class T, int N>
 __device__ __forceinline__ void gelu_derivatives(float const (&x)[N], float (&y)[N]) {
   if constexpr (sizeof(T) == 2) {

@@ -18,13 +18,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// 2^x. In fp32, results below the smallest normal number are 0.
+/// Returns 2^x. In fp32, results below the smallest normal number are 0.
 __device__ __forceinline__ float power_of_two(float x) { return exponential_of_2(x); }
 __device__ __forceinline__ double power_of_two(double x) { return exp2(x); }
 
-/// A one-pass sum of e^x, kept as total * 2^top, where top grows with the largest x. Every term subtracts the
-/// same top from x log2(e), so the rounding of top cancels. The terms that matter have small exponents, whose
-/// rounding is also small.
+/// Sums e^x over many x in one pass. The sum is total * 2^top. `top` is the largest x log2(e) so far, so no
+/// term overflows. The term of x is 2^(x log2(e) - top). Every term subtracts the same top, so a rounding
+/// error of top cancels. The largest terms have exponents near 0, and such exponents have small rounding
+/// errors.
 template <class S>
 struct SumOfExponentials {
   static constexpr S log2_e = S(1.4426950408889634073599246810018921);
@@ -45,17 +46,19 @@ struct SumOfExponentials {
     total *= power_of_two(top - next);
     top = next;
   }
-  /// Combines the sums of a block. Every thread gets the same result.
+  /// Combines the sums of all threads of the block. Every thread gets the same result.
   __device__ __forceinline__ void combine() {
     raise(reduce_row<Maximum>(top));
     total = reduce_row<Sum>(total);
   }
 };
 
-/// Computes one row per block. Reads packs where addresses are aligned, and up to 2 (N - 1) single values
-/// before and after the packs, one per thread. With a gradient, the first `cached` packs stay in shared
-/// memory for the second pass; the other packs are read again. `Full` means that the logits are aligned for
-/// packs.
+/// Computes the loss of one row per thread block and, if `gradient`, overwrites the row's logits with their
+/// gradient. A row with a negative target has loss and gradient 0. `pitch` is the distance between rows in
+/// elements. Most logits are read as packs. Up to 2 (n - 1) values before and after the aligned packs are
+/// read singly, one per thread. The gradient needs a second pass over the logits. For this pass the first
+/// `cached` packs stay in shared memory, and the other packs are read again. `Full` means that `logits` is
+/// aligned for packs.
 template <class T, bool Full>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
                                                              T* logits, std::int32_t const* targets,
@@ -68,7 +71,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   std::int64_t const row = blockIdx.x;
   T* const values = logits + row * pitch;
   std::int32_t const target = targets[row];
-  // The row consists of [0, head) as single values, then `packs` packs, then `tail` single values.
+  // The row consists of `head` single values, then `packs` packs, then `tail` single values.
   int const thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   int const head = static_cast<int>(min((n - row * pitch % n) % n, columns));
   int const packs = static_cast<int>((columns - head) / n), tail = static_cast<int>((columns - head) % n);
@@ -111,7 +114,7 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
   if (thread == 0) losses[row] = log(sum.total) - chosen_exponent * sum.ln_2;
   if (!gradient) return;
 
-  __syncthreads();  // values[target] has been read and may be overwritten
+  __syncthreads();  // all threads have read values[target], which is overwritten below
   S const scale = *gradient_scale, factor = scale / sum.total;
   auto const softmax = [&](S x) { return power_of_two(sum.exponent(x)) * factor; };
   auto const finish = [&](int p, Pack<T, n> const& pack) {
@@ -127,17 +130,20 @@ __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t column
 #pragma unroll 4
   for (; p < packs; p += threads) finish(p, load<n, Full>(body + std::int64_t{p} * n, n));
   if (single) *alone = put<T>(softmax(tail_value[0]));
-  // The thread that wrote the target's softmax writes its gradient over it.
+  // The gradient of the target's logit is (softmax - 1) * scale. The thread that stored the target's softmax
+  // now overwrites it with this gradient.
   int const writer = target < head             ? target
                      : target < columns - tail ? (target - head) / n % threads
                                                : static_cast<int>(head + target - (columns - tail));
   if (thread == writer) values[target] = put<T>((power_of_two(chosen_exponent) / sum.total - S(1)) * scale);
 }
 
-/// The number of threads per row. It depends only on the shape, because the order of the sum depends on it.
+/// Returns the number of threads for a row. It depends only on the shape, because it determines the order of
+/// the sum.
 template <class T>
 int cross_entropy_threads(std::int64_t columns) {
-  // Two blocks per multiprocessor if two rows fit into its shared memory.
+  // If two rows fit into a multiprocessor's shared memory, blocks have at most 512 threads, so that two
+  // blocks run at once.
   constexpr std::int64_t half_of_shared = 112 << 10;
   std::int64_t const bytes = columns * static_cast<std::int64_t>(sizeof(T));
   std::int64_t const thread_count = (bytes + 4 * 16 * 32 - 1) / (4 * 16 * 32) * 32;  // four packs per thread
@@ -156,7 +162,7 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
     context.check(cudaGetDevice(&device), "cudaGetDevice");
     context.check(cudaDeviceGetAttribute(&max_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
                   "cudaDeviceGetAttribute");
-    max_bytes -= 1024;  // for the reductions
+    max_bytes -= 1024;  // the shared memory that the reductions use
     cached = static_cast<int>(std::min<std::int64_t>(columns / pack_width<T>, max_bytes / 16));
     context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_bytes),
                   "cudaFuncSetAttribute");
@@ -165,8 +171,8 @@ void run_cross_entropy(Context<Cuda>& context, std::int64_t rows, std::int64_t c
            context.stream()>>>(columns, pitch, logits, targets, losses, gradient, gradient_scale, cached);
 }
 
-/// Uses one block. Each thread adds every 1024th row in order, then the sums of the threads are added
-/// pairwise.
+/// Sums the losses of all rows to *loss, and counts the rows with a target in *valid_tokens. Uses one thread
+/// block. Each thread adds every 1024th row in order; then the sums of the threads are added pairwise.
 template <class S>
 __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S const* losses,
                                                           std::int32_t const* targets, double* loss,
@@ -186,8 +192,8 @@ __global__ __launch_bounds__(1024) void sum_losses_kernel(std::int64_t rows, S c
 }
 
 struct CrossEntropy {
-  /// Reads and writes memory once for rows that fit into the shared memory of a block (226 KiB on
-  /// Hopper); the rest of longer rows is read twice.
+  /// Reads and writes a row's logits in memory once if the row fits into the shared memory of a block (226
+  /// KiB on Hopper). The part of a longer row that does not fit is read twice.
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T, Cuda> logits, std::int64_t vocabulary,
                       Tensor<std::int32_t const, Cuda> targets, Tensor<compute_t<T>, Cuda> losses,
@@ -198,8 +204,8 @@ struct CrossEntropy {
                         gradient, gradient_scale);
   }
 
-  /// Sums in double, in a fixed order that depends only on the number of rows. The order is not from first to
-  /// last, so the bits differ from the CPU's.
+  /// Sums the losses in double, in a fixed order that depends only on the number of rows. The order is not
+  /// from the first to the last row, so the bits differ from the CPU's.
   template <class S>
   static void sum_losses(Context<Cuda>& context, Tensor<S const, Cuda> losses,
                          Tensor<std::int32_t const, Cuda> targets, double* loss, std::int64_t* valid_tokens) {

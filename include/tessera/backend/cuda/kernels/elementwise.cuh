@@ -49,17 +49,18 @@ void run_fill(cudaStream_t stream, std::int64_t elements, T* to, compute_t<T> va
   run_transform<compute_t<T>>(stream, elements, Constant<compute_t<T>>{value}, to);
 }
 
-/// to = from in another format. If either side is double, values are not converted through float.
+/// Enqueues to = from, converted to the format D. If S or D is double, the conversion is in double and does
+/// not round to float.
 template <class S, class D>
 void run_convert(cudaStream_t stream, std::int64_t elements, S const* from, D* to) {
   using C = std::conditional_t<std::is_same_v<S, double> || std::is_same_v<D, double>, double, float>;
   run_transform<C>(stream, elements, Assign{}, from, to);
 }
 
-// ---- folding --------------------------------------------------------------------------------------------
+// ---- sums of several arrays ------------------------------------------------------------------------------
 
-/// The initial value of a sum of several arrays ("pieces"): zero, the target's old values, or the first
-/// array.
+/// The initial value of a sum of several arrays ("pieces"): zero, the old values of the target (the array
+/// that receives the sum), or the first array.
 enum class AccumulateStart { zero, target, first_piece };
 
 template <class S, int N, int Groups, bool Full, class T, class D>
@@ -100,8 +101,9 @@ __global__ __launch_bounds__(elementwise_threads) void accumulate_kernel(std::in
     accumulate_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
 }
 
-/// to = the sum of `count` arrays ("pieces") that are `stride` elements apart. Adds the arrays in order in S,
-/// and rounds once. `to` may be the first array if the types are the same.
+/// Enqueues to = the sum of `count` arrays ("pieces") that are `stride` elements apart. `start` says with
+/// what the sum begins. Adds the arrays in order in S, and rounds once. `to` may be the first array if the
+/// types are the same.
 template <class S, class T, class D>
 void run_accumulate(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
                     std::int64_t stride, AccumulateStart start, D* to) {
@@ -118,17 +120,20 @@ void run_accumulate(cudaStream_t stream, std::int64_t elements, T const* pieces,
 inline constexpr int norm_lanes = 16;
 inline constexpr int norm_block = static_cast<int>(ops::row_block);
 template <class T>
-inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // per thread block
+inline constexpr int norm_sums = sizeof(T) == 2 ? 4 : 2;  // the number of sums that a thread block computes
 
-/// Whether a block's values are first copied to shared memory, so that all loads are in flight at once.
+/// Whether the 4096 values of a sum are first copied to shared memory, so that all loads are in flight at
+/// once.
 template <class T>
 inline constexpr bool norm_copies = sizeof(T) <= 4;
 template <class T>
 inline constexpr int norm_shared_bytes = norm_copies<T> ? norm_block * sizeof(T) + 64
-                                                        : 0;  // 64: avoids bank conflicts
+                                                        : 0;  // the 64 bytes avoid bank conflicts
 
-/// Records the first non-finite value of a block. Called by one thread, when the block's sum is not finite.
-/// note.bad->unit also serves as the lock between blocks.
+/// Records in *note.bad the first non-finite value among the `count` values of a block, or the block's first
+/// value if all are finite. One thread calls it when the block's sum of squares is not finite. `begin` is the
+/// index of the block's first value in the array. A record of a later unit is kept; of the records of one
+/// unit, the smallest index is kept. note.bad->unit also serves as the lock between thread blocks.
 template <class T>
 __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
                                       ops::BadNote note) {
@@ -152,8 +157,8 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
 }
 
 /// Computes sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the elements with index
-/// l modulo 16 in order, with one fma each, and the lanes are added pairwise, as on the CPU. If rows.first is
-/// null, `one` is the only row.
+/// l modulo 16 in order, with one fma each. Then the lanes are added pairwise, as on the CPU. A row is one
+/// array. If rows.first is null, `one` is the only array.
 template <class T, class Q>
 __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
                                                                                  ops::NormRow one) {
@@ -205,7 +210,8 @@ __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel
   if (lane == 0 && left > 0) {
     Q const partial = put<Q>(sum);
     static_cast<Q*>(row.partials)[index] = partial;
-    if (row.note.bad && !isfinite(get<S>(partial)))  // as stored: squares of finite values may overflow
+    // tests the sum as stored, which can overflow although all values are finite
+    if (row.note.bad && !isfinite(get<S>(partial)))
       note_bad(from, left < norm_block ? left : norm_block, index * norm_block, row.note);
   }
 }
@@ -235,8 +241,8 @@ __device__ __forceinline__ void find_non_finite(T const* values, std::int64_t el
   if (found < *static_cast<unsigned long long volatile*>(index)) atomicMin(index, found);
 }
 
-/// Finds the smallest index of a non-finite value. *index must hold -1 (all ones), which remains if there is
-/// none.
+/// Writes the smallest index of a non-finite value to *index. Before the kernel runs, *index must be -1 (all
+/// ones). If all values are finite, *index stays -1.
 template <class T>
 __global__ __launch_bounds__(elementwise_threads) void find_non_finite_kernel(T const* values,
                                                                               std::int64_t elements,
@@ -260,7 +266,7 @@ struct Elementwise {
     run_fill(context.stream(), to.elements(), to.data(), value);
   }
 
-  /// Either tensor may be in pinned host memory.
+  /// Copies `from` to `to`. Each of them is in device memory or in pinned host memory.
   template <class T>
   static void copy(Context<Cuda>& context, Tensor<T const, Cuda> from, Tensor<T, Cuda> to) {
     if (to.elements() == 0 || from.data() == to.data()) return;
@@ -269,7 +275,9 @@ struct Elementwise {
                   "cudaMemcpyAsync");
   }
 
-  /// Gives the same bits as on the CPU. Reads every array once.
+  /// Adds `count` arrays ("pieces") to the accumulator, or sets the accumulator to their sum if `first`. If
+  /// `partials` is given, then computes the accumulator's sums of squares. Gives the same bits as on the CPU.
+  /// Reads every array once.
   template <class T>
   static void accumulate(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces,
                          int count, std::int64_t stride, bool first, Tensor<float, Cuda> partials,
@@ -296,7 +304,7 @@ struct Elementwise {
     }
   }
 
-  /// Gives the same bits as on the CPU.
+  /// Computes the sums of squares of the blocks of one array. Gives the same bits as on the CPU.
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, Tensor<T const, Cuda> values, Tensor<Q, Cuda> partials,
                             ops::BadNote const& note) {
@@ -304,13 +312,14 @@ struct Elementwise {
     auto const rows = ops::number_rows<ops::NormRow>({&one, 1}, nullptr);
     run_norm_partials<T, Q>(context.stream(), rows, one);
   }
-  /// Handles all arrays in one launch.
+  /// Computes the sums of squares of all arrays in one launch.
   template <class T, class Q>
   static void norm_partials(Context<Cuda>& context, ops::Rows<ops::NormRow> const& rows) {
     run_norm_partials<T, Q>(context.stream(), rows, {});
   }
 
-  /// `index` is device memory.
+  /// Writes the smallest index of a non-finite value to *index, which is in device memory. Writes -1 if all
+  /// values are finite.
   template <class T>
   static void first_non_finite(Context<Cuda>& context, Tensor<T const, Cuda> values, std::int64_t* index) {
     constexpr int n = pack_width<T>;

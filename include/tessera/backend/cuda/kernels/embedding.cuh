@@ -22,7 +22,8 @@ namespace cuda {
 
 inline constexpr int embedding_warps = 8;
 
-/// Computes one row per warp. `wpe` is the row of the first position and may be null.
+/// Computes one row of y per warp: the row of its token in `wte`, plus the row of its position. `wpe` is the
+/// row of the first position, or null if positions have no embeddings.
 template <class T, int N, bool Full>
 __global__ __launch_bounds__(32 * embedding_warps) void embedding_forward_kernel(
     std::int64_t rows, std::int64_t columns, std::int64_t sequence, std::int32_t const* tokens, T const* wte,
@@ -57,9 +58,10 @@ constexpr std::size_t embedding_workspace_bytes(std::int64_t tokens) {
 
 inline constexpr int run_warps = 4;
 
-/// Adds each row of dy to the row of its token in `partial`, except for the token `padding`. `tokens` is
-/// sorted; `rows` holds each token's row in dy. The warp at the first of several equal tokens handles all of
-/// them, in stripes of 32 N columns. It adds their rows in order, with up to 16 loads per lane in flight.
+/// Adds each row of dy to the row of its token in `partial`, except for rows of the token `padding`. `tokens`
+/// is sorted, and rows[i] is the row in dy of tokens[i]. There is one warp per token. Of several equal
+/// tokens, the warp of the first one adds the rows of all of them, in order, and the other warps return. The
+/// warp processes stripes of 32 N columns, with up to 16 loads per lane in flight.
 template <class T, int N>
 __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t count, std::int64_t columns,
                                                                   std::int32_t const* tokens,
@@ -76,7 +78,8 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
   if (token == padding || (begin > 0 && tokens[begin - 1] == token)) return;
   for (std::int64_t stripe = blockIdx.y; stripe * 32 * N < columns; stripe += gridDim.y) {
     std::int64_t const column = (stripe * 32 + lane) * N;
-    bool const inside = column < columns;  // full packs: N divides the columns
+    // a lane's N columns are all inside or all outside, because N divides `columns`
+    bool const inside = column < columns;
     T const* const from = dy + column;
     S* const to = partial + token * columns + column;
     constexpr int each = N < pack_width<S> ? N : pack_width<S>;
@@ -116,7 +119,7 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
   }
 }
 
-/// Adds the rows of dy of up to sorted_tokens tokens to `partial`.
+/// Sorts `count` tokens (at most sorted_tokens) and adds each token's row of dy to its row in `partial`.
 template <class T>
 void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t columns,
                         std::int64_t vocabulary, std::int32_t const* tokens, std::int64_t padding,
@@ -132,8 +135,8 @@ void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t
                                                        partial);
 }
 
-/// dwpe = the sums of dy over samples, in order, for `used` elements from element `first` on. All other
-/// elements are set to zero.
+/// Sets `used` elements of dwpe, from element `first` on, to the sums of dy over the samples, in order. Sets
+/// all other elements of dwpe to zero.
 template <class T>
 void run_add_positions(cudaStream_t stream, std::int64_t samples, std::int64_t first, std::int64_t used,
                        std::int64_t elements, T const* dy, T* dwpe) {
@@ -159,8 +162,9 @@ struct Embedding {
         rows, columns, tokens.shape().columns(), tokens.data(), wte.data(), positions, y.data());
   }
 
-  /// Gives the same bits as on the CPU: tokens are sorted stably, then each token's rows are added in order.
-  /// Needs embedding_workspace_bytes(tokens) of workspace. Reads dy once for each of the two results.
+  /// Computes dwte and dwpe with the same bits as on the CPU: tokens are sorted stably, then each token's
+  /// rows are added in order. Needs embedding_workspace_bytes(tokens) of workspace. Reads dy once for each of
+  /// the two results.
   template <class T>
   static void backward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,
                        Tensor<T const, Cuda> dy, Tensor<compute_t<T>, Cuda> partial, bool fresh,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the common parts of kernels: conversions, packs of 16 bytes, reductions in a fixed order,
-// elementwise kernels.
+// Provides the common parts of kernels: early launches, conversions of values, packs (groups of values in 16
+// bytes), reductions in a fixed order, and elementwise kernels.
 #pragma once
 
 #include <algorithm>
@@ -21,27 +21,27 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The shared memory that a block may use on every GPU from 8.0 on: 99 KiB on 8.6, 8.9 and 12.0, more on
-/// others.
+/// The bytes of shared memory that a thread block may use on every GPU of compute capability 8.0 or newer.
+/// GPUs of 8.6, 8.9 and 12.0 have exactly 99 KiB, other GPUs have more.
 inline constexpr std::size_t min_shared_bytes = 99 << 10;
 
 // ---- kernels that begin before the previous one ends ----------------------------------------------------
 
-/// Waits until the previous kernel has ended and its writes are visible.
+/// Waits until the previous kernel of the stream has ended and its writes are visible.
 __device__ __forceinline__ void await_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Lets blocks of the next kernel begin once all blocks of this one have called it, if the next kernel was
-/// launched early.
+/// Lets the next kernel of the stream begin early, if it was launched with launch_early. Its blocks can begin
+/// once all blocks of this kernel have called this function.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Launches a kernel that may begin before the previous one ends. The launched kernel must call
-/// await_kernel_before before it accesses memory.
+/// Launches a kernel that can begin before the previous kernel of the stream ends. The launched kernel must
+/// call await_kernel_before before it accesses memory.
 template <class... Parameters, class... Arguments>
 void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, std::size_t shared_bytes,
                   cudaStream_t stream, Arguments const&... arguments) {
@@ -60,7 +60,7 @@ void launch_early(void (*kernel)(Parameters...), dim3 blocks, unsigned threads, 
 
 // ---- conversions ----------------------------------------------------------------------------------------
 
-/// Converts a stored value to the type of the computation, float or double.
+/// Returns a stored value converted to S, the type of the computation (float or double).
 template <class S, class T>
 __device__ __forceinline__ S get(T value) {
   if constexpr (std::is_same_v<T, half>)
@@ -71,8 +71,8 @@ __device__ __forceinline__ S get(T value) {
     return static_cast<S>(value);
 }
 
-/// Converts a computed value for storage, rounded to nearest even; NaN stays NaN. A double becomes a 16-bit
-/// value by way of float, as on the CPU.
+/// Returns a computed value converted to T, the type in which it is stored. Rounds to nearest even; NaN stays
+/// NaN. A double is first converted to float if T has 16 bits, as on the CPU.
 template <class T, class S>
 __device__ __forceinline__ T put(S value) {
   if constexpr (std::is_same_v<T, half>) {
@@ -90,17 +90,18 @@ __device__ __forceinline__ T put(S value) {
 
 // ---- packs ----------------------------------------------------------------------------------------------
 
-/// N values that are loaded and stored with one instruction if their address is aligned.
+/// A pack: N values that one instruction loads or stores if their address is aligned.
 template <class T, int N>
 struct alignas(N * sizeof(T)) Pack {
   T value[N];
 };
 
-/// Whether values are converted in pairs between a storage type and a computation type.
+/// Whether read_pack and make_pack convert two values at a time between the storage type T and the type S of
+/// the computation.
 template <class T, class S, int N>
 inline constexpr bool in_pairs = N % 2 == 0 && sizeof(T) == 2 && std::is_same_v<S, float>;
 
-/// Converts a pack's values with `get`.
+/// Writes the values of `pack` to `to`, converted with `get`.
 template <class S, class T, int N>
 __device__ __forceinline__ void read_pack(Pack<T, N> const& pack, S (&to)[N]) {
   if constexpr (in_pairs<T, S, N>) {
@@ -117,7 +118,7 @@ __device__ __forceinline__ void read_pack(Pack<T, N> const& pack, S (&to)[N]) {
   }
 }
 
-/// Makes a pack of values converted with `put`.
+/// Returns a pack of `values`, converted with `put`.
 template <class T, int N, class S>
 __device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
   Pack<T, N> result;
@@ -132,23 +133,24 @@ __device__ __forceinline__ Pack<T, N> make_pack(S const (&values)[N]) {
   return result;
 }
 
-/// The number of values of the widest type that fit into 16 bytes.
+/// The number of values in 16 bytes, for the widest of the types.
 template <class... T>
 inline constexpr int pack_width = static_cast<int>(16 / std::max({sizeof(T)...}));
 
-/// Whether all pointers are aligned for packs of N values.
+/// Whether all pointers are aligned so that packs of N values can be loaded and stored there.
 template <int N, class... T>
 __host__ __device__ __forceinline__ bool takes_packs(T const*... from) {
   return ((reinterpret_cast<std::uintptr_t>(from) % (N * sizeof(T)) == 0) && ...);
 }
 
-/// The type of `Bytes` bytes that one instruction stores.
+/// An unsigned type of `Bytes` bytes (2, 4, 8 or 16), which one instruction loads or stores.
 template <std::size_t Bytes>
 using Word = std::conditional_t<
     Bytes == 16, uint4,
     std::conditional_t<Bytes == 8, uint2, std::conditional_t<Bytes == 4, unsigned, unsigned short>>>;
 
-/// Stores to global memory with one instruction; the compiler would sometimes split an assignment.
+/// Stores `word` to global memory with one instruction. An assignment is not enough: the compiler would
+/// sometimes split it.
 __device__ __forceinline__ void store_word(uint4* to, uint4 word) {
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(word.x), "r"(word.y), "r"(word.z),
                "r"(word.w)
@@ -160,8 +162,8 @@ __device__ __forceinline__ void store_word(uint2* to, uint2 word) {
 __device__ __forceinline__ void store_word(unsigned* to, unsigned word) { *to = word; }
 __device__ __forceinline__ void store_word(unsigned short* to, unsigned short word) { *to = word; }
 
-/// Loads N values. `Full` means that all N values exist and the address is aligned (takes_packs). Otherwise
-/// only the first `count` values are loaded, one by one, and the rest are zero.
+/// Returns the N values at `from`. With `Full`, all N values exist and the address is aligned (takes_packs).
+/// Otherwise only the first `count` values are loaded, one by one, and the rest are zero.
 template <int N, bool Full, class T>
 __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
   if constexpr (Full) {
@@ -175,7 +177,8 @@ __device__ __forceinline__ Pack<T, N> load(T const* from, std::int64_t count) {
   }
 }
 
-/// Stores N values, or the first `count` of them.
+/// Stores a pack at `to`. With `Full`, all N values are stored and the address is aligned. Otherwise only the
+/// first `count` values are stored, one by one.
 template <int N, bool Full, class T>
 __device__ __forceinline__ void store(T* to, Pack<T, N> const& pack, std::int64_t count) {
   if constexpr (Full) {
@@ -200,7 +203,7 @@ struct Sum {
   static constexpr S identity = S(0);
 };
 
-/// The larger value. A NaN loses against a number.
+/// Returns the larger value. If one value is NaN, returns the other one.
 struct Maximum {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
   __device__ __forceinline__ double operator()(double a, double b) const { return fmax(a, b); }
@@ -208,7 +211,8 @@ struct Maximum {
   static constexpr S identity = -std::numeric_limits<S>::infinity();
 };
 
-/// Combines each of K values over the lanes of a warp, pairwise. Every lane gets the same bits.
+/// Combines each of the K values over the 32 lanes of a warp, pairwise, and leaves the results in `values`.
+/// Every lane gets the same bits.
 template <class Combine, int K, class S>
 __device__ __forceinline__ void reduce_warp(S (&values)[K]) {
 #pragma unroll
@@ -218,9 +222,10 @@ __device__ __forceinline__ void reduce_warp(S (&values)[K]) {
       values[k] = Combine{}(values[k], __shfl_xor_sync(0xffffffffu, values[k], distance));
 }
 
-/// Combines each of K values over the threads of the block with the same threadIdx.y. The order depends only
-/// on blockDim.x, which is a multiple of 32; all these threads get the same bits. All threads of the block
-/// must call it.
+/// Combines each of the K values over a row of threads, and leaves the results in `values`. A row is the
+/// threads of a block with the same threadIdx.y. All threads of a row get the same bits. The order of the
+/// combination depends only on blockDim.x, which must be a multiple of 32. All threads of the block must call
+/// this function.
 template <class Combine, int K, class S>
 __device__ __forceinline__ void reduce_row(S (&values)[K]) {
   __shared__ S parts[K][32];
@@ -228,7 +233,7 @@ __device__ __forceinline__ void reduce_row(S (&values)[K]) {
   int const warps = static_cast<int>(blockDim.x) / 32;
   if (warps == 1) return;
   int const first = static_cast<int>(threadIdx.y) * warps, lane = static_cast<int>(threadIdx.x) % 32;
-  __syncthreads();  // the parts of the reduction before this one have been read
+  __syncthreads();  // all threads have read the parts of the previous reduction
   if (lane == 0)
     for (int k = 0; k < K; ++k) parts[k][first + static_cast<int>(threadIdx.x) / 32] = values[k];
   __syncthreads();
@@ -247,20 +252,21 @@ __device__ __forceinline__ S reduce_row(S value) {
 
 // ---- elementwise kernels --------------------------------------------------------------------------------
 
-/// The number of blocks of `each` elements that cover `elements`.
+/// Returns the number of blocks of `each` elements that cover `elements` elements.
 constexpr unsigned blocks_for(std::int64_t elements, std::int64_t each) {
   return static_cast<unsigned>((elements + each - 1) / each);
 }
 
 inline constexpr int elementwise_threads = 256;
 
-/// A thread's share of an array: groups of N adjacent values. Its groups are a thread block's width apart.
+/// The values of an array that one thread processes: `Groups` groups of N adjacent values. The groups of a
+/// thread are N * blockDim.x elements apart.
 template <class T, int N, int Groups>
 struct Batch {
   Pack<T, N> pack[Groups];
 };
 
-/// The start of one of the thread's groups.
+/// Returns the index of the first element in the thread's group number `group`.
 template <int N, int Groups>
 __device__ __forceinline__ std::int64_t start_of_group(int group) {
   return ((static_cast<std::int64_t>(blockIdx.x) * Groups + group) * blockDim.x + threadIdx.x) * N;
@@ -311,10 +317,10 @@ __device__ __forceinline__ void transform_groups(std::int64_t elements, F const&
   work(load_batch<N, Groups, Full>(static_cast<T const*>(arrays), elements)...);
 }
 
-/// Does the elementwise work of one thread. `functor(S&...)` receives one element of each array. Elements of
-/// non-const arrays are stored afterwards, rounded. The compiler drops the loads of arrays that the functor
-/// only writes. All loads come first, so arrays may be the same. `packed` means that all arrays are aligned
-/// for packs of N values.
+/// Does the work of one thread in an elementwise kernel. Calls functor(S&...) with one element of each array,
+/// converted to S. Then rounds and stores the elements of the arrays that are not const. The compiler drops
+/// the loads of arrays that the functor only writes. All loads come before the stores, so several arguments
+/// may be the same array. `packed` means that all arrays are aligned for packs of N values.
 template <class S, int N, int Groups, class F, class... T>
 __device__ __forceinline__ void transform_batch(std::int64_t elements, bool packed, F const& functor,
                                                 T*... arrays) {
@@ -330,8 +336,9 @@ __global__ __launch_bounds__(elementwise_threads) void transform_kernel(std::int
   transform_batch<S, N, Groups>(elements, packed, functor, arrays...);
 }
 
-/// Enqueues functor(S&...) for every element of some arrays, which may be the same but must not overlap
-/// partially. Reads and writes each array at most once.
+/// Enqueues a kernel that calls functor(S&...) for each index, with the elements of all arrays at this index.
+/// Two arrays may be the same but must not overlap partially. The kernel reads and writes each array at most
+/// once.
 template <class S, int Groups = 2, class F, class... T>
 void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor, T*... arrays) {
   constexpr int n = pack_width<T...>;
@@ -343,8 +350,10 @@ void run_transform(cudaStream_t stream, std::int64_t elements, F const& functor,
 
 // ---- operations over several rows -----------------------------------------------------------------------
 
-/// Finds the row that contains a block (ops::Rows): the last row that begins at or before this block. All
-/// threads of a thread block search together; each round compares as many rows as there are threads.
+/// Returns the index of the row that contains block number `block`. A row is one of several arrays
+/// (ops::Rows), and its elements are divided into blocks. The result is the last row that begins at or before
+/// the block. All threads of a thread block search together. Each round compares as many rows as there are
+/// threads.
 template <class Row>
 __device__ __forceinline__ int find_row(ops::Rows<Row> const& rows, std::int64_t block) {
   int first = 0, end = rows.count;

@@ -20,14 +20,14 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// Multiplications are explicitly rounded or fused. Otherwise the compiler would fuse them differently in
-// different forms of a kernel, whose sums must be the same. A row is spread over the threads of one
-// threadIdx.y: pack p of a thread is pack p * blockDim.x + threadIdx.x of the row. The layout depends only on
-// the shape, so that sums do not depend on addresses. `Full` means that rows consist of full packs and are
-// aligned for packs.
+// All multiplications are explicitly rounded or fused (activation.cuh). Otherwise the compiler could fuse
+// them differently in different variants of a kernel, and all variants must compute the same bits. The
+// threads with the same threadIdx.y share a row: pack p of a thread is pack p * blockDim.x + threadIdx.x of
+// the row. This layout depends only on the shape, so the order of a sum does not depend on addresses. `Full`
+// means that rows consist of whole packs and are aligned for packs.
 
-/// Loads the pack at a position of a row. Returns zeros beyond the row, set as whole words and not value by
-/// value.
+/// Returns the pack of a row that begins at column `position`. Values beyond the row's `columns` columns are
+/// zero. With `Full`, the zeros are set as whole words and not value by value.
 template <int N, bool Full, class T>
 __device__ __forceinline__ Pack<T, N> load_of_row(T const* row, int position, int columns) {
   if constexpr (Full) {
@@ -44,8 +44,9 @@ __device__ __forceinline__ void store_of_row(T* row, Pack<T, N> const& pack, int
   if (!Full || position < columns) store<N, Full>(row + position, pack, columns - position);
 }
 
-/// The maximum number of threads per row, and the number of packs that each keeps in registers. Backward
-/// keeps more if one warp can then hold a whole row.
+/// norm_row_threads is the maximum number of threads per row. The other constants are numbers of packs of a
+/// row that a thread keeps in registers, in the forward or backward pass. If one warp can hold a whole row
+/// with norm_warp_packs, but not with norm_backward_packs, the backward pass uses norm_warp_packs.
 inline constexpr int norm_row_threads = 512;
 inline constexpr int norm_forward_packs = 4;
 template <class T>
@@ -55,8 +56,9 @@ inline constexpr int norm_warp_packs = sizeof(T) == 4   ? 6
                                        : sizeof(T) == 2 ? 3
                                                         : 2;
 
-/// Returns the shape of a thread block. x is the number of threads that share a row of `columns` columns, in
-/// whole warps. y is the number of rows that a block of `threads` threads then processes at once.
+/// Returns the shape (x, y) of a thread block. x is the number of threads that share a row of `columns`
+/// columns, a multiple of 32. If 512 threads suffice, a thread holds at most `packs` packs of the row. y is
+/// the number of rows that a block of about `threads` threads processes at once.
 template <class T>
 dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
   std::int64_t const of_warp = std::int64_t{32} * packs * pack_width<T>;
@@ -67,8 +69,9 @@ dim3 norm_block_shape(std::int64_t columns, int packs, int threads) {
 
 // ---- forward --------------------------------------------------------------------------------------------
 
-/// Computes one row per threadIdx.y. Rows that fit stay in registers; longer ones are read once for each of
-/// up to three passes. Without `Centered` (RMS normalisation) there is no beta and no mean.
+/// Normalises one row with the threads of one threadIdx.y. A row that fits stays in registers. A longer row
+/// is read again for each of up to three passes: the mean, the variance, and y. Without `Centered` (RMS
+/// normalisation) there is no beta and no mean.
 template <class T, bool Full, bool Centered>
 __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void layer_norm_forward_kernel(
     std::int64_t rows, int columns, T const* x, T const* gamma, T const* beta, compute_t<T> epsilon, T* y,
@@ -76,7 +79,8 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = norm_forward_packs;
   std::int64_t const own = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  std::int64_t const row = own < rows ? own : rows - 1;  // absent rows repeat the last one and write nothing
+  // threads beyond the last row repeat the last row and write nothing
+  std::int64_t const row = own < rows ? own : rows - 1;
   int const span = static_cast<int>(blockDim.x) * packs * n;
   auto const position_of = [](int begin, int p) {
     return begin + static_cast<int>(p * blockDim.x + threadIdx.x) * n;
@@ -84,7 +88,8 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
   T const* const from = x + row * columns;
   S values[packs][n];
   int loaded = -1;
-  // Calls work(begin) with the values of [begin, begin + span) loaded.
+  // Divides the row into spans that fit into the registers. For each span [begin, begin + span), loads its
+  // values and calls work(begin).
   auto const for_spans = [&](auto const& work) {
     for (int begin = 0; begin < columns; begin += span) {
       if (begin != loaded) {
@@ -142,8 +147,9 @@ __global__ __launch_bounds__(norm_row_threads, sizeof(T) == 8 ? 1 : 2) void laye
 
 // ---- backward -------------------------------------------------------------------------------------------
 
-/// The operands of the backward pass. `residual_sums` and `dx_sums` (blocks,columns) receive the sums over
-/// blocks of rows of `residual` and `dx`. These four may be null; a null output is not computed.
+/// The operands of the backward pass. `residual` is a gradient that is added to dx. `residual_sums` and
+/// `dx_sums`, each (blocks,columns), receive the sums of `residual` and of `dx` over blocks of rows.
+/// `residual`, `dx`, `residual_sums` and `dx_sums` may be null. A null output is not computed.
 template <class T>
 struct NormGradient {
   std::int64_t rows, columns;
@@ -154,14 +160,15 @@ struct NormGradient {
   compute_t<T>*residual_sums, *dx_sums;
 };
 
-/// Returns dx of one value. `sum_mean` is the row's mean of dy gamma. `minus_dot_mean` is minus the row's
-/// mean of dy gamma times the normalised value.
+/// Returns dx of one value. `scaled` is dy gamma, `normal` is the normalised value and `scale` is the row's
+/// rstd. `sum_mean` is the row's mean of dy gamma. `minus_dot_mean` is minus the row's mean of dy gamma times
+/// the normalised value.
 template <class S>
 __device__ __forceinline__ S norm_slope(S scaled, S normal, S sum_mean, S minus_dot_mean, S scale) {
   return detail::multiply(detail::multiply_add(normal, minus_dot_mean, scaled - sum_mean), scale);
 }
 
-/// Reduces both sums over a row, or only the second if not centered.
+/// Sums both values over the threads of a row, or only the second one without `Centered`.
 template <bool Centered, class S>
 __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
   if constexpr (Centered)
@@ -170,17 +177,19 @@ __device__ __forceinline__ void reduce_norm_sums(S (&sums)[2]) {
     sums[1] = reduce_row<Sum>(sums[1]);
 }
 
-/// The maximum number of threads of a block, which is smaller if sums over rows are also kept in registers.
-/// norm_warp_threads is the number for blocks with one row per warp.
+/// norm_backward_threads is the maximum number of threads of a backward block. It is smaller with `Sums`,
+/// because a thread then also keeps sums over rows in registers. norm_warp_threads is the number of threads
+/// of a block with one row per warp.
 template <bool Sums>
 inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
 inline constexpr int norm_warp_threads = 128;
 
-/// Computes dx, and each block's partial sums of dgamma and (if centered) dbeta. Reads each row once. Unless
-/// null, `partials` (2 or 1,blocks,columns) receives one row per block for each of these gradients. The
-/// threads of one threadIdx.y process a row and keep it in registers. Each threadIdx.y adds its rows in
-/// order, then the results are added in order. With Sums, the residual gradient and dx are summed in the same
-/// way into `sum_blocks` rows each. Rows beyond the number of blocks are set to zero.
+/// Computes dx, and for each thread block the sums of dgamma and (with Centered) of dbeta over the block's
+/// rows. Reads each row once. `partials` receives these sums unless it is null: it is (2,blocks,columns), or
+/// (1,blocks,columns) without Centered. The threads of one threadIdx.y keep a row in registers. Each
+/// threadIdx.y adds its rows in order; then the results of all threadIdx.y are added in order. With Sums, the
+/// residual gradient and dx are summed over the block's rows in the same way. Their outputs have `sum_blocks`
+/// rows. If there are fewer thread blocks, the remaining rows are set to zero.
 template <class T, int Packs, int Threads, int Blocks, bool Full, bool Centered, bool Sums>
 __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                               std::int64_t rows_of_block,
@@ -188,14 +197,16 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
                                                                               int sum_blocks) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = Packs;
-  constexpr int shared_threads = Threads < 256 ? Threads : 256;  // for blocks with several rows at once
+  // needed only by blocks with several rows at once
+  constexpr int shared_threads = Threads < 256 ? Threads : 256;
   __shared__ S shared[shared_threads * packs * n];
   int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
   auto const position = [](int p) { return static_cast<int>((p * blockDim.x + threadIdx.x) * n); };
   S dgamma[packs][n] = {}, dbeta[packs][n] = {}, residual_sums[packs][n] = {}, dx_sums[packs][n] = {};
 
-  // While a row is used, the packs of the next row are copied to shared memory. Each thread copies its own
-  // packs: two rows of three arrays.
+  // While the threads compute a row, the packs of the next row are copied to shared memory. Each thread
+  // copies the packs that it uses itself. The memory holds two rows of three arrays: dy, x and the residual
+  // gradient.
   extern __shared__ uint4 norm_packs[];
   int const threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
   auto const in_flight_copy = [&](int which, int array, int p) {
@@ -223,7 +234,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
   int which = 0;
   for (std::int64_t base = first; base < end; base += blockDim.y, which ^= 1) {
     std::int64_t const row = base + threadIdx.y;
-    bool const present = row < end;  // an absent row has no columns and adds zeros
+    bool const present = row < end;  // a row beyond the end counts as a row of zeros without columns
     int const here = present ? columns : 0;
     std::int64_t const at = row * g.columns;
     S const center = next_center, scale = next_scale;
@@ -233,7 +244,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
       send_for(row + blockDim.y, which ^ 1);
       wait_for_copies<1>();
     }
-#pragma unroll  // reloaded for each row: keeping them as fp32 would take too many registers
+#pragma unroll  // gamma is loaded again for each row, because as fp32 it would need too many registers
     for (int p = 0; p < packs; ++p) gammas[p] = load_of_row<n, Full>(g.gamma, position(p), columns);
 #pragma unroll
     for (int p = 0; p < packs; ++p) {
@@ -248,8 +259,9 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
       }
     }
 
-    S sums[2] = {S(0), S(0)};  // of dy gamma, and of dy gamma times the normalised value
-    // Calls work(k, dy, dy gamma, the normalised value) for each value of a pack.
+    // the sums over the row of dy gamma, and of dy gamma times the normalised value
+    S sums[2] = {S(0), S(0)};
+    // Calls work(k, dy, dy gamma, normalised value) for each value k of pack p.
     auto const for_values = [&](int p, auto const& work) {
       S slope[n], factor[n], input[n];
       read_pack(slopes[p], slope);
@@ -279,10 +291,10 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
       });
       Pack<T, n> const result = make_pack<T>(values);
       if constexpr (Sums) {
-        read_pack(result, values);  // as stored
+        read_pack(result, values);  // the rounded values, as they are stored
 #pragma unroll
         for (int k = 0; k < n; ++k) {
-          // absent inputs are zero, but the values computed from them are not
+          // beyond the row, inputs are zero but the dx computed from them is not
           if (g.residual) residual_sums[p][k] += residual[k];
           if (position(p) + (Full ? 0 : k) < here) dx_sums[p][k] += values[k];
         }
@@ -330,8 +342,9 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
 
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
 
-/// Sums dgamma and dbeta, with a block of 32 x 16 threads for 32 columns. Each threadIdx.y adds every 16th
-/// row, in blocks of 64 of its rows; then these sums are added in order.
+/// Computes dgamma and dbeta of 32 columns with a thread block of 32 x 16 threads. Each threadIdx.y sums
+/// every 16th row. It first adds 64 such rows to a partial sum, and adds the partial sums in order. At the
+/// end the 16 sums are added in order.
 template <bool Centered, class T>
 __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
                                                                        compute_t<T>* partials) {
@@ -361,7 +374,7 @@ __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradi
   partials[threadIdx.y * g.columns + column] = sum;
 }
 
-/// Computes dx with one block per row. Reads the row twice.
+/// Computes dx of one row per thread block. Reads the row twice.
 template <bool Centered, class T>
 __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_kernel(NormGradient<T> g) {
   using S = compute_t<T>;
@@ -384,9 +397,10 @@ __global__ __launch_bounds__(norm_row_threads) void long_norm_input_gradient_ker
   }
 }
 
-/// The number of threads per row of a backward pass, and the number of blocks of rows. Each block writes one
-/// row of partial sums. For rows that are too long for registers, there is one row of partial sums in total.
-/// Depends only on shape and type.
+/// Says how a backward pass distributes the rows: `threads` is the shape of a thread block, `rows_each` the
+/// number of rows of a block, and `count` the number of blocks. Each block writes one row of partial sums.
+/// For rows that are too long for registers, `count` is 1: there is one row of partial sums in total. Depends
+/// only on shape and type.
 template <class T>
 struct NormBlocks {
   bool long_rows, warps;  ///< long_rows: too long for registers; warps: one warp per row
@@ -407,10 +421,11 @@ struct NormBlocks {
   }
 };
 
-/// Layer normalisation if `Centered`, otherwise RMS normalisation. For RMS, mean, beta and dbeta are empty.
+/// Layer normalisation if `Centered`, otherwise RMS normalisation. For RMS normalisation, mean, beta and
+/// dbeta are empty.
 template <bool Centered>
 struct RowNorm {
-  /// Rows of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) are read once. Longer rows are read
+  /// Reads a row of up to 16384 channels in 16 bits (8192 in fp32, 4096 in fp64) once. Reads a longer row
   /// three times, or twice for RMS normalisation.
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> gamma,
@@ -430,7 +445,7 @@ struct RowNorm {
         static_cast<compute_t<T>>(epsilon), y.data(), mean.data(), rstd.data());
   }
 
-  /// Rows of up to 8192 channels (2048 in fp64) are read once, longer ones three times.
+  /// Reads a row of up to 8192 channels (2048 in fp64) once, and a longer row three times.
   template <class T>
   static void backward_input(Context<Cuda>& context, Tensor<T const, Cuda> dy, Tensor<T const, Cuda> x,
                              Tensor<T const, Cuda> gamma, Tensor<compute_t<T> const, Cuda> mean,
@@ -455,7 +470,7 @@ struct RowNorm {
         run_row_block_sums(context.stream(), of, g.rows, g.columns, (g.rows + count - 1) / count, count, 0,
                            g.columns, to);
     };
-    sum(g.residual, g.residual_sums);  // before dx may overwrite it
+    sum(g.residual, g.residual_sums);  // first, because dx and the residual gradient may be the same array
     run_backward<false>(context, g, blocks, partials.data());
     sum(g.dx, g.dx_sums);
   }
@@ -488,10 +503,11 @@ struct RowNorm {
     if (g.columns % n == 0 && takes_packs<n>(g.dy, g.x, g.gamma, g.residual, g.dx)) {
       auto* const packed_kernel =
           &layer_norm_backward_kernel<T, Packs, Threads, Blocks, true, Centered, Sums>;
-      int const packs = 2 * 3 * Packs;  // in flight per thread
+      int const packs = 2 * 3 * Packs;  // per thread: two rows of three arrays
       int const copy_bytes = 16 * packs * static_cast<int>(blocks.threads.x * blocks.threads.y);
-      // GPUs of 8.0 to 8.9 have less shared memory than GPUs of 9.0. The limit belongs to the kernel, which
-      // other callers also launch, so it is always set to the maximum.
+      // The variant with copies runs only if its copies fit into shared memory. GPUs of compute capability
+      // 8.0 to 8.9 have less shared memory than GPUs of 9.0. The limit is a property of the kernel, which
+      // other callers also launch. So every caller sets it to the maximum.
       int device = 0, max_bytes = 0;
       cudaFuncAttributes its{};
       context.check(cudaGetDevice(&device), "cudaGetDevice");

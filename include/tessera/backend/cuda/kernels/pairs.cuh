@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts two 16-bit values in one register, with one or two instructions.
+// Converts between two fp32 values and two 16-bit values in one register, with one or two instructions.
 #pragma once
 
 #include <type_traits>
@@ -13,7 +13,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Two values rounded to T, the first in the low half.
+/// Returns `low` and `high` rounded to T in one register, `low` in the lower 16 bits.
 template <class T>
 __device__ __forceinline__ unsigned pack(float low, float high) {
   unsigned bits;
@@ -24,7 +24,7 @@ __device__ __forceinline__ unsigned pack(float low, float high) {
   return bits;
 }
 
-/// The pair of values that `pack` packed.
+/// Returns the two values of a register that `pack` made; x is the value of the lower 16 bits.
 template <class T>
 __device__ __forceinline__ float2 unpack(unsigned bits) {
   if constexpr (std::is_same_v<T, half>)

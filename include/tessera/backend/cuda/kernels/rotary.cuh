@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements rotary positions on the GPU. The contract is in ops/rotary.hpp.
+// Implements rotary position embeddings on the GPU. The contract is in ops/rotary.hpp.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ __device__ __forceinline__ void sine_and_cosine(double angle, double* sine, doub
 
 inline constexpr int rotary_threads = 256;
 
-/// Rotates one row per block: computes the angles of its position once, then rotates all heads. A thread
-/// rotates N pairs at a time.
+/// Rotates the heads of one row (one token) per thread block. First computes the sines and cosines for the
+/// token's position, and then uses them for all heads. A thread rotates N pairs of values at a time.
 template <int N, class T>
 __global__ __launch_bounds__(rotary_threads) void rotary_kernel(
     ops::Columns<T const, Cuda> from, ops::Columns<T, Cuda> to, std::int64_t sequence,

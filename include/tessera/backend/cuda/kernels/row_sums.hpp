@@ -11,15 +11,15 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// One sum: to (columns) = the sum of the rows of from (count, columns).
+/// One sum: `to` (columns) = the sum of the rows of `from` (count, columns).
 struct RowSum {
   void const* from;
   std::int64_t count, columns;
   void* to;
 };
 
-/// The sums of one kernel launch. All have the types that `run` handles. Passed by value as a kernel
-/// argument.
+/// A list of at most 8 sums that one kernel launch computes. The kernel receives the list by value. `run`
+/// launches the kernel, which handles one result type, so all results of a list have the same type.
 struct RowSums {
   using Run = void (*)(cudaStream_t stream, RowSums const& all);
   static constexpr int most = 8;

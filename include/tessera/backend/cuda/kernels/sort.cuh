@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a stable radix sort of small numbers that also returns their original positions.
-// cub::DeviceRadixSort is not used: with it a recipe compiles 7 % longer (81 s instead of 76 s with nvcc 13.0
-// for sm_90a), and its headers define another namespace with the name cuda.
+// Provides a stable radix sort of non-negative numbers that also returns the original index of each number.
+// cub::DeviceRadixSort is not used for two reasons. A recipe compiles 7 % longer with it (81 s instead of 76
+// s with nvcc 13.0 for sm_90a), and its headers define another namespace with the name cuda.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,18 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-// Sorts by the least significant digit first, 8 bits per pass, with three kernels per pass: count the digits
-// in tiles of 2048 numbers, turn the counts into first positions, move the numbers there in order.
+// The sort makes one pass for each digit of 8 bits, the least significant digit first. A pass runs three
+// kernels. The first counts the digits in tiles of 2048 numbers. The second turns the counts into the first
+// position of each digit in each tile. The third moves the numbers to their positions, in order.
 
 inline constexpr int sort_digits = 256;
 inline constexpr int sort_threads = 256;
 inline constexpr int sort_warps = sort_threads / 32;
-inline constexpr int sort_rounds = 8;  // per warp, of 32 adjacent numbers each
+inline constexpr int sort_rounds = 8;  // a warp processes 32 adjacent numbers in each of its rounds
 inline constexpr int sort_tile = sort_threads * sort_rounds;
 static_assert(sort_digits == sort_threads);
 
-/// The index of this lane's number in a round of its warp.
+/// Returns the index of the number that this lane processes in the given round of its warp.
 __device__ __forceinline__ std::int64_t sort_index(int round) {
   return static_cast<std::int64_t>(blockIdx.x) * sort_tile +
          static_cast<int>(threadIdx.x) / 32 * (32 * sort_rounds) + round * 32 +
@@ -36,7 +37,8 @@ __device__ __forceinline__ int sort_digit(std::int32_t key, int shift) {
   return static_cast<int>(static_cast<std::uint32_t>(key) >> shift) & (sort_digits - 1);
 }
 
-/// positions (digits, tiles) = the count of each digit in each tile.
+/// Writes to positions (digits, tiles) how often each digit occurs in each tile. A key's digit is its 8 bits
+/// from bit `shift` on.
 template <class Key>
 __global__ __launch_bounds__(sort_threads) void count_digits_kernel(std::int64_t count, Key const* keys,
                                                                     int shift, std::int32_t* positions) {
@@ -50,7 +52,7 @@ __global__ __launch_bounds__(sort_threads) void count_digits_kernel(std::int64_t
   positions[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = counts[threadIdx.x];
 }
 
-/// Replaces each of `count` numbers by the sum of the numbers before it. Uses one block of 1024 threads; each
+/// Replaces each of `count` numbers by the sum of the numbers before it. Uses one block of 1024 threads. Each
 /// thread processes adjacent numbers.
 template <class Number>
 __global__ __launch_bounds__(1024) void sums_before_kernel(std::int64_t count, Number* numbers) {
@@ -75,8 +77,9 @@ __global__ __launch_bounds__(1024) void sums_before_kernel(std::int64_t count, N
   }
 }
 
-/// Moves each key and its row to the next position of its digit. In the first pass `rows` is null, and a
-/// key's row is its index.
+/// Moves each key and its row to the next free position for the key's digit. A key's row is its index before
+/// the sort. In the first pass `rows` is null, because each key is still at that index. `positions` has the
+/// first position of each digit in each tile.
 template <class Key>
 __global__ __launch_bounds__(sort_threads) void move_keys_kernel(std::int64_t count, Key const* keys,
                                                                  std::int32_t const* rows, int shift,
@@ -86,7 +89,7 @@ __global__ __launch_bounds__(sort_threads) void move_keys_kernel(std::int64_t co
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int w = 0; w < sort_warps; ++w) next[w][threadIdx.x] = 0;
   __syncthreads();
-  int rank[sort_rounds];  // among the warp's keys of this digit
+  int rank[sort_rounds];  // the number of earlier keys of this warp with the same digit
 #pragma unroll
   for (int round = 0; round < sort_rounds; ++round) {
     std::int64_t const i = sort_index(round);
@@ -115,20 +118,20 @@ __global__ __launch_bounds__(sort_threads) void move_keys_kernel(std::int64_t co
     }
 }
 
-/// Sorted numbers, and the original position of each.
+/// Sorted numbers (`keys`), and the index of each before the sort (`rows`).
 struct SortedKeys {
   std::int32_t* keys;
   std::int32_t* rows;
 };
 
-/// Bytes of device memory that sorting needs.
+/// Returns the bytes of device memory that the sort of `count` numbers needs.
 constexpr std::size_t sort_workspace_bytes(std::int64_t count) {
   std::size_t const tiles = static_cast<std::size_t>((count + sort_tile - 1) / sort_tile);
   return sizeof(std::int32_t) * (4 * tiles * sort_tile + tiles * sort_digits);
 }
 
-/// Enqueues the sort of `count` (below 2^31) numbers in [0, bound). Equal numbers keep their order. The
-/// result is in `workspace`.
+/// Enqueues the sort of `count` (below 2^31) numbers in [0, bound). Equal numbers keep their order. Returns
+/// where the results are: in `workspace`, which has sort_workspace_bytes(count) bytes.
 inline SortedKeys run_sort(cudaStream_t stream, std::int64_t count, std::int32_t const* numbers,
                            std::int64_t bound, void* workspace) {
   unsigned const tiles = blocks_for(count, sort_tile);

@@ -14,7 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Divides the rows of a column sum into at most 512 blocks of at least 64 rows. Depends only on the shape.
+/// Divides the rows of a column sum into at most 512 blocks. Each has `rows_each` rows, at least 64; the last
+/// block is possibly shorter. Depends only on the number of rows.
 struct RowBlocks {
   static constexpr std::int64_t most = 512;
   std::int64_t rows_each, count;
@@ -24,9 +25,9 @@ struct RowBlocks {
         count((rows + rows_each - 1) / rows_each) {}
 };
 
-/// partial[block][column - first] = the sum of x over a block's rows, for columns from `first` to `end`. Each
-/// of 8 warps adds every 8th row of the block in order; the sums of the warps are added in order. A thread
-/// processes N columns.
+/// Writes partial[block][column - first] = the sum of a column of x over the rows of a block, for the columns
+/// from `first` to `end`. Each of 8 warps adds every 8th row of the block in order; the sums of the warps are
+/// added in order. A thread processes N columns.
 template <int N, class T>
 __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t rows, std::int64_t columns,
                                                       std::int64_t rows_each, std::int64_t first,
@@ -58,8 +59,9 @@ __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t r
   }
 }
 
-/// Computes the sum with index blockIdx.y from partial sums (of compute_t<T>) and rounds once. Each
-/// threadIdx.y adds every 32nd row in order, then the 32 results are added in order.
+/// Computes the sum number blockIdx.y of the list. Its rows are partial sums of type compute_t<T>, and the
+/// result is rounded once, to T. Each threadIdx.y adds every 32nd row in order, then the 32 results are added
+/// in order.
 template <class T>
 __global__ __launch_bounds__(1024) void sum_partials_kernel(RowSums sums) {
   using S = compute_t<T>;
@@ -97,8 +99,8 @@ inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   context.check(cudaGetLastError(), "sums over rows");
 }
 
-/// to (columns) = the sum of the rows of partial (count, columns). If a batch is open (ops::RowSumBatch), the
-/// sum is computed at its end, otherwise now.
+/// Computes to (columns) = the sum of the rows of partial (count, columns). If a batch is open
+/// (ops::RowSumBatch), the sum is computed when the batch ends, otherwise now.
 template <class T>
 void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
                   std::int64_t columns, T* to) {
@@ -110,8 +112,8 @@ void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int6
   if (!context.collects_row_sums()) launch(context, sums);
 }
 
-/// partial (count, end - first) = the sums of x over `count` blocks of `rows_each` rows, for columns from
-/// `first` to `end`.
+/// Enqueues the kernel that sets partial (count, end - first) to the sums of x over `count` blocks of
+/// `rows_each` rows, for the columns from `first` to `end`.
 template <class T>
 void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std::int64_t columns,
                         std::int64_t rows_each, std::int64_t count, std::int64_t first, std::int64_t end,
@@ -124,9 +126,9 @@ void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std:
   kernel<<<blocks, 256, 0, stream>>>(x, rows, columns, rows_each, first, end, partial);
 }
 
-/// sums (columns) = the sum of the rows of x (rows, columns). The workspace holds one number per row block
-/// and column. If that exceeds `capacity` numbers, groups of columns are processed one after another, which
-/// changes no sum.
+/// Enqueues sums (columns) = the sum of the rows of x (rows, columns). The workspace holds one number for
+/// each block of rows and each column. If there are more than `capacity` such numbers, groups of columns are
+/// processed one after another. The groups do not change the sums.
 template <class T>
 void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
                      std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
@@ -141,13 +143,15 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
     run_row_block_sums(context.stream(), x, rows, columns, blocks.rows_each, blocks.count, first, end,
                        partial);
     RowSums const of_piece{.each = {{partial, blocks.count, end - first, sums + first}}, .size = 1};
-    run_sum_partials<T>(context.stream(), of_piece);  // before the workspace is written again
+    // at once, because the next group of columns overwrites the workspace
+    run_sum_partials<T>(context.stream(), of_piece);
   }
 }
 
 }  // namespace cuda
 
-/// Collects the sums of a batch. One launch computes up to 8 sums of the same type.
+/// Begins and ends a batch of row sums (ops::RowSumBatch). The sums of a batch are collected, and one launch
+/// computes up to 8 sums of the same type.
 template <>
 struct backend::RowSums<Cuda> {
   static void begin(Context<Cuda>& context) noexcept { context.open_row_sums(); }

@@ -12,7 +12,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// 1 / (1 + e^-x): 0 where e^-x is infinite.
+/// Returns 1 / (1 + e^-x). If e^-x overflows to infinity, the result is 0.
 template <class S>
 __device__ __forceinline__ S sigmoid(S x) {
   return S(1) / detail::add(S(1), detail::exponential(-x));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides Hopper's TMA copies between global and shared memory, and the barriers that track them. A copy
-// moves a box, a rectangular block of a matrix. The device functions must be compiled for compute capability
-// 9.0.
+// moves a box, which is a rectangular block of a matrix. The device functions must be compiled for compute
+// capability 9.0.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,11 @@ struct BoxExtents {
 struct BoxStrides {
   std::int64_t row, matrix;
 };
-/// Describes boxes of 128-byte lines in one or several matrices, for values of `bytes` bytes. Lines are
-/// swizzled as in WarpgroupRows; values outside a matrix are zero. Returns false if the driver does not
-/// support such matrices: rows must begin at multiples of 16 bytes.
+/// Fills `map`, the descriptor with which TMA copies boxes of one or several matrices. `data` is the first
+/// matrix, `type` and `bytes` are the type and the size of its values, and `of` is the number of columns,
+/// rows and matrices. `box` is the size of a box, whose lines must have 128 bytes. In shared memory, the
+/// lines are swizzled as in WarpgroupRows. Values outside a matrix are zero. Returns false if the driver
+/// cannot describe the matrices: rows must begin at multiples of 16 bytes.
 inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void const* data, unsigned bytes,
                             BoxExtents const& of, BoxStrides const& strides, BoxExtents const& box) {
   static auto* const encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
@@ -39,29 +41,33 @@ inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void con
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
-/// Describes boxes of `box_rows` by 64 columns in one contiguous matrix (rows, columns) of 16-bit values.
+/// Fills `map` for boxes of `box_rows` rows by 64 columns of one contiguous matrix (rows, columns) of 16-bit
+/// values. Returns false if the driver cannot describe the matrix.
 inline bool make_tensor_map(CUtensorMap& map, void const* matrix, std::int64_t rows, std::int64_t columns,
                             unsigned box_rows) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, matrix, 2, {columns, rows, 1},
                          {columns, rows * columns}, {64, box_rows, 1});
 }
 
-/// Makes a barrier in shared memory. A phase ends after `count` arrivals, when all announced bytes have
-/// arrived. Its phases alternate in parity; the first is even.
+/// Initialises a barrier in shared memory. A barrier has phases. A phase ends after `count` arrivals, when
+/// all bytes announced for it have been copied. The phases alternate in parity, and the first phase is even.
 __device__ __forceinline__ void make_barrier(std::uint64_t* barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)
                : "memory");
 }
-/// Makes new barriers visible before the other blocks of the cluster use them.
+/// Makes new barriers visible to the other blocks of the cluster. Call it before the blocks synchronise and
+/// use them.
 __device__ __forceinline__ void show_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+/// Arrives at the barrier, and announces that copies will bring `bytes` bytes in this phase.
 __device__ __forceinline__ void announce_bytes(std::uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-/// Arrives at the barrier at the same address in another block of the cluster.
+/// Arrives at a barrier of another block of the cluster. The barrier has the address `barrier` in the shared
+/// memory of block number `block`.
 __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block) {
   asm volatile(
       "{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1;"
@@ -69,7 +75,7 @@ __device__ __forceinline__ void arrive_at(std::uint64_t* barrier, unsigned block
       "r"(block)
       : "memory");
 }
-/// Waits for the end of the phase with this parity.
+/// Waits for the end of the phase whose parity is `parity`.
 __device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity) {
   asm volatile(
       "{ .reg .pred done; again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;"
@@ -78,7 +84,8 @@ __device__ __forceinline__ void wait_at(std::uint64_t* barrier, unsigned parity)
       : "memory");
 }
 
-/// Starts to copy the box whose first element is at (row, column). The barrier counts the bytes that arrive.
+/// Starts to copy the box whose first element is at (row, column) of the matrix to shared memory. The barrier
+/// counts the bytes that arrive.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -92,8 +99,9 @@ __device__ __forceinline__ void prefetch_box(CUtensorMap const& map, int row, in
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
                : "memory");
 }
-/// Copies a box to the same address, with the same barrier, in each block of the cluster that the mask
-/// `blocks` selects.
+/// Starts to copy a box to several blocks of the cluster: the mask `blocks` selects them. In each of them the
+/// box arrives at the address `to` of shared memory, and the barrier at the address `barrier` counts the
+/// bytes.
 __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUtensorMap const& map, int row,
                                             int column, std::uint64_t* barrier) {
   asm volatile(
@@ -103,7 +111,7 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// Like copy_box and copy_box_to above, but for one of several matrices.
+/// Like copy_box and copy_box_to above, but for a map of several matrices. `matrix` is the matrix's index.
 __device__ __forceinline__ void copy_box(void* to, CUtensorMap const& map, int matrix, int row, int column,
                                          std::uint64_t* barrier) {
   asm volatile(
@@ -121,16 +129,17 @@ __device__ __forceinline__ void copy_box_to(unsigned short blocks, void* to, CUt
       : "memory");
 }
 
-/// Starts to store a box at (row, column), but only the part inside the matrix. The threads that wrote the
-/// box must call show_to_products and synchronise before.
+/// Starts to copy a box from shared memory to (row, column) of the matrix. Only the part inside the matrix is
+/// written. The threads that wrote the box must call show_to_products and synchronise before.
 __device__ __forceinline__ void store_box(CUtensorMap const& map, void const* from, int row, int column) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
                "r"(shared_address(from)), "r"(column), "r"(row)
                : "memory");
 }
-/// Ends a group of this thread's stores.
+/// Makes this thread's stores since the last call one group. wait_for_reads counts such groups.
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-/// Waits until this thread's stores, except the last N groups, have read shared memory.
+/// Waits until this thread's groups of stores, except the last N, have read shared memory. The memory may
+/// then be overwritten.
 template <int N>
 __device__ __forceinline__ void wait_for_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");

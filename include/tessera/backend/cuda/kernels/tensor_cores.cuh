@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a warp's tensor core products, for 16-bit and tf32 operands and fp32 sums, and the asynchronous
-// copies that feed them. Needs compute capability 8.0.
+// Provides matrix products that a warp computes on tensor cores, with 16-bit or tf32 operands and fp32 sums,
+// and the asynchronous copies that load the operands. Needs compute capability 8.0.
 //
-// A tile of a product is 16 rows by 8 columns. With g = lane / 4 and t = lane % 4, a thread has two sums in
-// row g and two in row g + 8, at columns 2t and 2t + 1.
+// A tile is a result of 16 rows by 8 columns, distributed over the 32 lanes of a warp. In all comments of
+// this file, g = lane / 4 and t = lane % 4. sums[0] and sums[1] of a thread are in row g of the tile, at
+// columns 2t and 2t + 1. sums[2] and sums[3] are in row g + 8, at the same columns.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,17 @@ __device__ __forceinline__ unsigned shared_address(void const* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-/// Loads four 8x8 matrices of 16-bit values. Lane i passes the address of row i % 8 of matrix i / 8. A thread
-/// gets row g, columns 2t and 2t + 1 of each matrix. From 8x4 matrices of 32-bit values it gets row g, column
-/// t.
+/// Loads four 8x8 matrices of 16-bit values from shared memory to registers. Lane i passes the address of row
+/// i % 8 of matrix i / 8. With g = lane / 4 and t = lane % 4, a thread gets row g, columns 2t and 2t + 1 of
+/// each matrix. The matrices can also be 8x4 with 32-bit values. A thread then gets row g, column t of each.
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(shared_address(row))
                : "memory");
 }
-/// The same for the transposed matrices: a thread gets rows 2t and 2t + 1 of column g.
+/// Loads four 8x8 matrices as load_matrices does, but transposed. With g = lane / 4 and t = lane % 4, a
+/// thread gets rows 2t and 2t + 1 of column g of each matrix.
 __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], void const* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -40,7 +42,8 @@ __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], void
                : "memory");
 }
 
-/// sums (16, 8) += a (16, 16) b (16, 8).
+/// Adds a (16, 16) b (16, 8) to sums (16, 8). T is half or bfloat16, and a register holds two values. The
+/// registers of `a` and `b` are those of mma.m16n8k16 in the PTX manual.
 template <class T>
 __device__ __forceinline__ void multiply_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
                                               unsigned b1) {
@@ -59,15 +62,16 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[4], unsigned const (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// The bits of a value rounded to tf32 (10 mantissa bits), ties away from zero.
+/// Returns the bits of a value rounded to tf32 (10 mantissa bits), ties away from zero.
 __device__ __forceinline__ unsigned round_to_tf32(float value) {
   unsigned bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
   return bits;
 }
 
-/// sums (16, 8) += a (16, 8) b (8, 8), for values rounded to tf32. A thread has a at rows g and g + 8 of
-/// column t, then at both rows of column t + 4, and b at rows t and t + 4 of column g.
+/// Adds a (16, 8) b (8, 8) to sums (16, 8), for values rounded to tf32. With g = lane / 4 and t = lane % 4, a
+/// thread has the values of `a` at rows g and g + 8 of column t, then at rows g and g + 8 of column t + 4. It
+/// has the values of `b` at rows t and t + 4 of column g.
 __device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
                                                    unsigned b1) {
   asm volatile(
@@ -77,14 +81,15 @@ __device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned co
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/// 2^x within two units of the last place; results below 2^-126 are 0.
+/// Returns 2^x within two units of the last place. Results below 2^-126 are 0.
 __device__ __forceinline__ float exponential_of_2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-/// Starts to copy 16 bytes to shared memory, or zeros if they do not exist. The thread continues meanwhile.
+/// Starts to copy 16 bytes from global to shared memory. If `exists` is false, fills them with zeros instead.
+/// The thread continues during the copy.
 __device__ __forceinline__ void copy_16_bytes(void* shared, void const* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                :
@@ -97,9 +102,9 @@ __device__ __forceinline__ void copy_4_bytes(void* shared, void const* from, boo
                : "r"(shared_address(shared)), "l"(from), "r"(exists ? 4 : 0)
                : "memory");
 }
-/// Ends a group of copies.
+/// Makes this thread's copies since the last call one group. wait_for_copies counts such groups.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits for this thread's copies, except the last N groups.
+/// Waits until this thread's groups of copies, except the last N, have ended.
 template <int N>
 __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Hopper's matrix products of a warpgroup, which is four warps (wgmma instructions), with 16-bit
-// operands and fp32 sums, and the layout of their operands in shared memory. This code must be compiled for
-// compute capability 9.0a; other code must not call it.
+// Provides Hopper's matrix products (wgmma instructions), and the layout of their operands in shared memory.
+// A warpgroup, which is four warps, computes a product together. The operands have 16 bits and the sums are
+// fp32. Only code that is compiled for compute capability 9.0a may call these functions.
 //
-// The sums of a product have 64 rows and a multiple of 8 columns. Warp w of the four holds rows 16 w to 16 w
-// + 15. Each tile of 8 columns is distributed over its threads as in tensor_cores.cuh.
+// The result of a product has 64 rows and a multiple of 8 columns, and its sums are in registers. Warp w (0
+// to 3) of the warpgroup holds rows 16 w to 16 w + 15. Each tile of 8 columns is distributed over the threads
+// of the warp as in tensor_cores.cuh.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +19,15 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Orders earlier writes to registers before the products that read these registers or accumulate into them.
+/// Makes earlier writes to registers visible to the products that follow, which read these registers or add
+/// to them.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// Ends a group of products.
+/// Makes the products since the last call one group. wait_for_products counts such groups.
 __device__ __forceinline__ void commit_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits for all groups of products except the last N. Then `sums` holds their results.
+/// Waits until all groups of products except the last N have ended. Then `sums` holds their results. The
+/// empty asm statements keep the compiler from reading `sums` earlier.
 template <int N, int Tiles>
 __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -33,12 +36,13 @@ __device__ __forceinline__ void wait_for_products(float (&sums)[Tiles][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
 }
-/// Keeps the compiler from exchanging the code before this call and the next wait_for_products. It is a
-/// branch that is never taken: `value` must not be infinite in any thread of the warp.
+/// Keeps the compiler from moving earlier code past the next wait_for_products. It does so with a branch that
+/// is never taken: `value` must not be infinite in any thread of the warp.
 __device__ __forceinline__ void stay_before_wait(float value) {
   if (__any_sync(~0u, value == INFINITY)) asm volatile("nanosleep.u32 0;" ::: "memory");
 }
-/// Makes the threads' writes to shared memory visible to products and TMA copies after the next barrier.
+/// Makes this thread's writes to shared memory visible to products and TMA copies that start after the next
+/// barrier.
 __device__ __forceinline__ void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -47,10 +51,11 @@ template <int Warps>
 __device__ __forceinline__ void sync_warps(int barrier) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(32 * Warps) : "memory");
 }
-/// Waits for the four warps of a warpgroup.
+/// Waits for the four warps of warpgroup number `group`. Uses the named barrier group + 1.
 __device__ __forceinline__ void sync_warpgroup(int group) { sync_warps<4>(group + 1); }
 
-/// Stores four 8x8 matrices of 16-bit values in the layout of load_matrices. Needs Hopper.
+/// Stores four 8x8 matrices of 16-bit values from registers to shared memory. The distribution over the
+/// threads is the one of load_matrices. Needs Hopper.
 __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -68,8 +73,8 @@ __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)
 #define TESSERA_PRODUCT(columns, type) \
   "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
 
-/// Sets sums (64, 64) to a (64, 16) b (64, 16)^T, or adds this product to the sums if `add`. With Rows, the
-/// product is a (16, 64)^T b (16, 64). `a` and `b` are descriptors of shared memory
+/// Starts to set sums (64, 64) to a (64, 16) b (64, 16)^T, or to add this product to the sums if `add`. With
+/// Rows, the product is a (16, 64)^T b (16, 64). `a` and `b` are descriptors of blocks in shared memory
 /// (WarpgroupRows::describe).
 template <class T, bool Rows = false>
 __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
@@ -86,8 +91,9 @@ __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t 
 #undef TESSERA_MULTIPLY
 }
 
-/// Sets sums (64, N) to a (64, 16) b, or adds this product to the sums if `add`. a is in registers, as for
-/// multiply_tile. b is (N, 16)^T or, with Rows, (16, N), given by a descriptor (WarpgroupRows::describe).
+/// Starts to set sums (64, N) to a (64, 16) b, or to add this product to the sums if `add`. `a` is in
+/// registers, as for multiply_tile. `b` is the descriptor (WarpgroupRows::describe) of a block in shared
+/// memory. It is used as (N, 16)^T or, with Rows, as (16, N).
 template <class T, int N, bool Rows>
 __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned const (&a)[4], std::uint64_t b,
                                                    bool add) {
@@ -123,21 +129,22 @@ __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned co
 #undef TESSERA_TILES_2
 #undef TESSERA_TILE
 
-/// A block of 64 rows of D values of T in shared memory, in panels of 64 columns. A row of a panel has 128
-/// bytes; the 16-byte chunk c of row r is stored as chunk c ^ r % 8 (128-byte swizzling, "Matrix shared
-/// memory layout" in the PTX manual). A block begins at a multiple of 1024 bytes. Rows and channels beyond
-/// the end of the matrix are zero.
+/// A block of 64 rows of D values of T in shared memory. A column of the block is also called a channel. The
+/// block consists of panels of 64 columns. A row of a panel has 128 bytes. The 16-byte chunk c of row r is
+/// stored as chunk c ^ r % 8 (128-byte swizzling, "Matrix shared memory layout" in the PTX manual). A block
+/// begins at a multiple of 1024 bytes. Rows and channels beyond the end of the matrix are zero.
 template <class T, int D>
 struct WarpgroupRows {
   static_assert(sizeof(T) == 2 && D % 16 == 0);
   static constexpr int panels = (D + 63) / 64, panel_bytes = 64 * 128, bytes = panels * panel_bytes;
-  /// The number of columns of a panel.
+  /// Returns the number of columns of a panel.
   static __host__ __device__ constexpr int width(int panel) {
     return D - 64 * panel < 64 ? D - 64 * panel : 64;
   }
 
-  /// Starts to copy a block with `Threads` threads. The matrix has only `existing` more rows, and `channels`
-  /// channels.
+  /// Starts to copy a block of a matrix to shared memory, with `Threads` threads. `from` is the first value
+  /// of the block in the matrix, and `stride` is the distance between rows in values. Only min(64, existing)
+  /// rows and `channels` channels exist; the rest of the block becomes zero.
   template <int Threads>
   static __device__ __forceinline__ void copy(unsigned char* to, T const* from, std::int64_t stride,
                                               std::int64_t existing, int channels) {
@@ -145,24 +152,29 @@ struct WarpgroupRows {
     copy_panels<Threads, 0>(to, from, stride, rows, channels);
   }
 
-  /// Returns the descriptor of a block for products that sum over its channels, or over its rows.
+  /// Returns the descriptor with which products read a block. It serves both for products that sum over the
+  /// block's channels and for products that sum over its rows.
   static __device__ __forceinline__ std::uint64_t describe(unsigned char const* block) {
-    // The descriptor says: groups of 8 rows are 1024 bytes apart, with 128-byte swizzling.
+    // The descriptor's fields are the address, the distance of 1024 bytes between groups of 8 rows, and the
+    // code of 128-byte swizzling.
     return (shared_address(block) & 0x3FFFF) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 |
            std::uint64_t{1} << 62;
   }
-  /// Returns the descriptor of the block that is `blocks` blocks after the one that `operand` describes.
+  /// Returns the descriptor of a later block in shared memory: `blocks` blocks after the one that `operand`
+  /// describes.
   static __device__ __forceinline__ std::uint64_t further(std::uint64_t operand, unsigned blocks) {
     return operand + blocks * (bytes >> 4);
   }
 
-  /// Loads channels 16 k to 16 k + 15 of the left operand into the registers of a warpgroup.
+  /// Loads channels 16 k to 16 k + 15 of `block` into the warpgroup's registers, as the left operand of a
+  /// product.
   static __device__ __forceinline__ void load_left(unsigned char const* block, int k, unsigned (&left)[4]) {
     int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
     load_matrices(left, chunk_at(block, row, 2 * k + lane / 16));
   }
 
-  /// scores (64, 64) = left right^T over all channels.
+  /// Starts to compute scores (64, 64) = left right^T, summed over all channels. `left` is a descriptor or in
+  /// registers; `right` is a descriptor.
   static __device__ __forceinline__ void scores(std::uint64_t left, std::uint64_t right,
                                                 float (&scores)[8][4]) {
 #pragma unroll
@@ -176,7 +188,8 @@ struct WarpgroupRows {
       multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
   }
 
-  /// sums (64, 64) = or += left^T right, summed over the 64 rows of both. Only for D = 64.
+  /// Starts to set sums (64, 64) to left^T right, or to add it if `add`. The sum runs over the 64 rows of
+  /// both blocks. Only for D = 64.
   static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
                                                          float (&sums)[8][4], bool add) {
     static_assert(D == 64);
@@ -185,14 +198,15 @@ struct WarpgroupRows {
       multiply_shared<T, true>(sums, left + rows_at(k, 0), right + rows_at(k, 0), add || k > 0);
   }
 
-  /// sums (64, D) += left (64, 64) right (64, D).
+  /// Starts to add left (64, 64) right (64, D) to `sums`.
   static __device__ __forceinline__ void multiply_rows(unsigned const (&left)[4][4], std::uint64_t right,
                                                        float (&sums)[D / 8][4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) multiply_panels<0>(left[k], right, k, sums);
   }
 
-  /// Rounds a warpgroup's values (64, 64) to T, in the register layout of a left operand.
+  /// Rounds values (64, 64) in the warpgroup's registers to T. Writes them to `left` in the register layout
+  /// of a left operand.
   static __device__ __forceinline__ void round(float const (&values)[8][4], unsigned (&left)[4][4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -203,15 +217,16 @@ struct WarpgroupRows {
       }
   }
 
-  /// Stores a left operand as the first 64 columns of the warpgroup's own block.
+  /// Stores `left` (64, 64) from registers to the first 64 columns of `block`.
   static __device__ __forceinline__ void store_left(unsigned const (&left)[4][4], unsigned char* block) {
     int const lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
 #pragma unroll
     for (int k = 0; k < 4; ++k) store_matrices(chunk_at(block, row, 2 * k + lane / 16), left[k]);
   }
 
-  /// Stores a warp's sums to global memory, times a factor for each row and rounded to T. `to` is the address
-  /// of row 0. Uses the warpgroup's own block of shared memory as a buffer, which nothing may still read.
+  /// Multiplies each row of a warp's sums by its factor, rounds to T and stores to global memory. `to` is the
+  /// address of row 0 of the warpgroup. Only the first `existing` rows and `channels` channels are stored.
+  /// The values go through `block`, shared memory of the warpgroup that no thread may still be reading.
   static __device__ __forceinline__ void store(float const (&sums)[D / 8][4], float const (&factors)[2],
                                                unsigned char* block, T* to, std::int64_t stride,
                                                std::int64_t existing, int channels) {
@@ -233,8 +248,9 @@ struct WarpgroupRows {
     }
   }
 
-  /// Sums each channel, as stored, over the rows that exist. Adds the rows of each warp in order, then the
-  /// warps in order. Called by a whole warpgroup after `store`.
+  /// Writes to `to` the sum of each channel over the first `existing` rows of `block`, which `store` has
+  /// filled with rounded values. Adds the rows of each warp in order, then the sums of the four warps in
+  /// order. All threads of the warpgroup call it after `store`.
   static __device__ __forceinline__ void sum_stored(unsigned char* block, std::int64_t existing, int channels,
                                                     int group, float* to) {
     int const lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, first = 16 * warp;
@@ -251,7 +267,7 @@ struct WarpgroupRows {
           sums[panel] = {__fadd_rn(sums[panel].x, values.x), __fadd_rn(sums[panel].y, values.y)};
         }
     }
-    __syncwarp();  // all of the warp's rows are read
+    __syncwarp();  // all lanes have read the warp's rows, which are overwritten below
 #pragma unroll
     for (int panel = 0; panel < panels; ++panel)
       *reinterpret_cast<float2*>(block + panel * panel_bytes + first * 128 + lane * 8) = sums[panel];
@@ -279,7 +295,8 @@ struct WarpgroupRows {
     return block + chunk / 8 * panel_bytes + row * 128 + ((chunk % 8 ^ row % 8) * 16);
   }
 
-  /// Offsets from a block's descriptor to channels 16 k and up, and to rows 16 k and up of a panel.
+  /// Return the offset to add to a block's descriptor, so that it begins at channel 16 k, or at row 16 k of a
+  /// panel.
   static constexpr __host__ __device__ std::uint64_t channels_at(int k) {
     return (k / 4 * panel_bytes + k % 4 * 32) >> 4;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines products that run on cuBLASLt, the algorithm chosen for each, and the cache of these choices.
+// Defines matrix products that run on cuBLASLt, the plan of each (its chosen algorithm with descriptors), and
+// the cache of plans.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +30,17 @@ inline constexpr cudaDataType_t data_type<half> = CUDA_R_16F;
 template <>
 inline constexpr cudaDataType_t data_type<bfloat16> = CUDA_R_16BF;
 
-/// Returns the alignment of a pointer in bytes, as far as an algorithm may depend on it: a power of two up to
-/// 16.
+/// Returns the alignment of a pointer in bytes: a power of two up to 16. Algorithms do not depend on a larger
+/// alignment.
 inline int alignment_of(void const* pointer) {
   auto const address = reinterpret_cast<std::uintptr_t>(pointer);
   return address == 0 ? 16 : std::min(16, 1 << std::min(4, std::countr_zero(address)));
 }
 
-/// y = scale op(a) op(b), then + bias, then + residual, then times gelu'(pre); rounded once. All matrices are
-/// row-major, with no gaps between rows. op(a) (rows, depth) is stored (depth, rows) if transposed; op(b)
-/// (depth, columns) likewise.
+/// A product with the operations that are fused into it: y = (scale op(a) op(b) + bias + residual) *
+/// gelu'(pre), rounded once. Operands that are null are left out. All matrices are row-major, without gaps
+/// between rows. op(a) is (rows, depth) and op(b) is (depth, columns). If a_transposed, `a` is stored as
+/// (depth, rows); if b_transposed, `b` is stored as (columns, depth).
 template <class T, class Y = T>
 struct Product {
   std::int64_t rows, columns, depth;
@@ -60,12 +62,12 @@ enum class Fused : std::uint8_t {
   gelu_derivative  // * gelu'(aux), aux shaped like y
 };
 
-/// A product y = op(a) op(b) of row-major matrices: y (rows, columns), op(a) (rows, depth), op(b) (depth,
-/// columns). A transposed operand is stored transposed. The key holds everything that the choice of an
-/// algorithm depends on, so equal keys have equal plans.
+/// Describes a product y = op(a) op(b) of row-major matrices: y (rows, columns), op(a) (rows, depth), op(b)
+/// (depth, columns). A transposed operand is stored with its extents exchanged. The key holds everything on
+/// which the choice of an algorithm depends, so equal keys have equal plans.
 struct ProductKey {
   std::int64_t rows = 0, columns = 0, depth = 0;
-  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // elements between line starts; 0: no gaps
+  std::int64_t a_stride = 0, b_stride = 0, y_stride = 0;  // distance between lines, in elements; 0: no gaps
   bool a_transposed = false, b_transposed = false;
   bool add = false;  // + c, shaped like y
   Fused fused = Fused::none;
@@ -75,7 +77,7 @@ struct ProductKey {
 
   auto operator<=>(ProductKey const&) const = default;
 
-  /// The number of elements that an operand spans in memory, gaps included.
+  /// Returns the number of elements that an operand spans in memory, gaps included.
   std::int64_t a_elements() const { return elements(rows, depth, a_transposed, a_stride); }
   std::int64_t b_elements() const { return elements(depth, columns, b_transposed, b_stride); }
   std::int64_t y_elements() const { return elements(rows, columns, false, y_stride); }
@@ -87,19 +89,19 @@ struct ProductKey {
   }
 };
 
-/// Device pointers and the scale. `c` may be y and is read only with ProductKey::add. `extra` is the bias or
-/// aux.
+/// The device addresses of a product's operands, and its scale. `c` may be y and is read only with
+/// ProductKey::add. `extra` is the operand of Fused: the bias, or aux of gelu'.
 struct ProductOperands {
   void const* a = nullptr;
   void const* b = nullptr;
   void const* c = nullptr;
   void const* extra = nullptr;
   void* y = nullptr;
-  double scale = 1.0;  ///< of op(a) op(b)
+  double scale = 1.0;  ///< the factor of op(a) op(b)
 };
 
 /// One algorithm of cuBLASLt for a product, with its descriptors. cuBLASLt computes the column-major product
-/// y^T = op(b)^T op(a)^T, because its epilogues take a bias only along the contiguous dimension of the
+/// y^T = op(b)^T op(a)^T, because its epilogues accept a bias only along the contiguous dimension of the
 /// result.
 class BlasPlan {
  public:
@@ -113,9 +115,9 @@ class BlasPlan {
   /// Whether cuBLASLt has an algorithm for the product.
   bool exists() const { return exists_; }
 
-  /// Writes the heuristic's algorithms to `to`, best first, and returns their number. Only algorithms with a
-  /// fixed order of sums qualify: no split of the depth, or partial sums in the compute type, added by a
-  /// second kernel.
+  /// Writes the algorithms of cuBLASLt's heuristic to `to`, best first, and returns their number. Only
+  /// algorithms with a fixed order of sums qualify. They do not split the depth, or they store partial sums
+  /// in the compute type and a second kernel adds them.
   int candidates(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
                  std::span<cublasLtMatmulHeuristicResult_t> to) {
     point(reinterpret_cast<void const*>(static_cast<std::uintptr_t>(key.extra_alignment)));
@@ -147,8 +149,8 @@ class BlasPlan {
     workspace_bytes_ = candidate.workspaceSize;
     exists_ = true;
   }
-  /// Makes this plan use the algorithm of another plan with an equal key. Returns false if the library
-  /// rejects the algorithm or if it needs more workspace.
+  /// Makes this plan use `algorithm`, which a plan with an equal key had. Returns false if the library
+  /// rejects the algorithm or if it needs more than `workspace_bytes` bytes.
   bool adopt(cublasLtHandle_t blas, cublasLtMatmulAlgo_t const& algorithm, std::size_t workspace_bytes) {
     cublasLtMatmulHeuristicResult_t checked;
     if (cublasLtMatmulAlgoCheck(blas, &product_, &left_, &right_, &result_, &result_, &algorithm, &checked) !=
@@ -192,7 +194,7 @@ class BlasPlan {
     layout(result_, key.out, key.columns, key.rows, false, key.y_stride);
   }
 
-  /// Describes a column-major operand of the product, or its transpose as stored.
+  /// Fills `layout` for a column-major matrix (rows, columns). If `transposed`, its transpose is in memory.
   static void layout(cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, std::int64_t rows,
                      std::int64_t columns, bool transposed, std::int64_t stride) {
     if (transposed) std::swap(rows, columns);
@@ -200,7 +202,8 @@ class BlasPlan {
                              static_cast<std::uint64_t>(columns), stride ? stride : rows);
   }
 
-  /// Sets the pointer of the epilogue. The heuristic reads only the pointer's alignment, not the memory.
+  /// Sets the address of the epilogue's operand, the bias or aux. The heuristic uses only the alignment of
+  /// the address and does not read memory, so `candidates` passes a number with the right alignment.
   void point(void const* extra) {
     if (fused_ == Fused::bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, extra);
     if (fused_ == Fused::gelu_derivative) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, extra);
@@ -215,7 +218,7 @@ class BlasPlan {
 };
 
 /// Chooses among cuBLASLt's algorithms for a product. The chosen algorithm must give the same bits as the
-/// heuristic's first one. The threads of all ranks call `choose` within their steps.
+/// first one of the heuristic. The threads of all ranks call `choose` within their steps.
 class PlanChoice {
  public:
   virtual ~PlanChoice() = default;
@@ -223,15 +226,15 @@ class PlanChoice {
                       BlasPlan& plan) noexcept = 0;
 
   /// After install(), every context of the process calls `choose` of this object once for each of its
-  /// products. A process has at most one such object installed; the last one installed applies. Any thread
-  /// may call install and remove while no trainer runs a step. The destructor of a derived class must call
+  /// products. A process has at most one installed object: the last one that was installed. Any thread may
+  /// call install and remove while no trainer runs a step. The destructor of a derived class must call
   /// `remove`.
   void install() noexcept { slot().store(this); }
   void remove() noexcept {
     PlanChoice* self = this;
     slot().compare_exchange_strong(self, nullptr);
   }
-  /// Returns the installed object. If null, contexts use the heuristic's first algorithm.
+  /// Returns the installed object. If it is null, contexts use the heuristic's first algorithm.
   static PlanChoice* installed() noexcept { return slot().load(); }
 
  private:
@@ -241,8 +244,8 @@ class PlanChoice {
   }
 };
 
-/// The plans of one context. A plan is made on its first use, on the host only, so this may happen during
-/// stream capture. After that a product costs one look-up and one cublasLtMatmul.
+/// The plans of one context. A plan is made when its product first runs. This needs only the host, so it can
+/// happen during stream capture. Afterwards a product costs one look-up and one cublasLtMatmul.
 class BlasPlans {
  public:
   BlasPlans() = default;

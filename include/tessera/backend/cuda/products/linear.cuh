@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides linear layers: one product with the operations that can be fused into it. The contract is in
-// ops/linear.hpp.
+// Provides linear layers: one matrix product with the operations that can be fused into it. The contract is
+// in ops/linear.hpp.
 //
-// A product runs on this library's Hopper kernels (warpgroups) or on cuBLASLt. Only shapes, types, alignments
-// and the GPU decide which. fp32 products are computed from bf16 pieces (pieces.hpp) if the context requests
-// it. All other products use a plain tiled kernel.
+// A product runs on this library's Hopper kernels (product_warpgroups.cuh) or on cuBLASLt. Only shapes,
+// types, alignments and the GPU decide which of the two. fp32 products are computed from bf16 pieces
+// (pieces.hpp) if the context's product format requests it. A product that neither the Hopper kernels nor
+// cuBLASLt can run uses a plain tiled kernel.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ namespace cuda {
 
 constexpr int product_tile = 64;
 
-/// A block of 256 threads computes a 64x64 tile of y, 4x4 values per thread. Sums over depth, in order, in S.
+/// A block of 256 threads computes a 64x64 tile of y, 4x4 values per thread. Adds the terms in the order of
+/// the depth, in S.
 template <class T, class Y>
 __global__ __launch_bounds__(256) void tiled_product(Product<T, Y> p) {
   using S = compute_t<T>;
@@ -105,8 +107,8 @@ struct TimesReluDerivative {
 
 // ---- products ------------------------------------------------------------------------------------------
 
-/// Whether cuBLASLt's epilogue can multiply by gelu', before the result is rounded. It has such plans for
-/// 16-bit results whose rows start at multiples of 16 bytes.
+/// Whether cuBLASLt can multiply the unrounded result by gelu' in its epilogue. It can do so for 16-bit
+/// results whose rows start at multiples of 16 bytes.
 template <class T>
 constexpr bool fuses_gelu_derivative = sizeof(T) == 2;
 
@@ -133,8 +135,8 @@ ProductKey key_of(Product<T, Y> const& p, DType product) {
   return key;
 }
 
-/// Runs the product on cuBLASLt, from bf16 pieces (pieces.hpp) if requested. Returns false if there is no
-/// plan.
+/// Runs the product on cuBLASLt. An fp32 product runs from bf16 pieces (pieces.hpp) if the context's product
+/// format requests it. Returns false, without enqueueing anything, if cuBLASLt has no plan.
 template <class T, class Y>
 bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.depth == 0) return false;
@@ -151,9 +153,9 @@ bool run_planned_product(Context<Cuda>& context, Product<T, Y> const& p) {
   return true;
 }
 
-/// Runs a product on this library's own kernels. Returns false if they are slower or cannot run it. If
-/// `activated` is given, y receives the product plus bias, and `activated` receives gelu of that. `partials`
-/// requires p.pre and receives the sums of y over blocks of rows.
+/// Runs a product on this library's own Hopper kernels. Returns false, without enqueueing anything, if they
+/// cannot run it or are slower than cuBLASLt. If `activated` is given, y receives the product plus bias, and
+/// `activated` receives gelu(y). `partials` requires p.pre and receives the sums of y over blocks of rows.
 template <class T, class Y>
 bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* activated = nullptr,
                            compute_t<T>* partials = nullptr) {
@@ -194,8 +196,9 @@ bool run_warpgroup_product(Context<Cuda>& context, Product<T, Y> const& p, T* ac
   }
 }
 
-/// Runs a product. If no plan applies gelu' in its epilogue, a second pass multiplies by gelu', and a 16-bit
-/// result is rounded twice. Shape, type and alignment decide which.
+/// Runs a product. If neither the Hopper kernels nor a cuBLASLt plan can apply gelu' in the epilogue, a
+/// second pass multiplies by gelu'. A 16-bit result is then rounded twice. Shape, type and alignment decide
+/// whether this happens.
 template <class T, class Y>
 void run_product(Context<Cuda>& context, Product<T, Y> const& p) {
   if (p.rows == 0 || p.columns == 0 || run_warpgroup_product(context, p) || run_planned_product(context, p))
@@ -227,8 +230,9 @@ Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T co
 static_assert(ProductTiles::rows == ops::linear_block_rows);
 
 struct Linear {
-  /// The activation is computed from `pre` as stored, with the expression of `activate`, so both give the
-  /// same bits. (cuBLASLt's epilogue would use the value before rounding.)
+  /// Computes the activation from `pre` as stored, with the same expression as Elementwise::activate. So a
+  /// fused activation and a separate one give the same bits. (cuBLASLt's epilogue would use the value before
+  /// rounding.)
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, ops::Operand<T, Cuda> const& w,
                       Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
@@ -257,7 +261,7 @@ struct Linear {
         run_transform<compute_t<T>>(context.stream(), dx.elements(), TimesReluDerivative{}, with.pre.data(),
                                     dx.data());
         break;
-      case Activation::gelu:  // the product has already applied it
+      case Activation::gelu:  // the product has already multiplied by gelu'
       case Activation::none:
         break;
     }
@@ -268,8 +272,8 @@ struct Linear {
     }
   }
 
-  /// The bias gradient has its own kernels: a cuBLASLt product that also sums over rows is slower than the
-  /// two separately.
+  /// Computes dw with a product, and the bias gradient with separate kernels. They are faster than one
+  /// cuBLASLt product that also sums dy over the rows.
   template <class T, class G>
   static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,
                               Tensor<G, Cuda> dw, ops::LinearWeightOptions<T, Cuda> const& with) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides product algorithms that were timed on this machine's GPUs, and the files that store them.
+// Provides algorithms of matrix products that were timed on this machine's GPUs, and the files that store
+// them.
 //
-// A candidate qualifies if its results equal the first candidate's bit for bit on two sets of operands. In
-// one set sums cancel, which reveals the order of addition. Neither has infinities, NaN or subnormal numbers.
-// So measuring a plan should not change any bit. A file is valid for one type of GPU, library and driver, as
-// its name says.
+// For each product, cuBLASLt returns several candidates. A candidate qualifies if its results equal the first
+// candidate's bit for bit on two sets of operands. In one of the sets, the terms of a sum cancel, so its
+// results reveal the order of addition. No operand is infinite, NaN or subnormal. So a measured algorithm
+// should give the same bits as the first one. A file is valid for one type of GPU, one version of the library
+// and one of the driver; its name contains all three.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +38,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Fills an operand of any product type with values in [-1, 1).
+/// Fills an operand of the type `type` with random values in [-1, 1).
 static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std::uint32_t seed, void* to) {
   std::int64_t const i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
   if (i >= count) return;
@@ -48,14 +50,15 @@ static __global__ void fill_operand(cudaDataType_t type, std::int64_t count, std
   if (type == CUDA_R_32F) static_cast<float*>(to)[i] = value;
   if (type == CUDA_R_64F) static_cast<double*>(to)[i] = value;
 }
-/// The memory layout of a product's operand: lines that begin `stride` elements apart, `count` elements in
-/// total. The depth runs along the lines if `along`, otherwise across the lines.
+/// The memory layout of a product's operand. Its lines begin `stride` elements apart, and it has `count`
+/// elements in total. The depth runs along the lines if `along`, otherwise across them.
 struct OperandLines {
   std::int64_t count, stride, depth;
   bool along;
 };
-/// Fills an operand so that results reveal the order of summation. Exponents differ widely. The second half
-/// of the depth repeats the first half, or its negative. So the terms of a sum cancel, and only rounding
+/// Fills an operand so that the results reveal the order of summation. The exponents of the values differ
+/// widely. The second half of the depth repeats the first half or, if `negative`, its negative. If one
+/// operand is filled with `negative` and the other without, the terms of a sum cancel, and only rounding
 /// errors remain.
 static __global__ void fill_cancelling(cudaDataType_t type, OperandLines lines, bool negative,
                                        std::uint32_t seed, void* to) {
@@ -79,7 +82,7 @@ static __global__ void count_differences(std::int64_t words, std::uint32_t const
   if (i < words && a[i] != b[i]) atomicAdd(found, 1u);
 }
 
-/// A stream whose destructor waits for its work, including the release of its memory.
+/// A stream whose destructor waits for the stream's work, which includes freeing memory (ScopedMemory).
 class ScopedStream {
  public:
   ScopedStream() = default;
@@ -92,8 +95,9 @@ class ScopedStream {
   Stream stream_ = make_stream();
 };
 
-/// Device memory that is freed at the end of its scope; null if none is available. With a stream, allocating
-/// and freeing do not wait for the device, whose other streams may be waiting for another rank.
+/// Device memory that is freed at the end of its scope. `get` returns null if the allocation failed. With a
+/// stream, allocating and freeing do not wait for the device, whose other streams are possibly waiting for
+/// another rank.
 class ScopedMemory {
  public:
   explicit ScopedMemory(std::size_t bytes) { keep(cudaMalloc(&data_, bytes ? bytes : 1)); }
@@ -134,16 +138,18 @@ class RelaxedCaptureMode {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Measures and stores plans. Several threads may use it, each with its own current device. Ranks that need
-/// the same product at once measure it concurrently, and all use the plan of the first to finish. No rank
-/// waits for another one, because that one may be waiting for it in a collective.
+/// Measures and stores plans, which are the fastest algorithms of products. Several threads may use an
+/// object, each with its own current device. Ranks that need the same product at once measure it
+/// concurrently, and all use the plan of the first to finish. A rank does not wait for another rank's
+/// measurement, because the other rank is possibly waiting for it in a collective.
 class MeasuredPlans final : public PlanChoice {
  public:
   /// Reads the files in `folder` for this machine's GPUs. With `measures`, creates the folder and the files,
-  /// and times products that a file lacks at their first use. A measurement needs some milliseconds and
-  /// unplanned device memory for the product's operands, added operands, two results, a workspace and twice
-  /// the L2 cache. Without that memory the first algorithm stays. Throws Error(failed or data) with the name
-  /// of what cannot be created, read or written.
+  /// and times each product that a file lacks when it first runs. A measurement needs some milliseconds. It
+  /// also needs device memory that no plan contains: for the product's operands, added operands, two results,
+  /// a workspace and twice the L2 cache. If this memory is not free, the heuristic's first algorithm is used.
+  /// Throws Error(failed or data) with the name of the file or folder that cannot be created, read or
+  /// written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);
@@ -163,20 +169,20 @@ class MeasuredPlans final : public PlanChoice {
   MeasuredPlans& operator=(MeasuredPlans const&) = delete;
   ~MeasuredPlans() override { remove(); }
 
-  /// The file of the current device. Throws Error if there is none.
+  /// Returns the file of the current device. Throws Error if there is none.
   PlanFile const& file() const { return current(); }
-  /// The number of products that have a plan, over all files.
+  /// Returns the number of products that have a plan, over all files.
   std::size_t size() const {
     std::size_t plans = 0;
     for (auto const& [name, file] : files_) plans += file.size();
     return plans;
   }
-  /// The number of products that adopted a measured plan since the last call.
+  /// Returns the number of products that adopted a measured plan since the last call.
   std::size_t take_used() {
     std::lock_guard const lock(mutex_);
     return std::exchange(used_, {}).size();
   }
-  /// The reason that a plan was not measured or stored; empty if nothing failed.
+  /// Returns why a plan was not measured or stored, or an empty string if nothing failed.
   std::string failure() const {
     for (auto const& [name, file] : files_)
       if (std::string const failure = file.failure(); !failure.empty()) return failure;
@@ -184,8 +190,8 @@ class MeasuredPlans final : public PlanChoice {
     return failure_;
   }
 
-  /// Adopts the measured plan of a product. Never throws, since it runs in a step: on failure the first
-  /// algorithm stays and the reason is kept.
+  /// Makes `plan` use the measured algorithm of the product `key`. Never throws, because it runs in a step.
+  /// On failure the first algorithm stays and the reason is kept (see `failure`).
   void choose(cublasLtHandle_t blas, ProductKey const& key, std::size_t workspace_bytes,
               BlasPlan& plan) noexcept override {
     try {
@@ -202,16 +208,17 @@ class MeasuredPlans final : public PlanChoice {
       std::lock_guard const lock(mutex_);
       used_.insert(product);
     } catch (std::exception const& error) {
-      (void)cudaGetLastError();  // so no later call of this thread reports it
+      (void)cudaGetLastError();  // clears the error; otherwise a later call of this thread would report it
       std::lock_guard const lock(mutex_);
       if (failure_.empty()) failure_ = std::string("a product was not measured: ") + error.what();
     }
   }
 
  private:
-  static constexpr int most = 8;  // the most candidates that the heuristic returns
+  static constexpr int most = 8;  // the maximum number of candidates of a product
 
-  /// The file name of a device: its GPU, cuBLASLt's version and the CUDA version that the driver supports.
+  /// Returns the name of a device's file, without the extension: the GPU, cuBLASLt's version and the CUDA
+  /// version that the driver supports.
   static std::string kind_of(int device) {
     int driver = 0;
     cudaDeviceProp properties{};
@@ -230,7 +237,8 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   static ProductNumbers numbers_of(ProductKey const& key, std::size_t workspace_bytes) {
-    // This names every member of the key: adding a member breaks compilation until it is added here.
+    // This line names every member of the key. If a member is added to the key, the code does not compile
+    // until the member is added here.
     auto const& [rows, columns, depth, a_stride, b_stride, y_stride, a_transposed, b_transposed, add, fused,
                  in, out, compute, a_alignment, b_alignment, c_alignment, y_alignment, extra_alignment] = key;
     ProductNumbers numbers{};
@@ -248,9 +256,9 @@ class MeasuredPlans final : public PlanChoice {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
   }
 
-  /// Returns the fastest algorithm with the same bits as the first one, also for sums that cancel, which
-  /// reveal the order of addition. It must be more than 2 % faster than the first. Returns nothing if there
-  /// is too little memory to measure.
+  /// Returns the fastest algorithm that gives the same bits as the first one, also for sums that cancel and
+  /// so reveal the order of addition. Returns the first algorithm if no other one is more than 2 % faster.
+  /// Returns nothing if there is too little memory to measure.
   static std::optional<cublasLtMatmulAlgo_t> fastest(cublasLtHandle_t blas, ProductKey const& key,
                                                      std::size_t workspace_bytes, BlasPlan const& first) {
     RelaxedCaptureMode const relaxed;
@@ -367,7 +375,7 @@ class MeasuredPlans final : public PlanChoice {
   }
 
   bool measures_;
-  std::map<std::string, PlanFile> files_;  // by file name without its extension
+  std::map<std::string, PlanFile> files_;  // the key is the file name without its extension
   std::vector<PlanFile*> of_device_;
   mutable std::mutex mutex_;
   std::set<ProductNumbers> used_;

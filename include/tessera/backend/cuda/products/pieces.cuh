@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides products of fp32 matrices on tensor cores, with each value split into bfloat16 pieces
-// (pieces.hpp): the kernels that form pieces, and the loops that run a product's blocks on this library's
-// kernels or on cuBLASLt.
+// (pieces.hpp). Contains the kernels that form pieces, and the loops that run a product's blocks on this
+// library's kernels or on cuBLASLt.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +20,24 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A block of a stored matrix, and the destination of its pieces in the same layout. The destination has one
-/// plane for each piece, or one copy of a piece for each term. Copies follow each other along the product's
-/// depth, which runs along or across the lines. Extents are padded with zeros to multiples of piece_unit.
+/// Describes how a kernel splits a block of an fp32 matrix into pieces. A line is a row of the matrix as
+/// stored. The pieces have the same layout as the block. `to` receives either one plane (matrix) for each
+/// piece or, for cuBLASLt, one copy of a piece for each term. The copies follow each other along the depth of
+/// the product. The depth runs along the lines or across them. Extents are padded with zeros to multiples of
+/// piece_unit.
 struct PieceForm {
   float const* from;
   std::int64_t from_stride;
   unsigned lines, width;
   bool packed;  // lines of `from` start at multiples of 16 bytes
   bfloat16* to;
-  unsigned line_end, width_end;            // of the pieces, padded to whole units
-  std::int64_t line_stride, piece_stride;  // within a plane or copy; between planes or copies
+  unsigned line_end, width_end;            // the extents of the pieces, with padding
+  std::int64_t line_stride, piece_stride;  // between lines of a plane or copy; between planes or copies
 };
 
-/// Splits a thread's eight values like pieces_of. A word holds the pieces of two values.
+/// Splits eight values into the pieces that pieces_of returns. piece[k][i] holds piece k of values 2 i and 2
+/// i + 1. The first loop is fast but wrong if a first piece is an infinity or NaN. In this case the second
+/// loop calls pieces_of.
 __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[3][4]) {
   bool common = true;  // whether no first piece is an infinity or NaN
 #pragma unroll
@@ -58,7 +62,8 @@ __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[
   }
 }
 
-/// Splits a thread's eight values. Calls visit(pieces, to), where `to` is the destination of the first piece.
+/// Splits the eight values of `form` that belong to this thread of thread block number `block`. Calls
+/// visit(pieces, to), where `to` is the destination of the first piece.
 template <class F>
 __device__ __forceinline__ void form_at(PieceForm const& form, unsigned block, F&& visit) {
   constexpr int n = static_cast<int>(piece_unit);
@@ -83,7 +88,7 @@ __device__ __forceinline__ void store_pieces(bfloat16* to, unsigned const (&piec
   store_word(reinterpret_cast<uint4*>(to), uint4{piece[0], piece[1], piece[2], piece[3]});
 }
 
-/// Stores one copy for each term, of the piece that the term uses.
+/// Splits a block of the left or right operand. Stores one copy for each term: the piece that the term uses.
 template <int Terms, bool Left>
 __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
   form_at(form, blockIdx.x, [&](auto const& piece, bfloat16* to) {
@@ -92,8 +97,8 @@ __global__ __launch_bounds__(256) void form_pieces(PieceForm form) {
       store_pieces(to + term * form.piece_stride, piece[piece_of(Terms, Left, term)]);
   });
 }
-/// Stores the first `Count` pieces of two operands as planes. The first `first_blocks` thread blocks process
-/// the first operand.
+/// Splits blocks of two operands, and stores the first `Count` pieces of each as planes. The first
+/// `first_blocks` thread blocks process the operand `first`, the others `second`.
 template <int Count>
 __global__ __launch_bounds__(256) void form_planes(__grid_constant__ PieceForm const first,
                                                    __grid_constant__ PieceForm const second,
@@ -119,8 +124,8 @@ void run_form_pieces(cudaStream_t stream, PieceForm const& form, int terms) {
     form_pieces<3, Left><<<blocks, 256, 0, stream>>>(form);
 }
 
-/// y = bias + residual; residual may be null. Used if no cuBLASLt plan adds the bias: the product is then
-/// added to y. A thread processes four columns of some rows.
+/// Sets y to bias + residual; `residual` may be null. It is used if no cuBLASLt plan adds the bias; cuBLASLt
+/// then adds the product to y. A thread processes four columns of some rows.
 static __global__ __launch_bounds__(256) void start_with_bias(std::int64_t rows, std::int64_t columns,
                                                               bool packed, float const* bias,
                                                               float const* residual, float* y) {
@@ -149,19 +154,19 @@ inline void run_start_with_bias(cudaStream_t stream, Product<float> const& p) {
   start_with_bias<<<blocks, 256, 0, stream>>>(p.rows, p.columns, packed, p.bias, p.residual, p.y);
 }
 
-/// An operand of a product: `extent` rows or columns of the result, over the depth.
+/// An fp32 operand of a product. Its size is `extent`, its rows or columns of the result, by `depth`.
 struct PieceOperand {
   float const* data;
   std::int64_t extent, depth;
-  bool along_lines;  // the depth runs along the lines as stored
+  bool along_lines;  // the depth runs along the stored lines, not across them
 };
 
 /// A block of an operand: [first, first + extent) of its extent and [deep, deep + depth) of its depth.
 struct PieceRange {
   std::int64_t first, extent, deep, depth;
 };
-/// Describes the split of an operand's block: into one plane per piece, or one copy for each of `terms`
-/// terms.
+/// Returns how the block `at` of the operand `of` is split: into one plane per piece, or into one copy for
+/// each of `terms` terms. `to` is the memory for the pieces.
 inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool planes, int terms,
                          std::byte* to) {
   std::int64_t const stride = of.along_lines ? of.depth : of.extent, padded_depth = in_piece_units(at.depth);
@@ -174,25 +179,26 @@ inline PieceForm form_of(PieceOperand const& of, PieceRange const& at, bool plan
   form.width = static_cast<unsigned>(of.along_lines ? at.depth : at.extent);
   form.line_end = of.along_lines || planes ? form.lines : static_cast<unsigned>(padded_depth);
   form.width_end = static_cast<unsigned>(in_piece_units(form.width));
-  bool const interleaved = of.along_lines && !planes;  // copies share lines
+  bool const interleaved = of.along_lines && !planes;  // each line holds its part of all copies
   form.line_stride = interleaved ? terms * padded_depth : form.width_end;
   form.piece_stride = interleaved ? padded_depth : std::int64_t{form.line_end} * form.width_end;
   return form;
 }
 
-/// A block of a product: the first index and the size in rows, columns and depth.
+/// A block of a product: its first row, column and depth index, and its size.
 struct PieceBlock {
   std::int64_t row, rows, column, columns, deep, depth;
   PieceRange left() const { return {row, rows, deep, depth}; }
   PieceRange right() const { return {column, columns, deep, depth}; }
 };
-/// The operands of a product and the size of its blocks. The depth of a block is at most `deepest`. `memory`
-/// holds the bfloat16 pieces into which the fp32 values of a block are split: `copies` pieces a value.
+/// The operands of a product, the size of its blocks, and the memory for the pieces of one block of each
+/// operand. The constructor divides `memory` between the two operands. `copies` is the number of bfloat16
+/// values for each fp32 value. A block has at most `deepest` of the depth.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
   std::int64_t rows, columns, depth;
-  std::byte *lefts, *rights;  // memory for their pieces
+  std::byte *lefts, *rights;  // memory for the pieces of a block
 
   PieceSplit(Product<float> const& p, int terms, int copies, std::int64_t deepest,
              std::span<std::byte> memory)
@@ -205,11 +211,12 @@ struct PieceSplit {
         lefts(memory.data()),
         rights(lefts + piece_bytes_of(size.rows, size.depth, copies)) {}
 
-  // The pieces of the operand that stays are formed once, and used for all blocks of the other operand.
+  // Whether the pieces of the left or right operand must be formed for the block `at`. The pieces of the
+  // stationary operand are formed once, and used for all blocks of the other operand.
   bool forms_left(PieceBlock const& at) const { return !size.left_stationary || at.column == 0; }
   bool forms_right(PieceBlock const& at) const { return size.left_stationary || at.row == 0; }
 
-  /// Calls visit(block) for all blocks in order. Stops and returns false if a call returns false.
+  /// Calls visit(block) for all blocks in order. If a call returns false, stops and returns false.
   template <class F>
   bool for_blocks(F&& visit) const {
     for (std::int64_t deep = 0; deep < depth; deep += size.depth)
@@ -228,9 +235,10 @@ struct PieceSplit {
   }
 };
 
-/// Runs a product from pieces on this library's Hopper kernels. Returns false, without touching anything, if
-/// it cannot: for example, if both a and b are transposed, or if the product needs more than one epilogue
-/// (ProductEnd). `partials` requires p.pre and receives the sums of y over blocks of rows.
+/// Runs a product from pieces on this library's Hopper kernels. Returns false, without enqueueing anything,
+/// if it cannot. For example, this happens if both a and b are transposed, or if the product needs more than
+/// one epilogue (ProductEnd). `partials` requires p.pre and receives the sums of y over blocks of
+/// PieceTiles::rows rows.
 template <class T>
 bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* partials = nullptr) {
   static_assert(std::is_same_v<T, float>);
@@ -251,7 +259,8 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
     std::int64_t const from = at.row * p.columns + at.column;
     bool const first = at.deep == 0;
     auto const block_of = [from](float const* matrix) {
-      return matrix ? const_cast<float*>(matrix) + from : nullptr;  // written matrices are not const
+      // valid: the caller's matrices that are written are not const
+      return matrix ? const_cast<float*>(matrix) + from : nullptr;
     };
     PieceEnd end{};
     end.rows = at.rows;
@@ -293,9 +302,9 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
   });
 }
 
-/// Runs a product from pieces on cuBLASLt. Returns false if a block has no plan. Does not fuse gelu'. All
-/// blocks use the same memory for pieces, one after another. Each block over the depth adds to the result of
-/// the one before.
+/// Runs a product from pieces on cuBLASLt. Returns false if a block has no plan. Ignores p.pre. All blocks
+/// use the same memory for their pieces, one block after another. A block at a later depth adds to the result
+/// of the block before it.
 inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {
@@ -332,7 +341,7 @@ inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   };
   if (!planned()) {
     if (!p.bias) return false;
-    Product<float> const biased = p;  // then add the bias before the product
+    Product<float> const biased = p;  // no plan adds the bias, so a kernel writes bias + residual to y first
     p.bias = nullptr;
     p.residual = p.y;
     if (!planned()) return false;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the computation of fp32 matrix products from bfloat16 pieces: the pieces of a value, the order of
-// their terms, and the blocks that split a product so that its pieces fit in memory. Needs no CUDA.
+// Defines how fp32 matrix products are computed from bfloat16 pieces: the pieces of a value, the order of
+// their terms, and the blocks into which a product is cut so that its pieces fit in memory. Needs no CUDA.
 //
-// A value is split as a = a1 + a2 + a3, each a bfloat16. A product of fp32 matrices is then one product of
-// bfloat16 matrices over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1], with fp32 sums
-// that start with the smallest terms. cuBLASLt needs these matrices in memory, one copy per term. A kernel
-// that visits the terms itself (product_pieces.cuh) needs each piece once. The omitted terms are at most
-// 2^-23 of |a||b|, except for values near the largest; with only the last three terms, 3 x 2^-16.
+// A value is split into three bfloat16 pieces: a = a1 + a2 + a3. The product of two values is computed as six
+// products of pieces, the terms: a3 b1, a2 b2, a1 b3, a2 b1, a1 b2, a1 b1. So a product of fp32 matrices is
+// one product of bfloat16 matrices over a depth six times as long, [a3 a2 a1 a2 a1 a1] [b1 b2 b3 b1 b2 b1].
+// Its fp32 sums start with the smallest terms. cuBLASLt needs these long matrices in memory, with one copy of
+// a piece per term. A kernel that visits the terms itself (product_pieces.cuh) needs each piece once. The
+// omitted terms are at most 2^-23 of |a||b|, except for values near the largest float. The format bf16x3
+// computes only the last three terms. It omits terms of at most 3 x 2^-16 of |a||b|.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +22,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The pieces of a value, the largest first. They sum to the value if the last one is no less than the
+/// The pieces of a value, the largest first. They sum to the value, unless the last piece is smaller than the
 /// smallest bfloat16. For an infinity or NaN, the first piece is the value and the others are 0 or NaN.
 struct Pieces {
   bfloat16 value[3];
@@ -31,8 +33,8 @@ TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
   std::uint32_t const bits = v0::detail::bit_cast<std::uint32_t>(value);
   bool const infinite = (bits & 0x7fffffffu) == 0x7f800000u;
   pieces.value[0] = bfloat16(value);
-  // A value that would round up past the largest bfloat16 is truncated, and so is its rest, to avoid an
-  // infinity.
+  // A value near the largest float would round up to infinity in bfloat16. Its first and second piece are
+  // truncated instead.
   bool const cut = !infinite && (pieces.value[0].bits & 0x7fffu) == infinity;
   if (cut) pieces.value[0].bits = static_cast<std::uint16_t>(bits >> 16);
   float const rest = infinite ? 0.0f : value - static_cast<float>(pieces.value[0]);
@@ -42,60 +44,67 @@ TESSERA_HOST_DEVICE constexpr Pieces pieces_of(float value) {
   return pieces;
 }
 
-/// The index of the left or right operand's piece in a term, for three or six terms. One hex digit per term,
-/// the first term lowest. Not a table, because kernels would keep that in local memory.
+/// Returns the index (0 to 2) of the piece of the left or right operand that term number `term` uses. There
+/// are three or six terms. Each hexadecimal digit of `lefts` and `rights` is such an index; the lowest digit
+/// belongs to the first of six terms. An array would be slower, because kernels would keep it in local
+/// memory.
 TESSERA_HOST_DEVICE constexpr int piece_of(int terms, bool left, int term) {
   constexpr unsigned lefts = 0x001012, rights = 0x010210;
   return static_cast<int>((left ? lefts : rights) >> 4 * (6 - terms + term) & 3);
 }
 
-/// The number of pieces of an operand that `terms` terms use.
+/// Returns the number of pieces of each operand that `terms` terms use.
 constexpr int pieces_in(int terms) { return terms == 6 ? 3 : 2; }
 
-/// The extents of pieces are zero-padded to multiples of this number of values, so that rows have whole 16
-/// bytes.
+/// Matrices of pieces are padded with zeros to multiples of piece_unit rows and columns, so that each row
+/// begins at a multiple of 16 bytes.
 inline constexpr std::int64_t piece_unit = 8;
 constexpr std::int64_t in_piece_units(std::int64_t extent) {
   return (extent + piece_unit - 1) / piece_unit * piece_unit;
 }
 
-/// The largest block of a product: `rows` x `columns` of the result over `depth`. The outer loop runs over
-/// the depth, the middle one over blocks of one operand, and the inner one over blocks of the other. The
-/// pieces of the middle loop's operand stay in memory. The pieces of the inner loop's operand are formed
-/// again for each block of the middle loop. `left_stationary` means that the left operand stays. `rows` is 0
-/// if no block fits.
+/// Says how a product is cut into blocks. A block computes up to `rows` x `columns` values of the result,
+/// over up to `depth` of the depth. The outer loop runs over the depth, the middle loop over blocks of one
+/// operand, and the inner loop over blocks of the other operand. The pieces of the middle loop's operand stay
+/// in memory during the inner loop. The pieces of the inner loop's operand are formed again for each block of
+/// the middle loop. `left_stationary` means that the middle loop runs over the left operand. `rows` is 0 if
+/// no block fits.
 struct PieceBlocks {
   std::int64_t rows = 0, columns = 0, depth = 0;
   bool left_stationary = true;
 };
 
-/// Returns the bytes of an operand's block with `copies` bfloat16 values for each value.
+/// Returns the bytes of the pieces of an operand's block (extent, depth), with `copies` bfloat16 values for
+/// each fp32 value.
 constexpr std::size_t piece_bytes_of(std::int64_t extent, std::int64_t depth, int copies) {
   return static_cast<std::size_t>(in_piece_units(extent) * in_piece_units(depth) * copies) * sizeof(bfloat16);
 }
 
-/// Returns the maximum depth of a block on cuBLASLt. Tensor cores truncate what they add to a sum. With six
-/// terms, errors are three times as large as in fp32 arithmetic over a depth of 3072, and about equal over
-/// 512. With three terms, the omitted terms are as large as the truncation over a depth of some thousands.
+/// Returns the maximum depth of a block on cuBLASLt. Tensor cores truncate when they add to a sum, so the
+/// error grows with the depth. With six terms, the error is three times as large as in fp32 arithmetic over a
+/// depth of 3072, and about equal over a depth of 512. With three terms, the omitted terms are as large as
+/// the truncation over a depth of some thousands.
 constexpr std::int64_t deepest_sum(int terms) { return terms == 6 ? 512 : 4096; }
 
-/// Returns the fastest block size whose pieces fit in `bytes`, with `copies` bfloat16 values per value and a
-/// depth of at most `deepest`. Each further block over the depth reads and writes the result again. Each
-/// further block of the operand that stays forms the other operand's pieces again. Each block costs some
-/// microseconds, and a small result leaves multiprocessors idle. Depends only on the arguments, because the
-/// bits of a result depend on the blocks.
+/// Returns the block size with the lowest estimated time. Its pieces fit in `bytes` bytes, with `copies`
+/// bfloat16 values per fp32 value, and its depth is at most `deepest`. The estimate has four parts. Each
+/// further block over the depth reads and writes the result again. Each further block of the operand that
+/// stays in memory forms the other operand's pieces again. Each block costs some microseconds. A small result
+/// leaves multiprocessors idle. The result depends only on the arguments, because the bits of a product
+/// depend on its blocks.
 constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std::int64_t depth,
                                    std::int64_t deepest, int terms, int copies, std::size_t bytes) {
-  // Costs in bytes of memory traffic. A Hopper GPU moves one byte in the time of 175 tensor-core operations.
+  // The unit of costs is the time in which a Hopper GPU moves one byte of memory. In this time it runs 175
+  // tensor-core operations.
   constexpr double block_cost = 16 << 20, operation_cost = 1.0 / 175;
-  constexpr std::int64_t busy = 2 << 20;  // result values that occupy all multiprocessors
+  constexpr std::int64_t busy = 2 << 20;  // the number of result values that occupies all multiprocessors
   PieceBlocks best;
   double lowest_cost = 0;
   std::int64_t const fewest = std::max<std::int64_t>(1, (depth + deepest - 1) / deepest);
   for (std::int64_t parts = fewest; rows > 0 && columns > 0 && depth > 0; parts += 1 + parts / 8) {
     std::int64_t const deep = in_piece_units((depth + parts - 1) / parts), slices = (depth + deep - 1) / deep;
     std::int64_t const capacity = static_cast<std::int64_t>(bytes / sizeof(bfloat16)) / (deep * copies) /
-                                  piece_unit * piece_unit;  // rows plus columns
+                                  piece_unit * piece_unit;  // the largest sum of rows and columns
     std::int64_t blocks = 0;
     for (bool const left_stationary : {true, false}) {
       std::int64_t const stationary_extent = left_stationary ? rows : columns,
@@ -122,20 +131,22 @@ constexpr PieceBlocks piece_blocks(std::int64_t rows, std::int64_t columns, std:
       best = left_stationary ? PieceBlocks{held, streamed, deep, true}
                              : PieceBlocks{streamed, held, deep, false};
     }
-    if (blocks == 1 || deep == piece_unit) break;  // more parts only add cost
+    if (blocks == 1 || deep == piece_unit) break;  // more parts of the depth only add cost
   }
   return best;
 }
 
-/// Numbers the tiles of a product and assigns them to clusters of thread blocks. The first `unshared` tiles
-/// are assigned to the clusters in turn. Each remaining tile is shared: several clusters run parts of its
-/// steps over the depth. If few tiles are shared, all clusters run an equal number of consecutive steps. If
-/// more are shared, each tile has its own cluster for its first `own` steps, and each further cluster runs
-/// the other steps of `each` tiles, so that most clusters work at the same depth.
+/// Assigns the tiles of a product to clusters of thread blocks. There are `down` x `across` tiles, numbered
+/// from 0, and each has `steps` steps over the depth. The clusters compute the first `unshared` tiles in
+/// turn, each tile by one cluster. Each remaining tile is shared: several clusters compute partial sums over
+/// parts of its steps. There are two ways to share. If few tiles are shared, `own` is 0, and all clusters run
+/// an equal number of consecutive steps of the shared tiles. If more tiles are shared, each of them has its
+/// own cluster for its first `own` steps. Each further cluster runs the remaining steps of `each` tiles, so
+/// that most clusters work at the same depth.
 struct PieceWork {
   int down, across, steps, clusters, unshared;
   bool columns_first;  // consecutive tiles have the same columns
-  int own, each;       // 0 if clusters run equal numbers of steps
+  int own, each;       // both 0 if all clusters run an equal number of steps
 
   TESSERA_HOST_DEVICE constexpr int shared() const { return down * across - unshared; }
   TESSERA_HOST_DEVICE constexpr int down_of(int tile) const {
@@ -144,8 +155,8 @@ struct PieceWork {
   TESSERA_HOST_DEVICE constexpr int across_of(int tile) const {
     return columns_first ? tile / down : tile % across;
   }
-  /// For equal numbers of steps: the first step of a cluster, and the cluster of a step, counted over all
-  /// shared tiles.
+  /// For `own` = 0: begin returns the first step of a cluster, and cluster_of returns the cluster of a step.
+  /// Steps are counted over all shared tiles.
   TESSERA_HOST_DEVICE constexpr int begin(int cluster) const {
     return static_cast<int>(std::int64_t{cluster} * shared() * steps / clusters);
   }
@@ -153,7 +164,8 @@ struct PieceWork {
     return static_cast<int>(((step + std::int64_t{1}) * clusters - 1) / (std::int64_t{shared()} * steps));
   }
 
-  /// Calls visit(tile, first step, end step, is last) for each tile, or part of one, that a cluster runs.
+  /// Calls visit(tile, first step, end step, is last) for each tile, or part of a tile, that the cluster
+  /// runs. `is last` is true in the last of these calls.
   template <class F>
   TESSERA_HOST_DEVICE constexpr void for_parts(int cluster, F&& visit) const {
     bool const runs_rest = own > 0 && cluster >= shared();
@@ -176,24 +188,26 @@ struct PieceWork {
     }
   }
 
-  /// The number of slots for partial sums, and the slot of a part of a tile. If clusters run equal numbers of
-  /// steps, each has at most two such parts: one that begins within a tile, and one that begins with a tile
-  /// and ends before the tile does.
+  /// A slot is memory for the partial sums of one part of a tile. places() returns the number of slots.
+  /// place() returns the slot for the part of `tile` that `cluster` runs; `begins_tile` says whether the part
+  /// begins with the tile's first step. If all clusters run an equal number of steps, each has at most two
+  /// parts: one that begins within a tile, and one that begins with a tile and ends before the tile ends.
   TESSERA_HOST_DEVICE constexpr int places() const { return 2 * (own > 0 ? shared() : clusters); }
   TESSERA_HOST_DEVICE constexpr int place(int cluster, int tile, bool begins_tile) const {
     return 2 * (own > 0 ? tile - unshared : cluster) + begins_tile;
   }
 };
 
-/// Assigns `down` x `across` tiles of `steps` steps to clusters. Tiles that are left over after an even
-/// distribution are shared if this saves more than the partial sums cost, and if `places` slots for partial
-/// sums suffice.
+/// Returns the assignment of `down` x `across` tiles of `steps` steps to clusters. Some tiles are left over
+/// after each cluster has the same number of tiles. They are shared if this saves more time than the partial
+/// sums cost, and if `places` slots for partial sums suffice.
 constexpr PieceWork share_pieces(std::int64_t down, std::int64_t across, std::int64_t steps, int clusters,
                                  std::size_t places) {
   std::int64_t const tiles = down * across, rest = tiles % clusters;
-  // Writing and reading partial sums takes as long as about this many steps of all clusters. If clusters run
-  // equal numbers of steps, they are at different depths and find less in the cache. So this is not done if
-  // there are tiles for most clusters.
+  // Writing and reading partial sums costs as much time as about 32 steps of all clusters. `even` means that
+  // all clusters run an equal number of steps. The clusters are then at different depths and find less data
+  // in the cache. So `even` is used only if the tiles that are left over are fewer than two thirds of the
+  // clusters.
   constexpr std::int64_t cost = 32;
   bool const even = 3 * rest < 2 * clusters;
   std::int64_t const others = clusters - rest, each = (rest + others - 1) / others,

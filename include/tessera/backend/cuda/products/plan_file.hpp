@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides a file of measured cuBLASLt algorithms, one product per line. Needs no CUDA.
+// Provides PlanFile, a file of cuBLASLt algorithms that were measured to be the fastest, one product per
+// line. Needs no CUDA.
 //
-// Several processes may append lines at once: each is one write to the end of the file, under its lock. A
-// line ends in a checksum of its text, so torn or damaged lines are detected. They are skipped, which costs
-// one measurement.
+// Several processes may append lines at once. Each appends a line with one write to the end of the file,
+// while it holds the file's lock. A line ends in a checksum of its text, so an incomplete or damaged line is
+// detected. Such a line is skipped, and its product is measured again.
 #pragma once
 
 #include <algorithm>
@@ -30,20 +31,20 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// A product as integers (everything that the choice of an algorithm depends on), and an algorithm as
-/// integers.
+/// The integers that describe a product (everything on which the choice of an algorithm depends), the
+/// integers of an algorithm, and a plan: a product with its algorithm.
 using ProductNumbers = std::array<std::uint64_t, 19>;
 using AlgorithmNumbers = std::array<std::uint64_t, 8>;
 using PlanNumbers = std::pair<ProductNumbers, AlgorithmNumbers>;
 
-/// The FNV-1a hash of a text.
+/// Returns the FNV-1a hash of `text`, the checksum of a line.
 inline std::uint64_t sum_of_text(std::string_view text) {
   std::uint64_t sum = 14695981039346656037u;
   for (char const c : text) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return sum;
 }
 
-/// Formats a plan as a line: its numbers, then the checksum of their text, separated by single spaces.
+/// Returns a plan as a line: its numbers, then the checksum of their text, separated by single spaces.
 inline std::string plan_line(PlanNumbers const& plan) {
   std::string line;
   for (std::uint64_t const number : plan.first) line += std::to_string(number) + ' ';
@@ -51,7 +52,7 @@ inline std::string plan_line(PlanNumbers const& plan) {
   return line + std::to_string(sum_of_text(line)) + '\n';
 }
 
-/// Parses a line without its newline. Returns nothing if it is torn or damaged.
+/// Returns the plan in a line without its newline. Returns nothing if the line is incomplete or damaged.
 inline std::optional<PlanNumbers> read_plan(std::string_view line) {
   PlanNumbers plan{};
   char const* at = line.data();
@@ -71,8 +72,9 @@ inline std::optional<PlanNumbers> read_plan(std::string_view line) {
 /// A map from products to plans, in memory and in a file. Several threads may use it.
 class PlanFile {
  public:
-  /// Reads the file. With `writes`, creates it if it is missing, in an existing folder. Throws Error(failed),
-  /// or Error(data) if the file is not a file of plans.
+  /// Reads the file. With `writes`, creates a missing file in an existing folder, and `add` appends to the
+  /// file. Without `writes`, a missing file counts as empty. Throws Error(failed), or Error(data) if the path
+  /// is not a file of plans.
   PlanFile(std::string path, bool writes) : path_(std::move(path)), writes_(writes) {
     Opened const file(path_, writes_ ? O_RDWR | O_CREAT : O_RDONLY);
     if (!file && errno == ENOENT && !writes_) return;
@@ -106,19 +108,21 @@ class PlanFile {
     auto const found = known_.find(product);
     return found == known_.end() ? std::nullopt : std::optional(found->second);
   }
-  /// Adds a plan. Returns the plan that applies from now on: the first one added for its product.
+  /// Adds a plan. Returns the algorithm that is used for this product from now on: the first one that was
+  /// added.
   AlgorithmNumbers add(ProductNumbers const& product, AlgorithmNumbers const& algorithm) {
     std::unique_lock lock(mutex_);
     auto const [entry, made] = known_.try_emplace(product, algorithm);
     AlgorithmNumbers const stored = entry->second;
     if (!made || !writes_ || !failure_.empty()) return stored;
-    lock.unlock();  // so no rank waits for another rank's write
+    lock.unlock();  // another rank must not wait for this rank's write
     std::string const problem = append(plan_line({product, algorithm}));
     lock.lock();
     if (failure_.empty()) failure_ = problem;
     return stored;
   }
-  /// The reason that an added plan is not in the file, or empty. After a failure nothing more is written.
+  /// Returns why an added plan is not in the file, or an empty string. After a failure nothing more is
+  /// written.
   std::string failure() const {
     std::lock_guard const lock(mutex_);
     return failure_;
@@ -148,8 +152,9 @@ class PlanFile {
   std::string append(std::string line) const {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);
-    // A line that another process is still writing would look torn, hence the lock. Closing unlocks. Without
-    // lock support, the line is written unlocked. The wait for the lock ends after about 2 s.
+    // The lock keeps a line that another process is still writing from looking damaged. Closing the file
+    // releases the lock. If the file system has no locks, the line is written without one. The wait for the
+    // lock ends after about 2 s.
     for (int tries = 0;
          ::flock(file.number, LOCK_EX | LOCK_NB) < 0 && (errno == EINTR || errno == EWOULDBLOCK); ++tries) {
       if (tries == 2000) return cannot("lock", EWOULDBLOCK);
@@ -159,7 +164,7 @@ class PlanFile {
     char last = '\n';
     if (::fstat(file.number, &status) == 0 && status.st_size > 0)
       (void)!::pread(file.number, &last, 1, status.st_size - 1);
-    if (last != '\n') line.insert(line.begin(), '\n');  // after a partial line of a killed process
+    if (last != '\n') line.insert(line.begin(), '\n');  // ends the incomplete line of a killed process
     ssize_t written = 0;
     while ((written = ::write(file.number, line.data(), line.size())) < 0 && errno == EINTR) {
     }

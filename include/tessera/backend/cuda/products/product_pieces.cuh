@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides products from bf16 pieces (pieces.hpp) on Hopper's warpgroups. Each piece of an operand is in
-// memory once, as a plane, and the copies into shared memory visit the terms in order. cuBLASLt would need
-// one copy of a piece per term.
+// Provides products of fp32 matrices from bf16 pieces on Hopper's warpgroups. pieces.hpp explains pieces and
+// terms: a piece is a bf16 summand of a value, and a term is a product of two pieces. The pieces of a matrix
+// that have the same index form a plane, and each plane is in memory once. The copies into shared memory
+// visit the terms in order. cuBLASLt would need one copy of a piece per term.
 //
-// Blocks, copies and the store of a tile work as in product_warpgroups.cuh, except that the two warpgroups of
-// a block compute halves of one tile. So each thread has registers for two sums per value. Tensor cores
-// truncate what they add to a sum, more so as it grows, so every few steps one sum is added to the other. If
-// tiles do not divide evenly among clusters, the clusters share the steps over the depth of the last tiles
-// (PieceWork), and a second kernel adds the parts of a tile in order. This code must be compiled for compute
-// capability 9.0a.
+// Thread blocks, copies and the store of a tile work as in product_warpgroups.cuh, with one difference: the
+// two warpgroups of a block compute the two halves of one tile. So a thread has enough registers for two sums
+// per value. The second sum is for accuracy: tensor cores truncate what they add to a sum, and they truncate
+// more if the sum is larger. So every few steps the tensor cores' sum is added to the second sum and starts
+// again. If the tiles do not divide evenly among the clusters, several clusters share the steps of the last
+// tiles over the depth (PieceWork). A second kernel then adds the partial sums of each tile in order. This
+// code must be compiled for compute capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -29,46 +31,52 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The pieces of an operand, the largest first. Each is (lines, width); lines begin at multiples of 16 bytes.
+/// The planes of an operand, one for each of its `count` pieces, the largest piece first. Each plane is
+/// (lines, width). Lines begin at multiples of 16 bytes.
 struct PiecePlanes {
   bfloat16 const* data;
   std::int64_t lines, width, line_stride, plane_stride;
   int count;
 };
 
-/// The epilogue of a product. y and pre are (rows, columns) blocks of matrices whose lines have `stride`
-/// values. `partials` is a block of a matrix whose lines have `stride` values too.
+/// The epilogue of a product. y and pre are (rows, columns) blocks of larger matrices, whose lines have
+/// `stride` values. `partials` is a block of a matrix whose lines have `stride` values too.
 struct PieceEnd : FinishedProduct<float> {
   std::int64_t stride;
 };
 
 struct PieceTiles : ProductTiles {
-  static constexpr int strip_columns = 32;  // of fp32, by 16 rows
+  static constexpr int strip_columns = 32;  // a strip has 32 fp32 columns and 16 rows
   static constexpr int panels = ProductTiles::columns / strip_columns;
   static constexpr int bias_bytes = ProductTiles::columns * 4;
   static constexpr int shared_bytes =
       ProductTiles::shared_bytes + warpgroups * (bias_bytes - ProductTiles::bias_bytes);
-  static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;  // of the tile of a cluster
-  /// Returns the number of steps that tensor cores add to one sum. The truncation until then is less than
-  /// fp32 rounding (six terms) or than the omitted terms (three terms).
+  // the bytes of the partial sums of a cluster's tile
+  static constexpr int part_bytes = 2 * rows * ProductTiles::columns * 4;
+  /// Returns after how many steps the tensor cores' sum is added to the second sum. Over so few steps, the
+  /// truncation is smaller than fp32 rounding (six terms) or than the omitted terms (three terms).
   static __device__ constexpr int sum_steps(int terms) { return terms == 6 ? 4 : 8; }
 };
 
-/// Starts to copy strip `i` of `pre`, for a warp whose rows begin at (row, column). Called by one lane.
+/// Starts to copy strip `i` of `pre` to shared memory, for a warp whose rows begin at (row, column). One lane
+/// calls it.
 __device__ __forceinline__ void fetch_piece_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                                   int column, int i) {
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
   copy_box(own.strip(i), pre, row, column + i * PieceTiles::strip_columns,
            own.arrived + i % ProductStrips::count);
 }
-/// Returns a thread's pair of fp32 values in a strip: in tile `n` of 8 columns, in the upper or lower 8 rows.
+/// Returns the address of this thread's pair of fp32 values in tile `n` of 8 columns of a strip. The pair is
+/// in the upper 8 rows, or in the lower 8 rows if `lower` is 1.
 __device__ __forceinline__ float2* pair_in_strip(unsigned char* strip, int n, int lower) {
   int const lane = threadIdx.x % 32, row = lane / 4, chunk = 2 * n + lane % 4 / 2;
   return reinterpret_cast<float2*>(strip + (row + 8 * lower) * 128 + ((chunk ^ row) * 16) + lane % 2 * 8);
 }
 
-/// Applies the epilogue to a warp's rows of a tile and stores the result. `fetched` is the number of earlier
-/// tiles. The loop is not unrolled if the epilogue has much arithmetic.
+/// Applies the epilogue to a warp's rows of a tile and stores the result. The rows begin at (row, column).
+/// `fetched` is the number of tiles that the warp finished before; the parity of the strips' barriers depends
+/// on it. `column_sums` receives the sums of the columns if the epilogue computes them. The loop is not
+/// unrolled if the epilogue has much arithmetic.
 template <ProductEnd End>
 __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float scale,
                                               ProductStrips const& own, CUtensorMap const& y,
@@ -141,7 +149,8 @@ __device__ __forceinline__ void finish_pieces(float const (&sums)[24][4], float 
     }
   }
 }
-/// The index, among 32 pairs of columns, of the pair whose sums a lane has after finish_pieces.
+/// After finish_pieces, a lane has the sums of one pair of columns of each panel of 64 columns. Returns the
+/// index (0 to 31) of this pair in the panel.
 __device__ __forceinline__ int pair_of_sums() {
   int const lane = threadIdx.x % 32;
   return lane / 4 % 2 * 16 + lane / 8 * 4 + lane % 4;
@@ -154,7 +163,8 @@ __device__ __forceinline__ int pair_of_sums() {
 #define TESSERA_CLUSTER
 #endif
 /// Computes a product of planes. a is (rows, depth) or, with Columns, (depth, rows). b is (columns, depth)
-/// or, with Rows, (depth, columns).
+/// or, with Rows, (depth, columns). `work` assigns the tiles to clusters. The maps describe the TMA copies of
+/// a, b, y, pre and the partial sums of shared tiles.
 template <bool Columns, bool Rows, ProductEnd End>
 __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void product_of_pieces(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
@@ -170,12 +180,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   auto* const full = reinterpret_cast<std::uint64_t*>(biases + Tiles::warpgroups * Tiles::bias_bytes);
   std::uint64_t *const empty = full + Tiles::stages, *const arrived = empty + Tiles::stages;
 
-  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies
+  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies operands
   int const block = static_cast<int>(block_in_cluster()), cluster = static_cast<int>(blockIdx.x) / 2;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tiles::stages; ++stage) {
       make_barrier(full + stage, 1);
-      make_barrier(empty + stage, 16);  // the eight warps that read it, in both blocks
+      make_barrier(empty + stage, 16);  // for the eight warps that read the stage, in both blocks
     }
     for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
@@ -188,7 +198,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   if (warpgroup < 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == 0) {
-      int const deep = work.steps / terms;  // steps per term
+      int const deep = work.steps / terms;  // the number of steps of each term
       int stage = 0;
       unsigned parity = 1;
       work.for_parts(cluster, [&](int tile, int from, int to, bool) {
@@ -231,7 +241,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     float totals[24][4];
-    // A descriptor's leading dimension, from one panel of 64 columns to the next, is used only with Rows.
+    // With Rows, a descriptor also needs the distance from one panel of 64 columns to the next. Other
+    // products ignore this field.
     constexpr std::uint64_t panel = Rows ? std::uint64_t{(Tiles::depth * 128 >> 4) - 1} << 16 : 0;
     std::uint64_t const a0 = WarpgroupRows<bfloat16, 64>::describe(shared + warpgroup * 64 * 128),
                         b0 = WarpgroupRows<bfloat16, 64>::describe(shared + Tiles::a_bytes) + panel;
@@ -240,12 +251,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
                               arrived + Tiles::strips * warp, biases + warpgroup * Tiles::bias_bytes};
     int stage = 0;
     unsigned parity = 0, fetched = 0;
-    bool waits = warpgroup > 0;  // for its turn on the tensor cores before its next step
+    bool waits = warpgroup > 0;  // whether the next step waits for its turn on the tensor cores
     work.for_parts(cluster, [&](int tile, int from, int to, bool is_last) {
       bool const all_steps = from == 0 && to == work.steps;
       int const row = work.down_of(tile) * 2 * Tiles::rows, column = work.across_of(tile) * Tiles::columns,
                 own_row = block * Tiles::rows + warp * 16;
-      // Fetches the epilogue's operands while the products run.
+      // Starts to fetch the epilogue's operands, which arrive while the products run.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -256,7 +267,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         }
         __syncwarp();
       }
-      if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);  // the previous tile has read its bias
+      // all warps have read the bias of the previous tile
+      if constexpr (adds_bias<End>) sync_warpgroup(warpgroup + 2);
       if (int const four = static_cast<int>(threadIdx.x) % 128 * 4; adds_bias<End> && four < Tiles::columns) {
         bool const exists = all_steps && bias && column + four < columns;
         copy_16_bytes(strip.bias + 4 * four, exists ? bias + column + four : bias, exists);
@@ -265,7 +277,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
       for (int n = 0; n < 24; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i) totals[n][i] = 0;
-      float sums[24][4];  // sums of the last few steps
+      float sums[24][4];  // the tensor cores' sums of the last few steps
       auto const step = [&](auto is_first, bool gives_turn) {
         constexpr bool first = decltype(is_first)::value;
         wait_at(full + stage, parity);
@@ -303,7 +315,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
         sync_warpgroup(warpgroup + 2);
       }
       ColumnSums column_sums;
-      bool const part = End == ProductEnd::bias && !all_steps;  // if so, the sums are stored unscaled
+      bool const part = End == ProductEnd::bias && !all_steps;  // part of a shared tile: stored unscaled
       finish_pieces<End>(totals, part ? 1.0f : scale, strip, part ? parts_map : y_map, pre_map,
                          (part ? work.place(cluster, tile, from == 0) * 2 * Tiles::rows : row) + own_row,
                          part ? 0 : column, fetched++, column_sums);
@@ -318,13 +330,13 @@ __global__ TESSERA_CLUSTER __launch_bounds__(PieceTiles::threads, 1) void produc
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   __syncwarp();
-  sync_cluster();  // the other block may still arrive at this one's barriers
+  sync_cluster();  // the other block possibly still arrives at barriers of this block
 #endif
 }
 #undef TESSERA_CLUSTER
 
-/// Adds the parts of tiles that several clusters shared, and applies the epilogue ProductEnd::bias or
-/// residual. A block processes 16 rows of a tile.
+/// Adds the partial sums of each tile that several clusters shared, in order, and applies the epilogue
+/// ProductEnd::bias or residual. A thread block processes 16 rows of a tile.
 static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ PieceEnd const end,
                                                            __grid_constant__ PieceWork const work,
                                                            float const* parts) {
@@ -334,7 +346,7 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
   int const begin = static_cast<int>(blockIdx.x) * work.steps;
   int const first = work.own > 0 ? 0 : work.cluster_of(begin),
             last = work.own > 0 ? 1 : work.cluster_of(begin + work.steps - 1);
-  if (first == last) return;  // not shared
+  if (first == last) return;  // one cluster ran the whole tile and stored its result
   auto const add = [](Pack<float, 4>& sum, Pack<float, 4> const& more) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) sum.value[k] = detail::add(sum.value[k], more.value[k]);
@@ -359,21 +371,23 @@ static __global__ __launch_bounds__(256) void finish_parts(__grid_constant__ Pie
   }
 }
 
-/// Describes TMA copies of boxes of a plane, with `box_rows` lines of 128 bytes. Values outside a plane are
-/// zero.
+/// Fills `map` for TMA copies of boxes of a plane. A box has `box_rows` lines of 128 bytes. Values outside a
+/// plane are zero. Returns false if the driver cannot describe the planes.
 inline bool make_plane_map(CUtensorMap& map, PiecePlanes const& planes, unsigned box_rows) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, planes.data, 2,
                          {planes.width, planes.lines, planes.count},
                          {planes.line_stride, planes.plane_stride}, {64, box_rows, 1});
 }
-/// Describes TMA copies of strips of an fp32 matrix, with 16 rows by 32 columns each.
+/// Fills `map` for TMA copies of strips of an fp32 matrix. A strip has 16 rows and 32 columns. Returns false
+/// if the driver cannot describe the matrix.
 inline bool make_strip_map(CUtensorMap& map, float const* matrix, std::int64_t rows, std::int64_t columns,
                            std::int64_t stride) {
   return make_tensor_map(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, matrix, 4, {columns, rows, 1},
                          {stride, rows * stride}, {PieceTiles::strip_columns, 16, 1});
 }
 
-/// Assigns the tiles of a product to the current GPU's clusters. `bytes` is the memory for partial sums.
+/// Returns how the tiles of a product are assigned to the current GPU's clusters. `bytes` is the size of the
+/// memory for partial sums.
 inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                                 std::size_t bytes) {
   return share_pieces((rows + 2 * PieceTiles::rows - 1) / (2 * PieceTiles::rows),
@@ -383,8 +397,9 @@ inline PieceWork work_of_pieces(std::int64_t rows, std::int64_t columns, std::in
 }
 
 /// Whether a product, including the split into pieces, is faster on this kernel than on cuBLASLt. Its tiles
-/// must keep all clusters busy and have little padding. With a residual, sharing tiles among clusters helps
-/// only if all tiles are shared. For epilogues that cannot share tiles, pass 0 as `bytes`.
+/// must keep all clusters busy and have little padding. `bytes` is the size of the memory for partial sums.
+/// Pass 0 for an epilogue that cannot share tiles among clusters. With a residual, sharing helps only if all
+/// tiles are shared.
 inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t depth, int terms,
                          std::size_t bytes, bool residual = false) {
   if (!has_warpgroups()) return false;
@@ -395,15 +410,16 @@ inline bool suits_planes(std::int64_t rows, std::int64_t columns, std::int64_t d
   return busy && 16 * rows * columns >= 3 * tiles * PieceTiles::part_bytes;
 }
 
-/// Whether finish_parts adds end.pre. It can only do so if all tiles are shared.
+/// Whether finish_parts adds the residual end.pre. It can do so only if all tiles are shared, because it does
+/// not run on the other tiles.
 inline bool adds_to_parts(PieceEnd const& end, int terms, std::size_t bytes) {
   PieceWork const work = work_of_pieces(end.rows, end.columns, end.depth, terms, bytes);
   return work.shared() > 0 && work.unshared == 0;
 }
 
 /// A product of planes. a is (rows, depth) or, with Columns, (depth, rows). b is (columns, depth) or, with
-/// Rows, (depth, columns). Sums run over the terms, in each over the depth in order, 16 at a time. After
-/// every few steps their sum is added to a total in fp32 arithmetic.
+/// Rows, (depth, columns). The tensor cores sum over the terms in order, and within a term over the depth in
+/// order, 16 at a time. After every few steps their sum is added to a total in fp32 arithmetic.
 template <bool Columns, bool Rows, ProductEnd End>
 class PieceProduct {
   using Tiles = PieceTiles;
@@ -438,7 +454,7 @@ class PieceProduct {
     return runs;
   }
 
-  /// Costs one or two launches.
+  /// Enqueues the product. Costs one launch, or two if clusters share tiles.
   void run(cudaStream_t stream) const {
     launch_early(kernel, dim3(static_cast<unsigned>(2 * work_.clusters)), Tiles::threads, Tiles::shared_bytes,
                  stream, a_map_, b_map_, y_map_, pre_map_, parts_map_, work_, terms_,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the resources that products and attention of one context share: workspaces and the plans of
-// cuBLASLt and cuDNN.
+// Defines the resources that products and attention of one context share: workspaces, and the plans of
+// cuBLASLt and cuDNN. A plan is a chosen algorithm with its descriptors.
 #pragma once
 
 #include <array>
@@ -19,15 +19,17 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The device memory that operations use as workspace, one per lane that computes. The caller owns it.
+/// The workspaces of a context: scratch device memory, one for each lane that computes. The caller owns the
+/// memory.
 class Workspaces {
  public:
   struct Workspace {
     std::span<std::byte> whole;
-    std::span<std::byte> pieces;  // bf16 pieces of operands; empty if products have none
+    std::span<std::byte> pieces;  // for bf16 pieces of fp32 operands (pieces.hpp); possibly empty
   };
 
-  /// `index` is 1 for Lane::gradients, else 0.
+  /// Sets the workspace `index`: 1 for Lane::gradients, 0 for all other lanes. With `with_pieces`, the bytes
+  /// after the first blas_bytes are for pieces.
   void set(std::size_t index, std::span<std::byte> bytes, bool with_pieces) noexcept {
     if (!with_pieces || bytes.size() < blas_bytes)
       all_[index] = {bytes, {}};
@@ -40,7 +42,7 @@ class Workspaces {
   std::array<Workspace, 2> all_;
 };
 
-/// The plans of products and of cuDNN's attention. A plan is made at its first use.
+/// Owns the plans of products and of cuDNN's attention. A plan is made when it is first used.
 class ProductState {
  public:
   void open(std::size_t workspace_bytes) {
@@ -50,7 +52,7 @@ class ProductState {
     plans_ = BlasPlans(blas, blas_bytes < workspace_bytes ? blas_bytes : workspace_bytes);
   }
   BlasPlans& plans() noexcept { return plans_; }
-  /// Null in programs that do not link tessera::cudnn.
+  /// Returns cuDNN's attention, or null in programs that do not link tessera::cudnn.
   CudnnAttention* cudnn_attention() {
     if (auto const make = CudnnAttention::maker(); make && !cudnn_attention_) cudnn_attention_ = make();
     return cudnn_attention_.get();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides products of 16-bit matrices on Hopper's warpgroups, with an epilogue that costs almost no time:
-// while one warpgroup finishes its tile, the other one's tile is on the tensor cores.
+// Provides products of 16-bit matrices on Hopper's warpgroups (wgmma instructions), each with an epilogue.
+// The epilogue costs almost no time: while one warpgroup finishes its tile of the result, the other
+// warpgroup's tile is on the tensor cores.
 //
-// The two blocks of a cluster compute the same columns. Each copies half of b's tile into the shared memory
-// of both blocks. In a block, one thread copies up to `stages` steps ahead, and two warpgroups alternate on
-// tiles of 128 rows by 192 columns. A tile is stored in strips of 16 rows by 64 columns: a warp writes each
-// to shared memory and starts its copy to global memory. This code must be compiled for compute capability
-// 9.0a.
+// Thread blocks work in clusters of two. The two blocks of a cluster compute the same columns of the result.
+// Each copies half of b's tile into the shared memory of both blocks. In a block, one thread copies operands
+// up to `stages` steps ahead, and two warpgroups alternate on tiles of 128 rows by 192 columns. A tile is
+// stored in strips of 16 rows by 64 columns: a warp writes each strip to shared memory and starts its copy to
+// global memory. This code must be compiled for compute capability 9.0a.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +25,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The epilogue of a product. With s = scale * sums, it computes y = s + bias; or y = s + bias + pre; or pre
-/// = s + bias and y = gelu(pre); or y = s * gelu'(pre).
+/// The epilogue of a product: how y is computed from the sums over the depth. With s = scale * sums, `bias`
+/// computes y = s + bias, and `residual` computes y = s + bias + pre. `gelu` computes pre = s + bias and y =
+/// gelu(pre). `gelu_derivative` computes y = s * gelu'(pre).
 enum class ProductEnd { bias, residual, gelu, gelu_derivative };
 template <ProductEnd End>
 constexpr bool reads_pre = End == ProductEnd::residual || End == ProductEnd::gelu_derivative;
@@ -34,24 +36,26 @@ constexpr bool adds_bias = End != ProductEnd::gelu_derivative;
 template <ProductEnd End>
 constexpr bool sums_columns = End == ProductEnd::gelu_derivative;
 
-/// Computes y (rows, columns) from a (rows, depth) and b, which is (columns, depth) or (depth, columns). Rows
-/// have no gaps between them.
+/// A product with its epilogue. It computes y (rows, columns) from a (rows, depth) and b, which is (columns,
+/// depth) or (depth, columns). The rows of each matrix follow each other without gaps.
 template <class T>
 struct FinishedProduct {
   std::int64_t rows, columns, depth;
   T* y;
-  T* pre;         // shaped like y, written or read by the epilogue; a residual may be y
+  T* pre;         // shaped like y, written or read by the epilogue; if it is a residual, it may be y
   T const* bias;  // (columns) or null
   float scale;
-  float* partials = nullptr;  // (ceil(rows / 128), columns) if the epilogue sums columns; null if not wanted
+  // the sums of y over blocks of 128 rows, (ceil(rows / 128), columns); only for gelu_derivative, or null
+  float* partials = nullptr;
 };
 
 struct ProductTiles {
-  static constexpr int rows = 128, columns = 192, depth = 64;  // the tile of a warpgroup; depth of one copy
+  // the tile of a warpgroup, and the depth of one step
+  static constexpr int rows = 128, columns = 192, depth = 64;
   static constexpr int stages = 4, warpgroups = 2;
   static constexpr int a_bytes = rows * depth * 2, b_bytes = columns * depth * 2, bytes = a_bytes + b_bytes;
   static constexpr int warps = 4 * warpgroups, threads = 128 * (warpgroups + 1);
-  static constexpr int strips = 4, strip_bytes = 16 * 128;  // per warp: 16 rows by 64 columns each
+  static constexpr int strips = 4, strip_bytes = 16 * 128;  // strips of a warp: 16 rows by 64 columns each
   static constexpr int bias_bytes = columns * 2;
   static constexpr int shared_bytes = 1024 + stages * bytes + warps * strips * strip_bytes +
                                       warpgroups * bias_bytes + (2 * stages + strips * warps) * 8;
@@ -78,9 +82,10 @@ struct ProductTiles {
       : "l"(a), "l"(b), "n"(static_cast<int>(Rows)), "n"(static_cast<int>(Columns)))
 #define TESSERA_WRITTEN(x) "=f"(x)
 #define TESSERA_CHANGED(x) "+f"(x)
-/// Sets sums (64, 192) to a (64, 16) b or, with Add, adds this product to the sums. b is (192, 16)^T or, with
-/// Rows, (16, 192) in panels of 64 columns. With Columns, a is (16, 64)^T. Without Add, the compiler may use
-/// the registers of the sums for other values until this call.
+/// Starts to set sums (64, 192) to a (64, 16) b or, with Add, to add this product to the sums. `a` and `b`
+/// are descriptors of shared memory. `b` is used as (192, 16)^T or, with Rows, as (16, 192) in panels of 64
+/// columns. With Columns, `a` is used as (16, 64)^T. Without Add, the compiler may use the registers of the
+/// sums for other values until this call.
 template <class T, bool Rows, bool Add, bool Columns = false>
 __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, half> && Add)
@@ -99,16 +104,16 @@ __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t
 #undef TESSERA_SUMS_32
 #undef TESSERA_SUMS_8
 
-/// Returns a lane's address of tiles n and n + 1 in a strip, for load_matrices and store_matrices. A strip
-/// has 16 rows by 64 columns, and a tile has 8 columns.
+/// Returns the address in a strip that this lane passes to load_matrices and store_matrices for tiles n and n
+/// + 1. A strip has 16 rows by 64 columns, and a tile has 8 columns.
 __device__ __forceinline__ void* tiles_of_strip(unsigned char* strip, int n) {
   int const lane = threadIdx.x % 32, row = lane % 16, chunk = n + lane / 16;
   return strip + row * 128 + ((chunk ^ row % 8) * 16);
 }
 
-/// Sums columns over the lanes of a warp. Before, lane l has sums of columns 8 n + 2 (l % 4) and the next,
-/// for n < N. With N = 8, lane l gets the totals of columns 2 l and 2 l + 1. With N = 4, lanes l and l ^ 4
-/// get halves of one total.
+/// Adds sums of columns over the lanes of a warp. Before, sums[n] of lane l holds partial sums of the columns
+/// 8 n + 2 (l % 4) and 8 n + 2 (l % 4) + 1, for n < N. With N = 8, returns to lane l the totals of columns 2
+/// l and 2 l + 1. With N = 4, lanes l and l ^ 4 get two halves of one total, which the caller must add.
 template <int N>
 __device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
 #pragma unroll
@@ -126,18 +131,19 @@ __device__ __forceinline__ float2 sum_over_lanes(float2 (&sums)[N]) {
   return sums[0];
 }
 
-/// A warp's shared memory while it finishes tiles.
+/// The shared memory of a warp for the epilogue: `count` strips, their barriers, and the bias.
 struct ProductStrips {
   static constexpr int count = ProductTiles::strips, bytes = ProductTiles::strip_bytes;
   unsigned char* strips;
-  std::uint64_t* arrived;  // one barrier per strip
-  unsigned char* bias;     // the bias of a tile's columns
+  std::uint64_t* arrived;  // one barrier per strip, for copies into it
+  unsigned char* bias;     // the bias of the columns of the current tile
 
   __device__ __forceinline__ unsigned char* strip(int i) const { return strips + i % count * bytes; }
 };
 
-/// The position of strip `i` of a warp's tile, which begins at (row, column). Strips 2 p and 2 p + 1 are the
-/// upper and the lower strip of panel p, which has 64 columns.
+/// The position in the matrix of strip `i` of a warp's part of a tile. The part consists of two groups of 16
+/// rows, 64 rows apart, and begins at (tile_row, tile_column). Strips 2 p and 2 p + 1 are the upper and the
+/// lower strip of panel p, which has 64 columns.
 struct StripAt {
   static constexpr int panels = ProductTiles::columns / 64, count = 2 * panels;
   int row, column;
@@ -145,31 +151,35 @@ struct StripAt {
       : row(tile_row + i % 2 * 64), column(tile_column + i / 2 * 64) {}
 };
 
-/// Starts to copy strip `i` of `pre` to shared memory. Called by one lane.
+/// Starts to copy strip `i` of `pre` to shared memory, for a warp whose part of the tile begins at (row,
+/// column). One lane calls it.
 __device__ __forceinline__ void fetch_strip(ProductStrips const& own, CUtensorMap const& pre, int row,
                                             int column, int i) {
   StripAt const at(row, column, i);
   announce_bytes(own.arrived + i % ProductStrips::count, ProductStrips::bytes);
   copy_box(own.strip(i), pre, at.row, at.column, own.arrived + i % ProductStrips::count);
 }
-/// Waits until all but the warp's last N stores have read their strips. Called by a whole warp.
+/// Waits until the warp's stores, except the last N, have read their strips, which may then be overwritten.
+/// All lanes of the warp call it.
 template <int N>
 __device__ __forceinline__ void await_strips() {
   if (threadIdx.x % 32 == 0) wait_for_reads<N>();
   __syncwarp();
 }
 
-/// Element p holds the sums of columns 64 p + 2 i and 64 p + 2 i + 1 over a warp's rows of a tile, as stored.
-/// Each lane has its own i.
+/// The sums of columns over a warp's rows of a tile, computed from the rounded values. Element p of a lane
+/// holds the sums of columns 64 p + 2 i and 64 p + 2 i + 1 of the tile. Each lane has its own i.
 using ColumnSums = float2[StripAt::panels];
 
-/// Stores the sums of the first `width` columns of a tile, adding its warps' sums in order. Called by all
-/// `Warps` warps of the tile. Strip `spare` must have been stored before the tile's last two strips.
+/// Adds the column sums of a tile's warps in order, and writes the totals of the tile's first `width` columns
+/// to `to`. All `Warps` warps of the tile call it. `sums` and `i` are the lane's sums and its i (ColumnSums).
+/// The sums go through strip number `spare`, which must have been stored before the tile's last two strips.
+/// `barrier` is the named barrier at which the warps wait for each other.
 template <int Warps>
 __device__ __forceinline__ void store_column_sums(ColumnSums const& sums, int i, ProductStrips const& own,
                                                   int spare, int barrier, int width, float* to) {
   constexpr int warp_bytes = ProductStrips::count * ProductStrips::bytes;
-  int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // the first warpgroup only copies
+  int const thread = (static_cast<int>(threadIdx.x) - 128) % (32 * Warps);  // warps 0 to 3 only copy operands
   await_strips<2>();
   unsigned char* const mine = own.strip(spare);
 #pragma unroll
@@ -186,32 +196,35 @@ __device__ __forceinline__ void store_column_sums(ColumnSums const& sums, int i,
     }
     reinterpret_cast<float2*>(to)[thread] = sum;
   }
-  sync_warps<Warps>(barrier);  // the strips may be overwritten
+  sync_warps<Warps>(barrier);  // afterwards the strips may be overwritten
 }
 
-/// Applies the epilogue to a warp's part of a tile and stores the result. `fetched` is the number of earlier
-/// tiles. An epilogue that is bound by its own arithmetic handles few columns at a time and reuses the
-/// registers of finished sums.
+/// Applies the epilogue to a warp's part of a tile and stores the result. The part begins at (row, column).
+/// `fetched` is the number of tiles that the warp finished before; the parity of the strips' barriers depends
+/// on it. `column_sums` receives the sums of the columns if the epilogue computes them. An epilogue with much
+/// arithmetic processes few columns at a time, so that it can reuse the registers of finished sums.
 template <class T, ProductEnd End>
 __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale, ProductStrips const& own,
                                             CUtensorMap const& y, CUtensorMap const& pre, int row, int column,
                                             unsigned fetched, ColumnSums& column_sums) {
   constexpr bool reads = reads_pre<End>;
-  constexpr int tiles = End == ProductEnd::gelu_derivative ? 2 : 8;  // tiles of 8 columns at a time
-  float2 totals[8];                                                  // of one panel's columns
+  // the number of tiles of 8 columns at a time
+  constexpr int tiles = End == ProductEnd::gelu_derivative ? 2 : 8;
+  float2 totals[8];  // the column sums of one panel
   int const lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < StripAt::count; ++i) {
     StripAt const at(row, column, i);
     unsigned char* const strip = own.strip(End == ProductEnd::gelu ? 2 * i : i);
     if constexpr (reads) {
-      constexpr int again = StripAt::count - ProductStrips::count;  // buffers that are fetched twice
+      // the number of buffers that hold two strips of a tile in turn
+      constexpr int again = StripAt::count - ProductStrips::count;
       int const which = i % ProductStrips::count;
       wait_at(own.arrived + which, which < again ? i / ProductStrips::count : fetched & 1);
     }
 #pragma unroll
     for (int first = 0; first < 8; first += tiles) {
-      unsigned words[tiles / 2][4];  // two tiles each, upper and lower rows
+      unsigned words[tiles / 2][4];  // each row: two tiles, upper and lower rows
       if constexpr (reads)
 #pragma unroll
         for (int n = 0; n < tiles; n += 2) load_matrices(words[n / 2], tiles_of_strip(strip, first + n));
@@ -287,7 +300,8 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
   }
 }
 
-/// await_turn waits for a warpgroup's turn on the tensor cores; give_turn signals the turn.
+/// The two warpgroups use the tensor cores in turn. await_turn waits for the turn of `warpgroup`; give_turn
+/// gives the turn to `warpgroup`.
 __device__ __forceinline__ void await_turn(int warpgroup) {
   asm volatile("bar.sync %0, 256;" ::"r"(warpgroup + 1) : "memory");
 }
@@ -301,7 +315,7 @@ __device__ __forceinline__ void give_turn(int warpgroup) {
 #else
 #define TESSERA_CLUSTER
 #endif
-/// Computes a product and its epilogue. b is (columns, depth) or, with Rows, (depth, columns).
+/// Computes a FinishedProduct. b is (columns, depth) or, with Rows, (depth, columns).
 template <class T, bool Rows, ProductEnd End>
 __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void finished_product(
     __grid_constant__ CUtensorMap const a_map, __grid_constant__ CUtensorMap const b_map,
@@ -316,12 +330,12 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
   auto* const full = reinterpret_cast<std::uint64_t*>(biases + Tiles::warpgroups * Tiles::bias_bytes);
   std::uint64_t *const empty = full + Tiles::stages, *const arrived = empty + Tiles::stages;
 
-  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies
+  int const warpgroup = static_cast<int>(threadIdx.x) / 128 - 1;  // warpgroup -1 copies operands
   int const block = static_cast<int>(block_in_cluster());
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Tiles::stages; ++stage) {
       make_barrier(full + stage, 1);
-      make_barrier(empty + stage, 8);  // the four warps that read it, in both blocks
+      make_barrier(empty + stage, 8);  // for the four warps that read the stage, in both blocks
     }
     for (int i = 0; i < Tiles::strips * Tiles::warps; ++i) make_barrier(arrived + i, 1);
     show_barriers();
@@ -365,7 +379,8 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
     float sums[2][24][4];
-    // A descriptor's leading dimension, from one panel of 64 columns to the next, is used only with Rows.
+    // With Rows, a descriptor also needs the distance from one panel of 64 columns to the next. Other
+    // products ignore this field.
     constexpr std::uint64_t panel = Rows ? std::uint64_t{(Tiles::depth * 128 >> 4) - 1} << 16 : 0;
     std::uint64_t const a0 = WarpgroupRows<T, 64>::describe(shared),
                         b0 = WarpgroupRows<T, 64>::describe(shared + Tiles::a_bytes) + panel;
@@ -377,7 +392,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     for (int tile = own + warpgroup * clusters; tile < count; tile += Tiles::warpgroups * clusters) {
       int const row = (tile / across * 2 + block) * Tiles::rows + warp % 4 * 16,
                 column = tile % across * Tiles::columns;
-      // Fetches the epilogue's operands while the products run.
+      // Starts to fetch the epilogue's operands, which arrive while the products run.
       if constexpr (reads_pre<End>) {
         if (lane == 0) {
           wait_for_reads<0>();
@@ -421,7 +436,7 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
       wait_for_products<0>(sums[0]);
       wait_for_products<0>(sums[1]);
       if (lane < 2) arrive_at(empty + last, static_cast<unsigned>(lane));
-      // the other warpgroup's tile is next in the ring
+      // skips the stages of the ring that the other warpgroup's tile uses next
       parity ^= (stage + steps) / Tiles::stages & 1;
       stage = (stage + steps) % Tiles::stages;
       if constexpr (!reads_pre<End>) await_strips<0>();
@@ -443,13 +458,13 @@ __global__ TESSERA_CLUSTER __launch_bounds__(ProductTiles::threads, 1) void fini
     if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
   __syncwarp();
-  sync_cluster();  // the other block may still arrive at this one's barriers
+  sync_cluster();  // the other block possibly still arrives at barriers of this block
 #endif
 }
 
 #undef TESSERA_CLUSTER
 
-/// The number of multiprocessors of the current device; 0 if the query fails.
+/// Returns the number of multiprocessors of the current device, or 0 if the query fails.
 inline int processors() {
   int device = 0, count = 0;
   cudaGetDevice(&device);
@@ -457,9 +472,10 @@ inline int processors() {
   return count;
 }
 
-/// Whether a product with an epilogue is faster here than on cuBLASLt with a separate pass. It needs enough
-/// tiles, so that the epilogue of one tile overlaps with the products of another, and few unused columns in
-/// its tiles. Measured on an H200, where cuBLASLt is as fast for the largest widths and depths.
+/// Whether a product with an epilogue is faster on this kernel than on cuBLASLt with a separate pass for the
+/// epilogue. The product needs enough tiles, so that the epilogue of one tile overlaps with the products of
+/// another. It must also leave few columns of its tiles unused. Measured on an H200, where cuBLASLt is as
+/// fast for the largest widths and depths.
 inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   std::int64_t const across = (columns + ProductTiles::columns - 1) / ProductTiles::columns,
                      pairs = (rows + 2 * ProductTiles::rows - 1) / (2 * ProductTiles::rows);
@@ -468,10 +484,10 @@ inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64
          depth >= 256 && columns <= 1 << 14 && depth <= 1 << 14;
 }
 
-/// Runs the product. Returns false, without touching anything, if it cannot: the rows of all matrices must
-/// begin at multiples of 16 bytes, and the GPU must be a Hopper. Costs a launch and the description of four
-/// matrices. Sums run over the depth in order, 16 at a time, with cuBLASLt's bits if that does not split the
-/// depth.
+/// Enqueues the product. Returns false, without enqueueing anything, if it cannot run: the rows of all
+/// matrices must begin at multiples of 16 bytes, and the GPU must be a Hopper. Costs a launch and the
+/// description of four matrices. The sums run over the depth in order, 16 at a time. They have the same bits
+/// as cuBLASLt's sums if cuBLASLt does not split the depth.
 template <class T, bool Rows, ProductEnd End>
 bool run_finished_product(cudaStream_t stream, T const* a, T const* b, FinishedProduct<T> const& p) {
   using Tiles = ProductTiles;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the context of a GPU, composed of the streams of a step's lanes, CUDA graphs, host tasks,
-// transfers, workspaces and the plans of products.
+// Provides the context of a GPU, through which one rank enqueues its operations. It consists of the streams
+// of a step's lanes, CUDA graphs, host tasks, transfers, workspaces, and plans of products (choices of
+// cuBLASLt algorithms).
 #pragma once
 
 #include <cstddef>
@@ -29,10 +30,11 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Enqueues operations on one GPU. The functions that a step calls do not wait, throw or (after `reserve` and
-/// the first step) allocate; `raise` throws the first failure later. Only one thread at a time may use a
-/// context, with its device current. All enqueued work must have ended (`finished`) before the context is
-/// destroyed.
+/// Enqueues operations on one GPU. The functions that a step calls do not wait and do not throw; `raise`
+/// throws the first failure later. After `reserve` and the first step, these functions do not allocate memory
+/// either. Only `upload` has exceptions, see there. Only one thread at a time may use a context, and the
+/// context's GPU must be current in this thread. All enqueued work must have ended (`finished`) before the
+/// context is destroyed.
 template <>
 class Context<Cuda> : public MathChannel {
  public:
@@ -44,11 +46,12 @@ class Context<Cuda> : public MathChannel {
                                                DType product = DType::f32) {
     return cuda::workspace_bytes(tokens, product);
   }
-  /// Makes the GPU of a rank current for this thread. Throws Error(unsupported) if it cannot be used.
+  /// Makes the GPU `device` current for this thread. Throws Error(unsupported) if the program cannot use it.
   static void select(int device) { cuda::select_device(device); }
 
-  /// `workspace` is device memory that the caller owns. `threads` threads run host tasks. With a recorder,
-  /// nothing is enqueued and the workspace may be empty.
+  /// Creates a context in which operations use `workspace`, device memory that the caller owns, and host
+  /// tasks use `threads` threads. `math` is the arithmetic of the operations. If there is a recorder, each
+  /// operation is reported to it instead of enqueued, and the workspace may be empty.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), host_(threads, {}) {
     if (recorder) return;
@@ -62,8 +65,8 @@ class Context<Cuda> : public MathChannel {
   Context(Context const&) = delete;
   Context& operator=(Context const&) = delete;
 
-  /// Gives Lane::gradients its own workspace of the same size, since it runs at the same time as the compute
-  /// lane.
+  /// Sets the workspace of Lane::gradients, which is as large as the constructor's. That lane runs at the
+  /// same time as the compute lane, so the two lanes cannot share a workspace.
   void set_gradients_workspace(std::span<std::byte> workspace) noexcept {
     workspaces_.set(1, workspace, piece_terms(math().product) > 0);
   }
@@ -80,17 +83,20 @@ class Context<Cuda> : public MathChannel {
   cudaStream_t stream() const noexcept { return lanes_.stream(); }
   void* native_stream() const noexcept { return stream(); }
   cuda::BlasPlans& plans() noexcept { return products_.plans(); }
-  /// cuDNN's attention and its plans in programs that link tessera::cudnn; null in other programs.
+  /// Returns cuDNN's attention with its plans if the program links tessera::cudnn, otherwise null.
   cuda::CudnnAttention* cudnn_attention() { return products_.cudnn_attention(); }
-  /// Device memory, aligned to 256 bytes. Its contents last until the operation ends. Only operations of the
-  /// compute and gradients lanes may use it; each of these lanes has its own.
+  /// Returns the workspace of the current lane: device memory, aligned to 256 bytes, whose contents last
+  /// until the operation ends. Only operations of the compute lane and of Lane::gradients may use it. Each of
+  /// these two lanes has its own workspace.
   std::span<std::byte> workspace() const noexcept { return of_lane().whole; }
-  /// The part of the workspace for the pieces (bf16 splits) of products; empty if products have none.
+  /// Returns the part of the workspace that holds pieces: the bfloat16 summands into which products split
+  /// fp32 operands. It is empty if the format of the products has no pieces.
   std::span<std::byte> pieces() const noexcept { return of_lane().pieces; }
   Recorder* recorder() const noexcept { return recorder_; }
 
-  /// Runs a body that launches kernels or library calls on `stream()`. With a recorder, reports the operation
-  /// instead. Does nothing after a failure.
+  /// Calls `body`, which launches kernels or library calls on `stream()`. If a launch fails, the failure is
+  /// kept with the name of the operation. With a recorder, reports the operation instead of calling `body`.
+  /// Does nothing after an earlier failure.
   template <class F>
   void enqueue(Operation const& operation, F&& body) noexcept {
     if (recorder_) {
@@ -102,28 +108,31 @@ class Context<Cuda> : public MathChannel {
     check(cudaGetLastError(), operation.name);
   }
 
-  /// Sums over rows that are collected until the open batch ends (ops::RowSumBatch).
+  /// While a batch of row sums (ops::RowSumBatch) is open, sums over rows are only collected in this list.
+  /// One launch computes them when the outermost batch ends.
   cuda::RowSums& row_sums() noexcept { return row_sums_; }
   bool collects_row_sums() const noexcept { return row_sum_batches_ > 0; }
   void open_row_sums() noexcept { ++row_sum_batches_; }
-  /// Returns whether the outermost batch has ended.
+  /// Closes the innermost open batch. Returns whether it was the outermost one.
   bool close_row_sums() noexcept { return --row_sum_batches_ == 0; }
 
-  /// Keeps the first failure. `what` is a string literal.
+  /// If `status` is an error of the call `what`, a string literal, keeps it unless there is an earlier
+  /// failure.
   template <class Status>
   void check(Status status, char const* what) noexcept {
     failure_.check(status, what);
   }
-  /// Throws Error(failed) with the first failure, or the exception of a host task.
+  /// Throws Error(failed) with the first failure, or rethrows the first exception of a host task. Returns if
+  /// there is neither.
   void raise() const {
     failure_.raise();
     host_tasks_.raise();
   }
 
-  /// `begin` and `end` enclose an entry of a step: one computation or one transfer. `begin` directs later
-  /// operations to a lane and makes them wait for the entries in `waits`. `end` records an event if other
-  /// entries wait for this one. Entries are numbered from 0 and below the number reserved; `waits` names
-  /// entries that were enqueued before.
+  /// `begin` and `end` enclose the operations of one entry of a step: one computation or one transfer.
+  /// `begin` directs the operations to the lane `lane` and makes them wait for the entries in `waits`, which
+  /// must have been enqueued before. `end` records an event if other entries wait for this one (`signals`).
+  /// Entries are numbered from 0; the number is less than the `entries` of `reserve`.
   void begin(int entry, Lane lane, std::span<int const> waits) noexcept {
     if (recorder_) return;
     lanes_.begin(lane, waits);
@@ -135,9 +144,10 @@ class Context<Cuda> : public MathChannel {
     lanes_.end(entry, signals);
   }
 
-  /// Until `end_timing`, records an event before and after each entry of a step. `instances` is the number of
-  /// entries that the step runs. Timed steps use a separate graph, so that other graphs have no events. Waits
-  /// for all work enqueued before. When the step has ended, `report_times` passes the times to the timer.
+  /// Times the steps until `end_timing`, with an event before and after each entry. `instances` is the number
+  /// of entries that the step runs. When the step has ended, `report_times` passes the times to `timer`.
+  /// Timed steps use a separate graph, so that other graphs contain no events. This call waits for all work
+  /// that was enqueued before.
   void begin_timing(EntryTimer& timer, std::int64_t instances) {
     times_.start(timer, static_cast<std::size_t>(instances), lanes_.compute());
     timer_ = &timer;
@@ -145,10 +155,11 @@ class Context<Cuda> : public MathChannel {
   void end_timing() noexcept { timed_ = std::exchange(timer_, nullptr); }
   void report_times() { times_.report(std::exchange(timed_, nullptr)); }
 
-  /// Enqueues the entries of a step on all lanes. All lanes start after the earlier work of the compute lane,
-  /// and the compute lane waits for their end. With `graph`, the first run of `program` is captured as a CUDA
-  /// graph, instantiated and launched. Every later run is one launch, so the body must enqueue the same work
-  /// every time. Returns whether the body ran.
+  /// Calls `body`, which enqueues the entries of a step on all lanes. All lanes start after the earlier work
+  /// of the compute lane, and the compute lane waits for their end. With `graph`, only the first call for the
+  /// number `program` calls `body`. It captures the work as a CUDA graph and launches the graph. Every later
+  /// call launches the graph again, so the step must always consist of the same work. Returns whether `body`
+  /// ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
     auto const enqueue_all = [&] {
@@ -169,12 +180,13 @@ class Context<Cuda> : public MathChannel {
     return true;
   }
 
-  /// Enqueues host code in the order of the lane, in graphs too. Other lanes and their host tasks continue.
-  /// `work` runs on a thread of the lane and must not call CUDA. On Lane::host it gets the context of the
-  /// host with its threads. On other lanes it gets a context with only that thread, since such work mostly
-  /// waits, for example for a disk. `raise` rethrows its exceptions. The object at `data` must live as long
-  /// as the step may be repeated. The pointer identifies the task: the same pointer means the same task.
-  /// Fails on a GPU or driver without stream-memory operations.
+  /// Enqueues the host function work(host, data) in the order of the current lane, in graphs too. Other lanes
+  /// and their host tasks continue. `work` runs on a thread of the lane and must not call CUDA. On Lane::host
+  /// it gets the host's context with all its threads. On other lanes it gets a context with only its own
+  /// thread, because `work` mostly waits there, for example for a disk. `raise` rethrows an exception of
+  /// `work`. The object at `data` must live as long as the step can be repeated. The pointer `data`
+  /// identifies the task, so each task needs its own object. Fails on a GPU or driver without stream-memory
+  /// operations.
   void host_task(Operation const& operation, void (*work)(Context<Cpu>& host, void* data),
                  void* data) noexcept {
     enqueue(operation, [&] {
@@ -186,9 +198,9 @@ class Context<Cuda> : public MathChannel {
     });
   }
 
-  /// Copies host bytes to the device in the order of the compute lane. `from` may be reused at once. Waits
-  /// only for the eighth upload before this one. Allocates pinned memory if an upload is larger than
-  /// reserved.
+  /// Copies `bytes` bytes of the host to the device in the order of the compute lane. The caller may
+  /// overwrite `from` as soon as the call returns. The call waits only until the eighth upload before this
+  /// one has ended. It allocates pinned memory only if `bytes` exceeds the `upload_bytes` of `reserve`.
   void upload(void* to, void const* from, std::size_t bytes) noexcept {
     if (forbidden("upload")) return;
     uploads_.upload(to, from, bytes, lanes_.compute());
@@ -196,25 +208,28 @@ class Context<Cuda> : public MathChannel {
 
   // ---- results that the host reads later ------------------------------------------------------------------
 
-  /// A step may still run when the call that enqueued it returns.
+  /// False: a step possibly still runs when the call that enqueued it returns.
   static constexpr bool immediate = false;
-  /// The number of results that may be pending, and the bytes of each.
+  /// A slot is pinned host memory for the result of one step. There are arrival_slots slots of arrival_bytes
+  /// bytes each, so this number of results can be pending.
   static constexpr std::size_t arrival_slots = cuda::Readbacks::slots;
   static constexpr std::int64_t arrival_bytes = cuda::Readbacks::bytes_of_slot;
 
-  /// Marks the beginning of a slot's step. The slot's last result must have been read.
+  /// Marks the beginning of the step whose result goes to `slot`. The earlier result in the slot must have
+  /// been read.
   void mark_begin(int slot) noexcept { readbacks_.mark_begin(slot, lanes_.compute()); }
-  /// Marks the end of the step, and starts to copy up to arrival_bytes to the host.
+  /// Marks the end of the step, and starts to copy its result to the slot: `bytes` bytes (at most
+  /// arrival_bytes) at the device address `from`.
   void begin_readback(int slot, void const* from, std::size_t bytes) noexcept {
     readbacks_.begin(slot, from, bytes, lanes_.compute());
   }
-  /// Whether the step has ended; a failure counts as an end.
+  /// Whether the step of the slot has ended. A step that failed has ended too.
   bool arrived(int slot) noexcept { return readbacks_.arrived(slot); }
   std::byte const* readback(int slot) const noexcept { return readbacks_.result(slot); }
-  /// The time from mark_begin to begin_readback, on the device's clock.
+  /// Returns the seconds from the slot's mark_begin to its begin_readback, on the device's clock.
   double seconds(int slot) noexcept { return readbacks_.seconds(slot); }
-  /// The time from the last begin_readback to this one, on the device's clock. For the first step, the time
-  /// from its mark_begin.
+  /// Returns the seconds from the begin_readback of the step before to the one of this slot, on the device's
+  /// clock. For the first step, returns the seconds from its mark_begin.
   double interval(int slot) noexcept { return readbacks_.interval(slot); }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -226,12 +241,14 @@ class Context<Cuda> : public MathChannel {
     raise();
     cuda::copy_and_wait(to, from, bytes);
   }
-  /// Copies bytes of the host to the device and waits for the copy, as `clear` waits for its zeros.
+  /// Copies bytes of the host to the device and waits for the copy. `clear` zeroes bytes of the device and
+  /// waits too.
   void write(void* to, void const* from, std::size_t bytes) {
     if (!forbidden("write")) cuda::copy_and_wait(to, from, bytes);
   }
-  /// Copies bytes of the device to the caller's buffer `buffer` and returns `buffer`. Returns `from` itself
-  /// if that is host memory. Waits for all enqueued work.
+  /// Returns a host address at which the bytes at `from` can be read. If `from` is host memory, this is
+  /// `from` itself. Otherwise the bytes are copied to the caller's buffer `buffer`, which is returned. Waits
+  /// for all enqueued work.
   std::byte const* host_view(void const* from, std::size_t bytes, std::byte* buffer) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
@@ -240,8 +257,9 @@ class Context<Cuda> : public MathChannel {
     cuda::copy_and_wait(buffer, from, bytes);
     return buffer;
   }
-  /// Zeroes and returns the caller's buffer `buffer`, in which the caller prepares bytes for the device.
-  /// Returns `to` itself if that is host memory. `unstage` copies the bytes to the device.
+  /// Returns a host address at which the caller prepares bytes for `to`. If `to` is host memory, this is `to`
+  /// itself. Otherwise it is the caller's buffer `buffer`, which is set to zero. Afterwards `unstage` copies
+  /// the prepared bytes from the buffer to the device.
   std::byte* stage(void* to, std::size_t bytes, std::byte* buffer) {
     if (forbidden("stage") || cuda::is_host(to)) return static_cast<std::byte*>(to);
     std::memset(buffer, 0, bytes);
@@ -250,10 +268,11 @@ class Context<Cuda> : public MathChannel {
   void unstage(void* to, std::byte const* staged, std::size_t bytes) {
     if (to != staged) write(to, staged, bytes);
   }
-  /// The following functions copy state to pinned memory between steps (`copy`, then `end_copies`), on a
-  /// separate stream. A copy from host memory has ended when `copy` returns. Every later step waits for the
-  /// copies right before its updates (`await_copies`), in graphs too. `copied` returns whether they have
-  /// ended; any thread may call it with the device current. Call `reserve_copies` before the first step.
+  /// The following functions copy state to pinned memory between steps, on a separate stream. Call `copy` for
+  /// each array and then `end_copies`. A copy from host memory has ended when `copy` returns. Every later
+  /// step waits for the copies right before its updates (`await_copies`), in graphs too. `copied` returns
+  /// whether the copies have ended. Any thread may call `copied` if the GPU is current there. Call
+  /// `reserve_copies` before the first step.
   void reserve_copies() {
     copies_.open();
     end_copies();
@@ -277,9 +296,10 @@ class Context<Cuda> : public MathChannel {
   /// The context of the host. Its threads prepare staged bytes and run host tasks.
   Context<Cpu>& host() noexcept { return host_; }
 
-  /// Whether all enqueued work has ended; a failure counts as an end.
+  /// Whether all enqueued work has ended. Work that failed has ended too.
   bool finished() noexcept { return recorder_ || (lanes_.finished() && (!copies_ || copies_.finished())); }
-  /// Waits for all enqueued work without a time limit; `finished` polls instead. A step never calls it.
+  /// Waits for all enqueued work, however long it takes. A caller with a time limit polls `finished` instead.
+  /// A step never calls this function.
   void synchronize() noexcept {
     if (forbidden("synchronize")) return;
     lanes_.synchronize();
@@ -290,8 +310,8 @@ class Context<Cuda> : public MathChannel {
   cuda::Workspaces::Workspace const& of_lane() const noexcept {
     return workspaces_.at(lanes_.is(Lane::gradients) ? 1 : 0);
   }
-  /// Returns whether the context has a recorder. If so, reports to it that a step called `what`, which is
-  /// forbidden.
+  /// Returns whether the context has a recorder. If so, reports to the recorder that a step called `what`, a
+  /// function that steps must not call.
   bool forbidden(char const* what) noexcept {
     if (recorder_) recorder_->violation(what);
     return recorder_ != nullptr;
@@ -302,11 +322,11 @@ class Context<Cuda> : public MathChannel {
   cuda::Workspaces workspaces_;
   cuda::Lanes lanes_{failure_};
   cuda::RowSums row_sums_;
-  int row_sum_batches_ = 0;  // nesting depth of open batches
+  int row_sum_batches_ = 0;  // the number of open batches, one inside the other
   cuda::ProductState products_;
   cuda::EntryEvents times_;
   EntryTimer *timer_ = nullptr,
-             *timed_ = nullptr;  // timer_: while a step is enqueued; timed_: from then until its report
+             *timed_ = nullptr;  // timer_: set by begin_timing; timed_: set by end_timing
   cuda::StepGraphs graphs_{failure_};
   cuda::Readbacks readbacks_{failure_};
   cuda::Uploads uploads_{failure_};

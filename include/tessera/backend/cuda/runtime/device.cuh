@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the GPU of this thread, and checks whether it can be used and which code of this program it runs.
+// Selects the GPU of the calling thread, checks whether the program can use it, and finds out whether the
+// program has loaded code with Hopper's instructions.
 #pragma once
 
 #include <cstdlib>
@@ -14,8 +15,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Never launched. Only code compiled for sm_90a uses this kernel's shared memory. So the host learns from
-/// the kernel's attributes whether the loaded code has warpgroup products (Hopper's wgmma instructions).
+/// A kernel that is never launched. It uses shared memory only if it is compiled for sm_90a. The host reads
+/// the size of this memory from the kernel's attributes. So the host learns whether the loaded code has
+/// warpgroup products (Hopper's wgmma instructions).
 static __global__ void mark_of_code(int* to) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ int mark[32];
@@ -30,7 +32,8 @@ inline bool has_warpgroups() {
   return cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess && attributes.sharedSizeBytes > 0;
 }
 
-/// Makes a GPU current for this thread if possible, and collects what could keep this program from using it.
+/// Makes the GPU `device` current for this thread if possible. Returns the facts from which why_unusable
+/// finds out whether the program can use the GPU.
 inline DeviceAnswers query_device(int device) {
   DeviceAnswers all;
   all.device = device;
@@ -40,7 +43,7 @@ inline DeviceAnswers query_device(int device) {
   cudaError_t const counted = cudaGetDeviceCount(&all.count);
   if (counted != cudaSuccess) all.count = 0;
   if (counted != cudaSuccess && counted != cudaErrorNoDevice) all.failure = text_of(counted);
-  cudaGetLastError();  // reported here, so clear it for later calls of this thread
+  cudaGetLastError();  // clears the error; otherwise a later call of this thread would report it
   if (device >= all.count) return all;
   cudaFuncAttributes attributes{};
   cudaError_t status = cudaSetDevice(device);
@@ -60,7 +63,7 @@ inline DeviceAnswers query_device(int device) {
   return all;
 }
 
-/// Makes a GPU current for this thread. Throws Error(unsupported) when it cannot be used.
+/// Makes the GPU `device` current for this thread. Throws Error(unsupported) if the program cannot use it.
 inline void select_device(int device) {
   cudaFuncAttributes attributes{};
   if (cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&attributes, mark_of_code) == cudaSuccess)

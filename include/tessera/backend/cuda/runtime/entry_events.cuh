@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides events around the entries of a step, which measure when each entry ran.
+// Measures when each entry of a step ran, with CUDA events before and after the entry. An entry is one
+// computation or one transfer.
 #pragma once
 
 #include <cmath>
@@ -17,16 +18,19 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Records a pair of events for each entry that a step runs, and one pair for the step. In a graph they are
-/// event record nodes, so every launch records them again. The times of a launch must be reported before the
-/// next launch. Device times are converted to the host's clock through a reference event: of several events
-/// that the host waited for, the one with the shortest delay. Times of different steps and ranks are off by
-/// up to that delay.
+/// Records a pair of events for each entry that a step runs, and one pair for the whole step. If the step is
+/// captured as a CUDA graph, the events are event record nodes, so every launch of the graph records them
+/// again. Call `report` for one launch before the next launch. CUDA measures only the time between two
+/// events. So `start` records a reference event and reads the host's clock when the host sees that event
+/// complete. A reported time is the host's time of the reference event plus the time since then on the
+/// device. `start` tries this five times and keeps the event that the host saw complete after the shortest
+/// delay. Times of different steps and ranks are off by up to this delay.
 class EntryEvents {
  public:
-  /// Creates the events for a step that runs `instances` entries. Waits for all earlier work of the stream.
+  /// Creates the events for a step that runs `instances` entries, and records the reference event on
+  /// `stream`. Waits for all earlier work of the stream.
   void start(EntryTimer& timer, std::size_t instances, cudaStream_t stream) {
-    while (pairs_.size() < instances + 1)  // [0]: the step
+    while (pairs_.size() < instances + 1)  // pairs_[0] is the pair of the step
       pairs_.push_back({make_event(cudaEventDefault), make_event(cudaEventDefault), -1});
     constexpr int tries = 5;
     for (std::int64_t least = 0, attempt = 0; attempt < tries; ++attempt) {
@@ -42,8 +46,9 @@ class EntryEvents {
     }
   }
 
-  /// Records the start of an entry. Call it first for the step (entry -1), then for its entries in order. For
-  /// a graph, it is called only once, at capture.
+  /// Records the start of the entry `entry` on `stream`. Call it first with -1, which is the step, and then
+  /// with the step's entries in the order in which they run. `in_graph` says whether the stream is being
+  /// captured as a graph. Then it is called only at capture, once for each entry.
   cudaError_t begin(int entry, cudaStream_t stream, bool in_graph) noexcept {
     if (entry < 0) walked_ = 0;
     pairs_[walked_].entry = entry;
@@ -56,8 +61,9 @@ class EntryEvents {
     return record(pairs_[0].end, stream, in_graph);
   }
 
-  /// Reports the times of a step that has ended. `timer` is null if the step was not timed. Throws
-  /// Error(failed) if a time cannot be read.
+  /// Passes the start and end time of each entry, and of the step, to `timer`. The step must have ended. Does
+  /// nothing if `timer` is null, which means that the step was not timed. Throws Error(failed) if a time
+  /// cannot be read.
   void report(EntryTimer* timer) const {
     if (!timer) return;
     for (std::size_t instance = 1; instance < walked_; ++instance)
@@ -70,7 +76,8 @@ class EntryEvents {
     Event begin, end;
     int entry;
   };
-  /// cudaEventRecordExternal is valid only during capture.
+  /// Records an event. During a capture, cudaEventRecordExternal makes the record a node of the graph; at
+  /// other times this flag is invalid.
   static cudaError_t record(Event const& event, cudaStream_t stream, bool in_graph) noexcept {
     return cudaEventRecordWithFlags(event.get(), stream,
                                     in_graph ? cudaEventRecordExternal : cudaEventRecordDefault);
@@ -84,7 +91,7 @@ class EntryEvents {
   Event origin_;
   std::int64_t began_ = 0;  // the host's time when it saw origin_ complete, in ns
   std::vector<Pair> pairs_;
-  std::size_t walked_ = 0;  // pairs used by the last step
+  std::size_t walked_ = 0;  // the number of elements of pairs_ that the last step used
 };
 
 }  // namespace cuda

@@ -24,15 +24,15 @@ inline std::string text_of(cublasStatus_t status) {
 constexpr bool succeeded(cudaError_t status) { return status == cudaSuccess; }
 constexpr bool succeeded(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
-/// Throws Error(out_of_memory) for a failed allocation and Error(failed) for any other failure, with the name
-/// of the call. Use it outside steps. Within steps, Context<Cuda>::check keeps the first failure, and `raise`
-/// throws it later.
+/// If `status` is an error of the call `what`, throws Error(out_of_memory) for a failed allocation and
+/// Error(failed) for any other failure. Use it outside steps. Within steps, Context<Cuda>::check keeps the
+/// first failure, and Context<Cuda>::raise throws it later.
 template <class Status>
 void require(Status status, char const* what) {
   if (succeeded(status)) return;
   ErrorKind kind = ErrorKind::failed;
   if constexpr (std::is_same_v<Status, cudaError_t>) {
-    cudaGetLastError();  // thrown here, so clear it for later calls of this thread
+    cudaGetLastError();  // clears the error; otherwise a later call of this thread would report it again
     if (status == cudaErrorMemoryAllocation) kind = ErrorKind::out_of_memory;
   }
   throw Error(kind, std::string("CUDA: ") + what + " failed: " + text_of(status));

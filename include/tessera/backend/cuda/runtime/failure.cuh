@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the first failure of the calls that enqueue work, since these calls do not throw.
+// Provides FirstFailure, which keeps the first failed CUDA call of a context. The functions that enqueue work
+// do not throw, so the failure is thrown later.
 #pragma once
 
 #include <optional>
@@ -7,14 +8,14 @@
 #include <utility>
 
 #include "tessera/backend/cuda/runtime/error.cuh"
-#include "tessera/backend/cuda/runtime/stream_memory.cuh"  // the text of the driver's errors
+#include "tessera/backend/cuda/runtime/stream_memory.cuh"  // for text_of(CUresult)
 #include "tessera/core/error.hpp"
 
 namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The first failure of one context. Later ones are not kept, because they follow from it.
+/// The first failure of one context. Later failures are consequences of the first one, so they are not kept.
 class FirstFailure {
  public:
   FirstFailure() = default;
@@ -25,13 +26,13 @@ class FirstFailure {
   void keep(std::string text) noexcept {
     if (!text_) text_ = std::move(text);
   }
-  /// Keeps the failure of a call, if it failed. `what` is a string literal.
+  /// If `status` is an error, keeps it as the failure of the call `what`, a string literal.
   template <class Status>
   void check(Status status, char const* what) noexcept {
     if (succeeded(status) || text_) return;
     text_ = std::string("CUDA: ") + what + " failed: " + text_of(status);
   }
-  /// Throws Error(failed) with the failure, if there is one.
+  /// Throws Error(failed) with the kept failure, if there is one.
   void raise() const {
     if (text_) throw Error(ErrorKind::failed, *text_);
   }

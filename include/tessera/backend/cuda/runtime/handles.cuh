@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides owning handles of CUDA objects.
+// Provides handles that own CUDA objects: streams, events, graphs and cuBLASLt's handle.
 #pragma once
 
 #include <cublasLt.h>
@@ -12,7 +12,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Destroys a CUDA object at the end of its scope.
+/// Owns a CUDA object. The destructor of the handle calls `Destroy` with the object.
 template <class Handle, auto Destroy>
 class Owned {
  public:
@@ -38,7 +38,8 @@ using Event = Owned<cudaEvent_t, &cudaEventDestroy>;
 using Graph = Owned<cudaGraphExec_t, &cudaGraphExecDestroy>;
 using Blas = Owned<cublasLtHandle_t, &cublasLtDestroy>;
 
-/// Makes a non-blocking stream. Kernels of streams with a lower priority number run first.
+/// Returns a new stream that does not synchronise with the default stream. The GPU prefers kernels of streams
+/// with a lower `priority` number.
 inline Stream make_stream(int priority = 0) {
   cudaStream_t stream = nullptr;
   require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),

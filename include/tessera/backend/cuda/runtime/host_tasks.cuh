@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides host tasks: host code that runs in the order of a lane (a stream), on a thread of that lane.
+// Provides host tasks. A host task is a function that runs on a thread of the host, in the order of a lane (a
+// stream).
 #pragma once
 
 #include <array>
@@ -21,16 +22,17 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The host tasks of one context. Each lane that has tasks gets a worker thread at its first task. All
+/// Runs the host tasks of one context. A lane gets its own worker thread when its first task is enqueued. All
 /// enqueued tasks must have ended before the object is destroyed.
 class HostTasks {
  public:
-  /// The number of tasks of each lane in a graph.
+  /// For each lane, the number of host tasks that a captured graph contains.
   using Counts = std::array<std::uint32_t, lane_count>;
 
   explicit HostTasks(FirstFailure& failure) : failure_(failure) {}
 
-  /// Looks up the driver's stream-memory operations and allocates the memory that lanes and workers share.
+  /// Looks up the driver's stream-memory operations, and allocates the words through which lanes and their
+  /// workers signal each other. Call it once, before the first task.
   void open() {
     batch_memory_ = batch_memory_operation();
     signal_memory_ = Arena<PinnedMemory>(sizeof(HostSignal) * lane_count);
@@ -38,9 +40,11 @@ class HostTasks {
       signals_[lane] = ::new (signal_memory_.base() + lane * sizeof(HostSignal)) HostSignal;
   }
 
-  /// Enqueues a task in a lane. Tasks of Lane::host get `host`; all others get a context with one thread.
-  /// Pass `counts` if the stream is captured: the task is counted there, and workers expect it at each
-  /// launch.
+  /// Enqueues the call work(context, data) in the lane `lane`, whose stream is `stream`. On Lane::host the
+  /// context is `host`. On every other lane it is a context with one thread, the lane's worker. While the
+  /// stream is being captured, pass the graph's counts as `counts`. The task is then added to them, and the
+  /// worker expects the task at each launch (see `expect`). Otherwise `counts` is null and the worker expects
+  /// the task now.
   void enqueue(std::size_t lane, cudaStream_t stream, Context<Cpu>& host,
                void (*work)(Context<Cpu>& host, void* data), void* data, Counts* counts) {
     std::optional<LaneWorker>& lane_worker = lane_workers_[lane];
@@ -58,12 +62,13 @@ class HostTasks {
           "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
           "lacks; use offload none");
   }
-  /// Tells the workers to expect the tasks of a graph that is about to be launched.
+  /// Tells the workers to expect the tasks of a graph that is about to be launched. `counts` are the graph's
+  /// counts.
   void expect(Counts const& counts) noexcept {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (counts[lane] > 0) lane_workers_[lane]->worker.expect(counts[lane]);
   }
-  /// Rethrows the first exception of a task.
+  /// Rethrows the first exception that a task threw, if there is one.
   void raise() const { thrown_.raise(); }
 
  private:
@@ -75,7 +80,8 @@ class HostTasks {
   };
 
   FirstFailure& failure_;
-  decltype(&cuStreamBatchMemOp) batch_memory_ = nullptr;  // null: this GPU lacks it
+  // null if the GPU or its driver lacks this operation
+  decltype(&cuStreamBatchMemOp) batch_memory_ = nullptr;
   HostFailure thrown_;
   std::map<void*, HostTask> tasks_;
   Arena<PinnedMemory> signal_memory_;

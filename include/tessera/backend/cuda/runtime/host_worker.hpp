@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs host code in a lane (a stream) of a device: the lane hands a task to an existing thread and waits for
-// it. Plain C++ without CUDA: in the tests a thread plays the part of the device.
+// Runs host functions in the order of a lane (a stream of a GPU). The lane passes a task to a waiting thread
+// and waits until the thread has run it. This file needs no CUDA; in its tests, a thread takes the place of
+// the GPU.
 #pragma once
 
 #include <atomic>
@@ -21,8 +22,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Keeps the first exception of a context's host tasks. After it no further task runs, since its input may be
-/// wrong.
+/// Keeps the first exception of a context's host tasks. After an exception no further task runs, since its
+/// input is possibly wrong.
 class HostFailure {
  public:
   void keep(std::exception_ptr thrown) noexcept {
@@ -43,7 +44,8 @@ class HostFailure {
   std::atomic<bool> any_{false};
 };
 
-/// Host code and the context whose threads it uses. It must not move while a lane may refer to it.
+/// A host task: the call work(*host, data), and the place for its exception. The object must not move while a
+/// lane refers to it.
 struct HostTask {
   void (*work)(Context<Cpu>& host, void* data) = nullptr;
   void* data = nullptr;
@@ -60,15 +62,17 @@ struct HostTask {
   }
 };
 
-/// The memory that a lane and its worker share. For each task, the lane does in this order:
-///   write 0 to `done`; write the task's address to `go`; wait until `done` is 1.
-/// The worker, when `go` is not 0: takes the address, writes 0 to `go`, runs the task, writes 1 to `done`.
-/// Each write becomes visible after everything its writer did before. So the task sees the results of the
-/// lane's earlier work, and the lane's later work sees the results of the task. There are no counters, so a
-/// graph with the three operations can be launched any number of times, and any number of launches ahead. A
-/// lane continues only after its wait, so at most one of its tasks runs at a time. The worker clears `go`
-/// before it sets `done`, so it never overwrites a later address. The lane clears `done` before it sets `go`,
-/// so it never overwrites that task's 1, and its wait never sees an older 1.
+/// The words in memory through which a lane passes tasks to its worker thread. For each task, the lane does
+/// in this order:
+///  write 0 to `done`; write the task's address to `go`; wait until `done` is 1.
+/// When the worker sees a value other than 0 in `go`, it reads the address, writes 0 to `go`, runs the task
+/// and writes 1 to `done`. Each write becomes visible after everything that its writer did before. So the
+/// task sees the results of the lane's earlier work, and the lane's later work sees the results of the task.
+/// The protocol needs no counters. So a graph that contains the lane's three operations can be launched any
+/// number of times, also before earlier launches have ended. The lane continues only after its wait, so at
+/// most one of its tasks runs at a time. The worker writes 0 to `go` before it writes 1 to `done`, so its 0
+/// never overwrites the address of a later task. The lane writes 0 to `done` before it writes the address to
+/// `go`, so its 0 never overwrites the 1 of this task, and its wait never sees the 1 of an earlier task.
 struct HostSignal {
   alignas(128) std::atomic<std::uint64_t> go{0};
   alignas(128) std::atomic<std::uint64_t> done{0};
@@ -76,10 +80,11 @@ struct HostSignal {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint64_t>) == sizeof(std::uint64_t));
 
-/// Runs the tasks of one lane on its own thread, which is also the first thread of the tasks' context. The
-/// thread sleeps unless tasks are expected. While it expects one, it polls `go` continuously for 5 ms and
-/// then ten times per millisecond, so a step that waits for a lost rank, or never reaches its tasks, costs
-/// almost nothing. It never calls CUDA. All enqueued tasks must have ended before the worker is destroyed.
+/// Runs the tasks of one lane on its own thread. This thread is also the first thread of the tasks' context.
+/// It sleeps unless tasks are expected. While it expects a task, it polls `go` continuously for 5 ms and then
+/// ten times per millisecond. So the thread costs almost nothing if a step waits for a lost rank or never
+/// reaches its tasks. The thread never calls CUDA. All enqueued tasks must have ended before the worker is
+/// destroyed.
 class HostWorker {
  public:
   /// Throws Error(failed) if the system cannot start another thread.
@@ -99,8 +104,9 @@ class HostWorker {
     thread_.join();
   }
 
-  /// Announces tasks before the calls that enqueue them, since these may wait for them
-  /// (CUDA_LAUNCH_BLOCKING). The tasks may come at any time, or never if such a call fails.
+  /// Tells the worker to expect `tasks` more tasks. Call it before the CUDA calls that enqueue them, because
+  /// with CUDA_LAUNCH_BLOCKING such a call waits until its task has run. The tasks may come at any time, or
+  /// never if the CUDA call fails.
   void expect(std::uint32_t tasks) noexcept {
     expected_.fetch_add(tasks, std::memory_order_release);
     expected_.notify_one();
@@ -121,7 +127,7 @@ class HostWorker {
     }
   }
 
-  /// Waits for the lane's next task. Returns null when the worker is stopped.
+  /// Waits for the lane's next task and returns it. Returns null when the worker is stopped.
   HostTask const* next() noexcept {
     auto const since = Clock::now();
     for (unsigned look = 1; !stop_.load(std::memory_order_acquire); ++look) {
@@ -140,7 +146,8 @@ class HostWorker {
   }
 
   HostSignal& signal_;
-  std::atomic<std::uint32_t> expected_{0};  // total number of tasks, plus one at the end
+  // the number of tasks announced so far, plus one when the worker is stopped
+  std::atomic<std::uint32_t> expected_{0};
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

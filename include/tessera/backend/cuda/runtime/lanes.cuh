@@ -16,19 +16,20 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// One stream for each lane, and the current lane. Only `synchronize` waits.
+/// Owns one stream for each lane (a queue of a step's entries). One lane is the current lane, on which
+/// operations are enqueued. Only `synchronize` makes the host wait.
 class Lanes {
  public:
   explicit Lanes(FirstFailure& failure) : failure_(failure) {}
 
-  /// Makes the streams. All lanes but Lane::gradients have priority on the device, since other lanes often
-  /// wait for their results.
+  /// Creates the streams, and the events of `fork` and `join`. Lane::gradients has the lowest priority on the
+  /// device, because other lanes rarely wait for its results.
   void open() {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       streams_[lane] = make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
     for (Event& event : joins_) event = make_event();
   }
-  /// Creates the events of so many entries.
+  /// Creates an event for each of `entries` entries.
   void reserve(std::size_t entries) {
     while (marks_.size() < entries) marks_.push_back(make_event());
   }
@@ -38,14 +39,15 @@ class Lanes {
   cudaStream_t stream() const noexcept { return streams_[lane_].get(); }
   cudaStream_t compute() const noexcept { return streams_[0].get(); }
 
-  /// Makes a lane the current one. Its later work waits for the entries in `waits`.
+  /// Makes `lane` the current lane. Its later work waits for the end of the entries in `waits`.
   void begin(Lane lane, std::span<int const> waits) noexcept {
     lane_ = static_cast<std::size_t>(lane);
     for (int const entry : waits)
       failure_.check(cudaStreamWaitEvent(stream(), marks_[static_cast<std::size_t>(entry)].get(), 0),
                      "cudaStreamWaitEvent");
   }
-  /// Marks the end of an entry if other entries wait for it, and makes the compute lane the current one.
+  /// Ends the entry `entry` and makes the compute lane the current one. If other entries wait for this entry
+  /// (`signals`), records its event.
   void end(int entry, bool signals) noexcept {
     if (signals)
       failure_.check(cudaEventRecord(marks_[static_cast<std::size_t>(entry)].get(), stream()),
@@ -53,8 +55,8 @@ class Lanes {
     lane_ = 0;
   }
 
-  /// `fork` makes all lanes start after the earlier work of the compute lane. `join` makes the compute lane
-  /// wait for all lanes.
+  /// `fork` makes the other lanes wait for the earlier work of the compute lane. `join` makes the compute
+  /// lane wait for the earlier work of all other lanes.
   void fork() noexcept {
     failure_.check(cudaEventRecord(joins_[0].get(), compute()), "cudaEventRecord");
     for (std::size_t lane = 1; lane < streams_.size(); ++lane)
@@ -67,7 +69,7 @@ class Lanes {
     }
   }
 
-  /// Whether all enqueued work has ended; a failure counts as an end.
+  /// Whether the work of all lanes has ended. Work that failed has ended too.
   bool finished() noexcept {
     for (Stream const& stream : streams_) {
       cudaError_t const status = cudaStreamQuery(stream.get());
@@ -83,8 +85,8 @@ class Lanes {
  private:
   FirstFailure& failure_;
   std::array<Stream, lane_count> streams_;
-  std::array<Event, lane_count> joins_;  // [0]: recorded by fork; others: by join
-  std::vector<Event> marks_;             // indexed by entry
+  std::array<Event, lane_count> joins_;  // `fork` records joins_[0], `join` records the others
+  std::vector<Event> marks_;             // the end of each entry, indexed by entry
   std::size_t lane_ = 0;
 };
 

@@ -20,7 +20,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Memory of the current GPU. `map` zeroes it and waits for the GPU.
+/// Allocates memory of the current GPU for an arena (tensor/arena.hpp). `map` returns zeroed memory. `map`
+/// waits for the GPU, and throws Error(out_of_memory) if the allocation fails.
 struct DeviceMemory {
   static constexpr std::int64_t granularity = std::int64_t{2} << 20;
 
@@ -47,12 +48,13 @@ struct DeviceMemory {
     count(base, -bytes);
     cudaFree(base);
   }
-  /// The number of bytes of a GPU that are mapped now.
+  /// Returns the number of bytes that this process has mapped now on the GPU `device`.
   static std::int64_t held(int device) noexcept {
     return device < 0 || device >= max_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
   }
 
-  /// Free bytes of the current GPU, minus what the libraries allocate after the arena.
+  /// Returns the free bytes of the current GPU minus library_bytes, which the libraries allocate after the
+  /// arena.
   static std::int64_t available() {
     std::size_t free = 0, total = 0;
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
@@ -72,9 +74,10 @@ struct DeviceMemory {
   static inline std::array<std::atomic<std::int64_t>, max_devices> held_{};
 };
 
-/// Pinned host memory, which has the same addresses on the GPU. It begins at a multiple of the granularity,
-/// as direct file I/O (past the kernel's page cache) requires. CUDA aligns small blocks to only 512 bytes, so
-/// the allocated block is larger, and its address is stored right before the memory.
+/// Allocates pinned host memory for an arena. The GPU reads and writes it at the same addresses as the host.
+/// The memory begins at a multiple of `granularity`, because file I/O that bypasses the kernel's page cache
+/// requires this. CUDA aligns small blocks to only 512 bytes. So `map` allocates a larger block, returns an
+/// aligned address in it, and stores the address of the block right before the returned address.
 struct PinnedMemory {
   static constexpr std::int64_t granularity = disk_block;
 

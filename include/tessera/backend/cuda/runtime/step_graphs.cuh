@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures programs of entries as CUDA graphs and launches them again.
+// Captures the entries of a step as a CUDA graph. Later steps launch the graph.
 #pragma once
 
 #include <array>
@@ -14,7 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The graphs of one context: training, evaluation and timed training.
+/// Owns the CUDA graphs of one context: 0 is a training step, 1 an evaluation step, and 2 a training step
+/// with events that time its entries.
 class StepGraphs {
  public:
   static constexpr std::size_t timed_training = 2;
@@ -22,11 +23,13 @@ class StepGraphs {
   explicit StepGraphs(FirstFailure& failure) : failure_(failure) {}
 
   bool recording() const noexcept { return recording_ != nullptr; }
-  /// The number of host tasks per lane in the graph that is being captured; null outside of a capture.
+  /// Returns the number of host tasks of each lane in the graph that is being captured, or null outside a
+  /// capture.
   HostTasks::Counts* counts() noexcept { return recording_ ? &recording_->host_tasks : nullptr; }
 
-  /// Launches the graph of a program on a stream. The first call captures what `body` enqueues as the graph.
-  /// Returns whether the body ran.
+  /// Launches the graph number `program` on `stream`. The first call runs `body` and captures the work that
+  /// `body` enqueues as the graph. Before each launch, the workers of `tasks` are told to expect the graph's
+  /// host tasks. Returns whether `body` ran.
   template <class F>
   bool replay(std::size_t program, cudaStream_t stream, HostTasks& tasks, F&& body) {
     Recorded& recorded = recorded_[program];
@@ -70,7 +73,7 @@ class StepGraphs {
 
   FirstFailure& failure_;
   std::array<Recorded, 3> recorded_;
-  Recorded* recording_ = nullptr;  // while a program is captured
+  Recorded* recording_ = nullptr;  // the graph that is being captured, or null
 };
 
 }  // namespace cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides stream operations that write, or wait for, words in memory. They are functions of the driver,
-// looked up at run time instead of linked.
+// Provides the driver's stream-memory operations: a stream writes a word in memory, or waits until the word
+// has a given value. The program does not link the driver's library. It looks the functions up at run time.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Returns the CUDA 12.0 version of a driver function, or null.
+/// Returns the driver function `name` in its version of CUDA 12.0, or null if the driver lacks it.
 template <class Function>
 Function* driver_function(char const* name) {
   void* found = nullptr;
@@ -27,7 +27,7 @@ Function* driver_function(char const* name) {
   return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 
-/// Returns cuStreamBatchMemOp if the current GPU supports it on 64-bit words, or null.
+/// Returns cuStreamBatchMemOp if the current GPU supports it for 64-bit words, otherwise null.
 inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
   auto* const current = driver_function<decltype(cuCtxGetDevice)>("cuCtxGetDevice");
   auto* const attribute = driver_function<decltype(cuDeviceGetAttribute)>("cuDeviceGetAttribute");
@@ -39,9 +39,10 @@ inline decltype(&cuStreamBatchMemOp) batch_memory_operation() {
   return driver_function<decltype(cuStreamBatchMemOp)>("cuStreamBatchMemOp");
 }
 
-/// Enqueues the lane's part of the protocol with its host worker (HostSignal in host_worker.hpp): two writes
-/// and a wait. In a graph they are one node. Each write becomes visible after everything that the lane did
-/// before.
+/// Enqueues the operations with which a lane (a stream) passes a host task to its worker thread. The stream
+/// writes 0 to signal.done, writes the task's address to signal.go, and waits until signal.done is 1.
+/// HostSignal in host_worker.hpp describes the whole protocol. In a graph the three operations are one node.
+/// Each write becomes visible after all earlier work of the lane.
 inline CUresult hand_over(decltype(&cuStreamBatchMemOp) batch_memory, cudaStream_t lane, HostTask const& task,
                           HostSignal& signal) noexcept {
   auto const address = [](void const* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the transfers between a GPU and the host: inputs of a step, its results, state between steps.
+// Provides the transfers between a GPU and the host: uploads of a step's inputs, readbacks of its results,
+// and copies of state between steps.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Copies small inputs to the device through a ring of pinned memory.
+/// Copies small inputs to the device through pinned memory. It uses a ring of eight buffers, so that up to
+/// eight copies can be in flight.
 class Uploads {
  public:
   explicit Uploads(FirstFailure& failure) : failure_(failure) {}
@@ -32,8 +34,9 @@ class Uploads {
   void reserve(std::size_t bytes) {
     for (Upload& upload : ring_) upload.grow(bytes);
   }
-  /// `from` may be reused at once. Waits only for the eighth upload before this one. Allocates pinned memory
-  /// if an upload is larger than reserved.
+  /// Copies `bytes` bytes of the host to the device in the order of `stream`. The caller may overwrite `from`
+  /// as soon as the call returns. The call waits only until the eighth upload before this one has ended. It
+  /// allocates pinned memory only if `bytes` exceeds the bytes of `reserve`.
   void upload(void* to, void const* from, std::size_t bytes, cudaStream_t stream) noexcept {
     Upload& next = ring_[next_];
     next_ = (next_ + 1) % ring_.size();
@@ -67,7 +70,8 @@ class Uploads {
   std::size_t next_ = 0;
 };
 
-/// Reads results of steps back to the host later, and measures each step on the device's clock.
+/// Copies results of steps to the host, and measures each step on the device's clock. Several results can be
+/// pending. Each pending result has a slot.
 class Readbacks {
  public:
   static constexpr std::size_t slots = 2 * info_of(Device::cuda).max_steps_in_flight;
@@ -86,7 +90,7 @@ class Readbacks {
   void mark_begin(int slot, cudaStream_t stream) noexcept {
     failure_.check(cudaEventRecord(at(slot).begun.get(), stream), "cudaEventRecord");
   }
-  /// Marks the end of the slot's step, and starts to copy its result.
+  /// Marks the end of the slot's step, and starts to copy the step's result to the slot.
   void begin(int slot, void const* from, std::size_t bytes, cudaStream_t stream) noexcept {
     Slot& of = at(slot);
     failure_.check(cudaMemcpyAsync(of.memory.base(), from, bytes, cudaMemcpyDeviceToHost, stream),
@@ -96,7 +100,7 @@ class Readbacks {
     next_end_ = (next_end_ + 1) % ends_.size();
     failure_.check(cudaEventRecord(of.ended, stream), "cudaEventRecord");
   }
-  /// Whether the step has ended; a failure counts as an end.
+  /// Whether the step of the slot has ended. A step that failed has ended too.
   bool arrived(int slot) noexcept {
     cudaError_t const status = cudaEventQuery(at(slot).ended);
     if (status == cudaErrorNotReady && !failure_) return false;
@@ -106,16 +110,19 @@ class Readbacks {
   std::byte const* result(int slot) const noexcept {
     return slots_[static_cast<std::size_t>(slot)].memory.base();
   }
-  /// The time from mark_begin to `begin`, in seconds.
+  /// Returns the seconds from the slot's mark_begin to its `begin`.
   double seconds(int slot) noexcept { return elapsed(at(slot).begun.get(), at(slot).ended); }
-  /// The time from the last `begin` of any slot to the one of this slot; for the first step, from mark_begin.
+  /// Returns the seconds from the `begin` of the step before, in any slot, to the `begin` of this slot. For
+  /// the first step, returns the seconds from its mark_begin.
   double interval(int slot) noexcept { return elapsed(at(slot).before, at(slot).ended); }
 
  private:
-  /// The pending result of one step.
+  /// The memory of one pending result, and the events that measure its step.
   struct Slot {
     Event begun;
-    cudaEvent_t ended = nullptr, before = nullptr;  // not owned; the interval begins at `before`
+    // `ended` is an element of ends_. `before` is the end of the step before, or `begun` for the first step.
+    // Both events have other owners.
+    cudaEvent_t ended = nullptr, before = nullptr;
     Arena<PinnedMemory> memory;
   };
   Slot& at(int slot) noexcept { return slots_[static_cast<std::size_t>(slot)]; }
@@ -128,7 +135,8 @@ class Readbacks {
 
   FirstFailure& failure_;
   std::array<Slot, slots> slots_;
-  std::array<Event, slots + 1> ends_;  // a ring: one per pending step, and the step before
+  // a ring of events: one for each pending step, and one for the step before them
+  std::array<Event, slots + 1> ends_;
   cudaEvent_t last_end_ = nullptr;
   std::size_t next_end_ = 0;
 };
@@ -139,14 +147,14 @@ inline bool is_host(void const* pointer) {
   return about.type != cudaMemoryTypeDevice;
 }
 
-/// Copies bytes between steps, and waits for the copy. Either side may be host memory. Synchronizes the
-/// default stream, since no lane waits for it and a copy from pageable memory may still run when cudaMemcpy
-/// returns.
+/// Copies bytes between steps, and waits for the copy. Each side is device or host memory. A copy from
+/// pageable memory possibly still runs when cudaMemcpy returns, and no lane waits for the default stream. So
+/// this function waits for the default stream.
 inline void copy_and_wait(void* to, void const* from, std::size_t bytes) {
   require(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
   require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
-/// Sets bytes to zero between steps, and waits for completion.
+/// Sets `bytes` bytes of device or host memory to zero between steps, and waits for completion.
 inline void clear_and_wait(void* to, std::size_t bytes) {
   if (is_host(to))
     std::memset(to, 0, bytes);
@@ -155,7 +163,7 @@ inline void clear_and_wait(void* to, std::size_t bytes) {
   require(cudaStreamSynchronize(cudaStreamLegacy), "cudaStreamSynchronize");
 }
 
-/// Copies of state to pinned memory between steps, on a separate stream.
+/// Copies state to pinned memory between steps, on a separate stream.
 class StateCopies {
  public:
   explicit StateCopies(FirstFailure& failure) : failure_(failure) {}
@@ -172,13 +180,15 @@ class StateCopies {
   void mark_end() noexcept {
     failure_.check(cudaEventRecord(ended_.get(), stream_.get()), "cudaEventRecord");
   }
-  /// Whether the copies before the last mark have ended. Any thread may call it if the device is current.
+  /// Whether the copies before the last mark_end have ended. Any thread may call it if the GPU is current
+  /// there.
   bool ended() const {
     cudaError_t const status = cudaEventQuery(ended_.get());
     if (status != cudaErrorNotReady) require(status, "a copy of state");
     return status != cudaErrorNotReady;
   }
-  /// Makes a stream wait for the copies; if the stream is captured, at each launch of the graph.
+  /// Makes `stream` wait for the copies before the last mark_end. If the stream is being captured, each
+  /// launch of the graph waits.
   void await(cudaStream_t stream, bool captured) noexcept {
     failure_.check(cudaStreamWaitEvent(stream, ended_.get(), captured ? cudaEventWaitExternal : 0),
                    "cudaStreamWaitEvent");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explains in one sentence why a GPU cannot be used. Compiles without CUDA; select_device queries the GPU.
+// Provides why_unusable, which explains in one sentence why a program cannot use a GPU. The explanation comes
+// from facts that query_device (device.cuh) collects, so this file compiles without CUDA.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +12,17 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// The facts about a program and its GPU, as CUDA reports them. Versions are encoded as in CUDA, 13000 for
-/// 13.0, and capabilities as 90 for 9.0.
+/// The facts about a program and its GPU, as CUDA reports them. A CUDA version is encoded as in CUDA: 13000
+/// is version 13.0. A compute capability of 90 is 9.0.
 struct DeviceAnswers {
   int runtime = 0;                     ///< the CUDA version that the program was compiled with
   int driver = 0;                      ///< the driver's newest CUDA version; 0 without a driver
   std::optional<std::string> visible;  ///< CUDA_VISIBLE_DEVICES, if set
-  std::string failure;                 ///< why counting GPUs failed; empty if there just are none
-  int count = 0;                       ///< the number of GPUs that the program may use
-  int device = 0;                      ///< the requested GPU; the members below describe it
+  std::string failure;  ///< why CUDA failed to count the GPUs; empty if it counted them or found none
+  int count = 0;        ///< the number of GPUs that the program may use
+  int device = 0;       ///< the index of the requested GPU
+  // `name` and `capability` describe the requested GPU. They and `compiled` are set only if has_code is
+  // false.
   std::string name;
   int capability = 0;
   bool has_code = true;       ///< whether the program has code that this GPU runs
@@ -37,7 +40,8 @@ inline std::string capability_text(int capability) {
 
 }  // namespace detail
 
-/// Returns why the GPU cannot be used and what to do about it, or nothing if it can be used.
+/// Returns a sentence that says why the program cannot use the requested GPU and what to do about it. Returns
+/// nothing if the program can use the GPU.
 inline std::optional<std::string> why_unusable(DeviceAnswers const& all) {
   using detail::capability_text;
   using detail::version_text;
