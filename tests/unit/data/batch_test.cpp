@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the loaders of batches: batches that were computed by hand, epochs, the shares of ranks, and every
 // error with its text.
+#include "tessera/data/batch.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the sources of token ids: every kind of input file, and every error with its text.
+#include "tessera/data/tokens.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <string>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests files that are written completely or not at all: commit, files that are never committed, failed
 // writes, links, devices, and errors that are found before anything is written.
+#include "tessera/io/file.hpp"
+
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
