@@ -38,10 +38,12 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/tesseraConfigVersion.cma
 install(FILES "${PROJECT_BINARY_DIR}/tesseraConfig.cmake" "${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaTargets.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudaDialect.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindNCCL.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraCudnn.cmake"
-  "${PROJECT_SOURCE_DIR}/cmake/TesseraUring.cmake"
+  "${PROJECT_SOURCE_DIR}/cmake/TesseraUring.cmake" "${PROJECT_SOURCE_DIR}/cmake/TesseraMpi.cmake"
   DESTINATION "${tessera_cmake_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/io/uring.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/io")
+install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/comm/mpi.cpp"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/comm")
 install(FILES "${PROJECT_SOURCE_DIR}/include/tessera/backend/cuda/attention/attention_cudnn.cpp"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/tessera/backend/cuda/attention")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/tessera")

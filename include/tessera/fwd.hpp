@@ -154,6 +154,8 @@ struct LaunchOptions;
 class Launch;
 class Messages;
 class Processes;
+struct HostLink;
+class Mpi;
 struct NcclOptions;
 class Nccl;
 }  // namespace comm

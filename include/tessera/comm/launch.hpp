@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "tessera/comm/environment.hpp"
+#include "tessera/comm/messages.hpp"
 #include "tessera/comm/rendezvous.hpp"
 #include "tessera/comm/socket.hpp"
 #include "tessera/config.hpp"
@@ -489,6 +490,18 @@ inline LaunchOptions launch_options(GetEnvironment const& get) {
   return options;
 }
 
+/// Connects processes that do not share memory. tessera::mpi provides one.
+struct HostLink {
+  /// Completes a launch whose launcher does not give the address of rank 0. All ranks call it together.
+  void (*meet)(LaunchEnvironment& launch, LaunchOptions const& options);
+  /// Returns the messages between all ranks of a launch, which call it together.
+  std::unique_ptr<Messages> (*connect)(std::shared_ptr<Launch> const& launch);
+};
+
+/// The link that launches of this program use; null: none. A program that links tessera::mpi stores the link
+/// before main.
+inline std::atomic<HostLink const*> linked_hosts{nullptr};
+
 /// Meets the other processes of a launch, whose variables `get` reads. Returns null if there is no launcher
 /// or it started one rank. Throws Error(config) in a batch script of a SLURM job with several tasks, because
 /// the script itself is not one of the tasks. Also throws the errors of Launch's constructor.
@@ -500,7 +513,10 @@ inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
         ErrorKind::config,
         {"this program was started in a batch script of SLURM, without srun, and the job has ",
          environment.world, " tasks; start it with srun, or unset SLURM_PROCID to run it once, alone"});
-  return std::make_shared<Launch>(std::move(environment), get, launch_options(get));
+  LaunchOptions const options = launch_options(get);
+  if (HostLink const* const link = linked_hosts.load(std::memory_order_relaxed))
+    link->meet(environment, options);
+  return std::make_shared<Launch>(std::move(environment), get, options);
 }
 
 /// Returns the launch of this process, or null if there is no launcher or it started one rank. The first call

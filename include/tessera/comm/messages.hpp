@@ -28,6 +28,9 @@ class Messages {
   virtual void receive(int from, void* data, std::int64_t bytes) = 0;
   /// Advances everything that was started. Returns whether all of it is complete.
   virtual bool progress() = 0;
+  /// Gives up everything that was started, because the communicator has failed. Memory that other processes
+  /// can reach may be freed afterwards. May wait for half a second.
+  virtual void abandon() noexcept {}
 };
 
 }  // namespace comm

@@ -251,8 +251,10 @@ class Processes final : public Transport {
   }
 
   void check_fault(Request const& request) const {
-    if (auto const fault = launch_->fault())
-      launch_->raise(*fault, "was " + place(), request.id.unit ? request.id.unit : "");
+    auto const fault = launch_->fault();
+    if (!fault) return;
+    messages_->abandon();
+    launch_->raise(*fault, "was " + place(), request.id.unit ? request.id.unit : "");
   }
 
   void complete(Request const& request) {
@@ -419,16 +421,21 @@ class Processes final : public Transport {
 };
 
 /// Returns the communicator of this process in a launch, after Launch::begin. All ranks of the launch call it
-/// together.
+/// together. Ranks that do not share memory need tessera::mpi.
 inline Comm processes(std::shared_ptr<Launch> const& launch) {
-  for (int rank = 0; rank < launch->world(); ++rank)
-    if (!launch->share_memory(0, rank))
-      throw Error(ErrorKind::unsupported,
-                  sentence({launch->name(0), " and ", launch->name(rank),
-                            " run on different hosts, or in different containers, and share no memory, "
-                            "which ranks on the CPU need; start all of them on one host"}),
-                  launch->rank());
-  return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
+  int separate = 0;  // the first rank that does not share memory with rank 0
+  while (separate < launch->world() && launch->share_memory(0, separate)) ++separate;
+  if (separate == launch->world())
+    return Comm(std::make_shared<Processes>(launch, std::make_unique<detail::SharedMemory>(*launch)));
+  if (HostLink const* const link = linked_hosts.load(std::memory_order_relaxed))
+    return Comm(std::make_shared<Processes>(launch, link->connect(launch)));
+  throw Error(
+      ErrorKind::unsupported,
+      sentence({launch->name(0), " and ", launch->name(separate),
+                " run on different hosts, or in different containers, and share no memory, which ranks "
+                "on the CPU need; build the program with -DTESSERA_MPI=ON and start the ranks with "
+                "mpirun or srun --mpi, or start all of them on one host"}),
+      launch->rank());
 }
 
 namespace detail {

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connects processes on several hosts through MPI. A program that links tessera::mpi needs no call:
+// comm::from_environment then uses MPI if ranks share no memory. Other programs include this header.
+#pragma once
+
+// The C++ bindings of old MPI libraries need another library.
+#ifndef OMPI_SKIP_MPICXX
+#define OMPI_SKIP_MPICXX 1
+#endif
+#ifndef MPICH_SKIP_MPICXX
+#define MPICH_SKIP_MPICXX 1
+#endif
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <ifaddrs.h>
+#include <memory>
+#include <mpi.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/environment.hpp"
+#include "tessera/comm/launch.hpp"
+#include "tessera/comm/messages.hpp"
+#include "tessera/comm/processes.hpp"
+#include "tessera/comm/rendezvous.hpp"
+#include "tessera/comm/socket.hpp"
+#include "tessera/config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/detail/clock.hpp"
+
+namespace tessera {
+inline namespace v0 {
+namespace comm {
+namespace detail {
+
+/// Returns MPI's text for an error code.
+inline std::string mpi_text(int code) {
+  char text[MPI_MAX_ERROR_STRING + 1] = {};
+  int size = 0;
+  if (MPI_Error_string(code, text, &size) != MPI_SUCCESS) return sentence({"error ", code});
+  return text;
+}
+
+/// `what` completes "MPI could not".
+inline void need_mpi(int code, char const* what) {
+  if (code != MPI_SUCCESS) throw_error(ErrorKind::failed, {"MPI could not ", what, ": ", mpi_text(code)});
+}
+
+/// MPI in this process.
+class MpiLibrary {
+ public:
+  /// Returns the library. The first call initializes MPI, unless the program has done so; all ranks make it
+  /// together. Throws Error(config) if MPI and the launcher number the processes differently.
+  static MpiLibrary& of(LaunchEnvironment const& launch) {
+    static MpiLibrary library;
+    library.compare(launch);
+    return library;
+  }
+  MpiLibrary(MpiLibrary const&) = delete;
+  MpiLibrary& operator=(MpiLibrary const&) = delete;
+  /// Ends MPI if this class has started it and all ranks end it too. If a rank is lost, MPI_Finalize would
+  /// wait for ever.
+  ~MpiLibrary() {
+    if (!initialized_here_ || !usable()) return;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return;
+    for (int done = 0; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      if ((launch_ && launch_->fault()) || MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+        return;
+    MPI_Finalize();
+  }
+
+  /// Returns whether MPI may still be called to clean up.
+  bool usable() const {
+    int ended = 0;
+    MPI_Finalized(&ended);
+    return !ended && !failed_;
+  }
+  /// Notes a failure, after which nothing is cleaned up.
+  void fail() noexcept { failed_ = true; }
+  /// Keeps the launch, which knows of lost ranks.
+  void keep(std::shared_ptr<Launch> launch) { launch_ = std::move(launch); }
+
+ private:
+  MpiLibrary() {
+    int begun = 0, ended = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    if (ended)
+      throw Error(ErrorKind::usage,
+                  "this program has called MPI_Finalize; create the communicator before, and destroy it too");
+    if (begun) {
+      need_mpi(MPI_Query_thread(&level), "tell its thread level");
+    } else {
+      need_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level), "start");
+      initialized_here_ = true;
+      MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+      MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    }
+    if (level < MPI_THREAD_SERIALIZED)
+      throw Error(ErrorKind::config,
+                  begun
+                      ? "this program has initialized MPI for one thread; call MPI_Init_thread with "
+                        "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE"
+                      : "this MPI library serves one thread only; tessera::mpi needs MPI_THREAD_SERIALIZED");
+  }
+
+  static void compare(LaunchEnvironment const& launch) {
+    int rank = 0, world = 0;
+    need_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "tell the rank");
+    need_mpi(MPI_Comm_size(MPI_COMM_WORLD, &world), "tell the number of ranks");
+    if (rank == launch.rank && world == launch.world) return;
+    char text[MPI_MAX_LIBRARY_VERSION_STRING + 1] = {};
+    int size = 0;
+    MPI_Get_library_version(text, &size);
+    std::string_view const version(text);
+    throw_error(ErrorKind::config,
+                {launch.source, " started this process as rank ", launch.rank, " of ", launch.world,
+                 ", but for MPI it is rank ", rank, " of ", world,
+                 "; start the ranks with the mpirun of the MPI library that this program is linked with: ",
+                 version.substr(0, version.find_first_of(",\n"))},
+                launch.rank);
+  }
+
+  bool initialized_here_ = false;
+  bool failed_ = false;
+  std::shared_ptr<Launch> launch_;
+};
+
+/// A duplicate of MPI_COMM_WORLD. Its messages meet no others, and its errors are returned.
+class MpiWorld {
+ public:
+  /// All ranks call it together. `check` is called while this rank waits for others, and may throw.
+  template <class Check>
+  MpiWorld(MpiLibrary& library, Check const& check) : library_(library) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    need_mpi(MPI_Comm_idup(MPI_COMM_WORLD, &world_, &request), "duplicate its communicator");
+    wait(request, "duplicate its communicator", check);
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+  }
+  MpiWorld(MpiWorld const&) = delete;
+  MpiWorld& operator=(MpiWorld const&) = delete;
+  ~MpiWorld() {
+    if (world_ != MPI_COMM_NULL && library_.usable()) MPI_Comm_free(&world_);
+  }
+
+  MPI_Comm get() const noexcept { return world_; }
+  MpiLibrary& library() const noexcept { return library_; }
+
+  /// Returns when the request is complete.
+  template <class Check>
+  void wait(MPI_Request request, char const* what, Check const& check) const {
+    try {
+      for (int turn = 0;; ++turn) {
+        int done = 0;
+        need_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), what);
+        if (done) return;
+        check();
+        if (turn < 100)
+          std::this_thread::yield();
+        else
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    } catch (...) {
+      library_.fail();
+      throw;
+    }
+  }
+
+ private:
+  MpiLibrary& library_;
+  MPI_Comm world_ = MPI_COMM_NULL;
+};
+
+/// Returns the addresses of this host's network interfaces, IPv4 first.
+inline std::vector<std::string> network_addresses() {
+  std::vector<std::string> addresses;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return addresses;
+  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> const owner(list, &::freeifaddrs);
+  for (int const family : {AF_INET, AF_INET6})
+    for (ifaddrs const* at = list; at; at = at->ifa_next) {
+      bool const serves = at->ifa_addr && at->ifa_addr->sa_family == family && (at->ifa_flags & IFF_UP) &&
+                          !(at->ifa_flags & IFF_LOOPBACK);
+      if (!serves) continue;
+      char text[INET6_ADDRSTRLEN] = {};
+      if (family == AF_INET) {
+        ::inet_ntop(family, &reinterpret_cast<sockaddr_in const&>(*at->ifa_addr).sin_addr, text, sizeof text);
+      } else {
+        auto const& address = reinterpret_cast<sockaddr_in6 const&>(*at->ifa_addr).sin6_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;  // it needs the name of an interface
+        ::inet_ntop(family, &address, text, sizeof text);
+      }
+      addresses.emplace_back(text);
+    }
+  return addresses;
+}
+
+/// Returns the port of a socket, or 0 if it has none.
+inline int port_of(int socket) {
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0) return 0;
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6 const&>(own).sin6_port
+                                         : reinterpret_cast<sockaddr_in const&>(own).sin_port);
+}
+
+/// Gives the launch an address and a port of rank 0, if the launcher gives no address. Rank 0 tells its
+/// addresses through MPI, and all ranks choose the first one that each of them reaches.
+inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& options) {
+  if (!launch.master_address.empty()) return;
+  auto const deadline = SteadyClock::now() + options.join_timeout;
+  Descriptor listener;
+  auto const check = [&] {
+    while (listener && Descriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC))) continue;
+    if (SteadyClock::now() > deadline)
+      throw_error(
+          ErrorKind::config,
+          {"rank ", launch.rank, " of ", launch.world, " waited for ",
+           seconds_text(options.join_timeout.count()),
+           " to learn the address of rank 0 through MPI, but not all ranks came; ", launch_advice(launch)},
+          launch.rank);
+  };
+  MpiWorld const world(MpiLibrary::of(launch), check);
+
+  std::array<char, 4096> told{};  // the port and the addresses, separated by spaces
+  if (launch.rank == 0) {
+    for (int port = launch.master_port; !listener && port <= 65535; ++port) {
+      listener = listen_on(port);
+      if (port == 0) break;
+    }
+    std::string text = std::to_string(listener ? port_of(listener.get()) : 0);
+    int count = 0;
+    for (std::string const& address : network_addresses())
+      if (++count <= 64 && text.size() + address.size() < told.size() - 1) text += " " + address;
+    text.copy(told.data(), told.size() - 1);
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  need_mpi(MPI_Ibcast(told.data(), static_cast<int>(told.size()), MPI_BYTE, 0, world.get(), &request),
+           "tell the address of rank 0");
+  world.wait(request, "tell the address of rank 0", check);
+  std::string_view rest = told.data();
+  auto const next = [&] {
+    std::string_view const word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+    return std::string(word);
+  };
+  int const port = std::atoi(next().c_str());
+  std::string const all(rest);
+  std::vector<std::string> addresses;
+  while (!rest.empty()) addresses.push_back(next());
+  if (port == 0 || addresses.empty())
+    throw Error(
+        ErrorKind::config,
+        "rank 0 has no network interface other than the loopback one, or no free port; set MASTER_ADDR "
+        "and MASTER_PORT on every rank",
+        launch.rank);
+
+  std::uint64_t reached = 0, by_all = 0;  // a bit for each address
+  int error = 0;
+  for (std::size_t i = 0; i < addresses.size(); ++i)
+    if (launch.rank == 0 || Addresses(addresses[i]).connect(port, std::chrono::seconds(2), error))
+      reached |= std::uint64_t{1} << i;
+  need_mpi(MPI_Iallreduce(&reached, &by_all, 1, MPI_UINT64_T, MPI_BAND, world.get(), &request),
+           "agree on an address of rank 0");
+  world.wait(request, "agree on an address of rank 0", check);
+  if (reached == 0)
+    throw_error(ErrorKind::config,
+                {"rank ", launch.rank, " on ", host_name(), " cannot reach rank 0 at port ", port, " of ",
+                 all, ": ", std::strerror(error),
+                 "; open this port, or set MASTER_ADDR and MASTER_PORT on every rank to a place that can be "
+                 "reached"},
+                launch.rank);
+  if (by_all == 0)
+    throw_error(ErrorKind::config,
+                {"not all ranks reach rank 0 at port ", port, " of one of its addresses ", all,
+                 "; set MASTER_ADDR and MASTER_PORT on every rank to a place that can be reached"},
+                launch.rank);
+  std::size_t first = 0;
+  while (!(by_all >> first & 1)) ++first;
+  launch.master_address = addresses[first];
+  launch.master_port = port;
+}
+
+}  // namespace detail
+
+/// Messages through MPI. They reach other hosts, and processes that share no memory.
+class Mpi final : public Messages {
+ public:
+  /// All ranks of the launch call it together. Throws Error(config) if MPI and the launcher number the
+  /// processes differently, and PeerLost if a rank is lost meanwhile.
+  explicit Mpi(std::shared_ptr<Launch> launch)
+      : launch_(std::move(launch)), world_(detail::MpiLibrary::of(launch_->environment()), [&] {
+          if (auto const fault = launch_->fault()) launch_->raise(*fault, "waited for MPI");
+        }) {
+    world_.library().keep(launch_);
+  }
+  ~Mpi() override {
+    if (!requests_.empty() || launch_->fault() || std::uncaught_exceptions() > exceptions_)
+      world_.library().fail();
+  }
+
+  std::string_view name() const noexcept override { return "MPI"; }
+  void send(int to, void const* data, std::int64_t bytes) override {
+    for (std::int64_t at = 0; at < bytes && error_.empty(); at += piece)
+      note(MPI_Isend(static_cast<std::byte const*>(data) + at, size_at(at, bytes), MPI_BYTE, to, 0,
+                     world_.get(), add()),
+           "send");
+  }
+  void receive(int from, void* data, std::int64_t bytes) override {
+    for (std::int64_t at = 0; at < bytes && error_.empty(); at += piece)
+      note(MPI_Irecv(static_cast<std::byte*>(data) + at, size_at(at, bytes), MPI_BYTE, from, 0, world_.get(),
+                     add()),
+           "receive");
+  }
+  bool progress() override {
+    if (error_.empty() && !requests_.empty()) advance();
+    if (error_.empty()) return requests_.empty();
+    // The launch notices a lost rank at about the same time, and its message names the rank.
+    if (detail::SteadyClock::now() - failed_at_ > std::chrono::seconds(3))
+      throw Error(ErrorKind::failed, error_, launch_->rank());
+    return false;
+  }
+  /// Lets the messages between the other ranks complete. An MPI library may end a process that reads memory
+  /// which the sender has freed.
+  void abandon() noexcept override {
+    // Messages of the lost rank never complete, so a pause ends this. The launcher may kill this process
+    // soon.
+    auto moved = detail::SteadyClock::now();
+    auto const last = moved + std::chrono::milliseconds(500);
+    while (error_.empty() && !requests_.empty()) {
+      std::size_t const before = requests_.size();
+      advance();
+      auto const now = detail::SteadyClock::now();
+      if (requests_.size() < before) moved = now;
+      if (now - moved > std::chrono::milliseconds(50) || now > last) return;
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  static constexpr std::int64_t piece = std::int64_t{1} << 30;  // MPI counts bytes in an int
+
+  static int size_at(std::int64_t at, std::int64_t bytes) {
+    return static_cast<int>(std::min(piece, bytes - at));
+  }
+  MPI_Request* add() {
+    requests_.push_back(MPI_REQUEST_NULL);
+    if (done_.size() < requests_.size()) {
+      done_.resize(requests_.size());
+      statuses_.resize(requests_.size());
+    }
+    return &requests_.back();
+  }
+  void advance() {
+    int count = 0;
+    int const code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, done_.data(),
+                                  statuses_.data());
+    if (code == MPI_SUCCESS && count == 0) return;
+    if (code == MPI_ERR_IN_STATUS) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i)
+        note(statuses_[i].MPI_ERROR, "move data");
+    }
+    note(code, "move data");
+    std::erase(requests_, MPI_REQUEST_NULL);
+  }
+  /// Keeps the first error.
+  void note(int code, char const* what) {
+    if (code == MPI_SUCCESS || !error_.empty()) return;
+    error_ = sentence({"MPI could not ", what, " on rank ", launch_->rank(), ": ", detail::mpi_text(code)});
+    failed_at_ = detail::SteadyClock::now();
+    world_.library().fail();
+  }
+
+  std::shared_ptr<Launch> launch_;
+  detail::MpiWorld world_;
+  int const exceptions_ = std::uncaught_exceptions();
+  std::vector<MPI_Request> requests_;  // these keep their capacity, so that a step allocates nothing
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+  std::string error_;
+  detail::SteadyClock::time_point failed_at_{};
+};
+
+/// Connects processes through MPI.
+inline constexpr HostLink mpi_link{detail::meet_through_mpi,
+                                   [](std::shared_ptr<Launch> const& launch) -> std::unique_ptr<Messages> {
+                                     return std::make_unique<Mpi>(launch);
+                                   }};
+
+namespace detail {
+/// Makes launches connect hosts through MPI in programs that include this header.
+inline bool const links_hosts = (linked_hosts.store(&mpi_link), true);
+}  // namespace detail
+
+}  // namespace comm
+}  // namespace v0
+}  // namespace tessera
