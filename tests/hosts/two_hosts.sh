@@ -60,7 +60,7 @@ AGENT
 on() {
   local host=$1
   shift
-  nsenter --target "$(cat "$hosts_folder/$host.pid")" --net --uts --ipc --mount "$@"
+  nsenter --target "$(cat "$hosts_folder/$host.pid")" --net --uts --ipc --mount --wd="$PWD" "$@"
 }
 
 stop_hosts() {

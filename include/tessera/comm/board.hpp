@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -217,7 +218,11 @@ class LaunchRankStates final : public RankStates {
   }
   void lose(int lost, std::string const& text) override { launch_->lose(lost, text); }
   void mark_alive(int) noexcept override {}
-  void leave() noexcept override { launch_->watch({}); }
+  /// If the rank ends with an exception, tells the other ranks. They need not find out that it has left.
+  void leave() noexcept override {
+    if (std::uncaught_exceptions() > exceptions_) launch_->give_up(Launch::by_exception);
+    launch_->watch({});
+  }
   std::string name(int rank) const override { return launch_->name(rank); }
 
  private:
@@ -237,6 +242,7 @@ class LaunchRankStates final : public RankStates {
   }
 
   std::shared_ptr<Launch> launch_;
+  int const exceptions_ = std::uncaught_exceptions();
   std::unique_ptr<Board[]> boards_;
   mutable History history_;
 };

@@ -212,6 +212,16 @@ class Launch {
     std::lock_guard lock(mutex_);
     return fault_;
   }
+  /// The cause to give if an exception ends this rank.
+  static constexpr char by_exception[] = "it ended with an exception; see its own message";
+  /// Tells the other ranks that this rank gives up, and why. If there is no memory for the text, the other
+  /// ranks only notice that this rank leaves.
+  void give_up(char const* cause) noexcept {
+    try {
+      lose(rank(), cause);
+    } catch (...) {
+    }
+  }
   /// Ends the current communicator on all ranks, unless it has ended. The text of another rank's failure gets
   /// the place where that rank was last seen.
   void lose(int rank, std::string const& text, bool mismatch = false) {

@@ -203,7 +203,10 @@ class NcclLink {
         return;
       }
       std::chrono::duration<double> const quiet = now - moved;
-      if (quiet > std::min(link.timeout_, std::chrono::duration<double>(1.0))) link.blame_leavers();
+      if (quiet > std::min(link.timeout_, std::chrono::duration<double>(1.0))) {
+        link.blame_leavers();
+        link.blame_disagreement();
+      }
       if (quiet > link.timeout_) link.blame(what);
     }
 
@@ -255,6 +258,23 @@ class NcclLink {
       if (states_->board(rank)->reached(communicator) >= states_->board(rank_)->reached(communicator)) return;
       states_->lose(
           rank, "it left " + where(rank) + ", but other ranks continued; every rank must run the same steps");
+    });
+  }
+
+  /// Ends the communicator if this rank and another one of a group are in collectives of the same number but
+  /// of different kinds, for example an all_reduce and a broadcast. NCCL does not compare requests, so both
+  /// ranks would wait until the timeout. Different sizes of one kind are not noticed.
+  void blame_disagreement() {
+    std::uint64_t const own = states_->board(rank_)->word.load(std::memory_order_acquire);
+    each_peer([&](int communicator, int rank) {
+      std::uint64_t const other = states_->board(rank)->word.load(std::memory_order_acquire);
+      if (other == own || own == 0 || sequence_of(other) != sequence_of(own) ||
+          communicator_of(other) != communicator || communicator_of(own) != communicator)
+        return;
+      int const first = std::min(rank_, rank), second = std::max(rank_, rank);
+      states_->lose(-1, "ranks request different collectives: rank " + std::to_string(first) + " is " +
+                            where(first) + "; rank " + std::to_string(second) + " is " + where(second) +
+                            "; every rank must run the same steps on the same model");
     });
   }
 

@@ -51,7 +51,7 @@ class Processes final : public Transport {
     launch_->watch([this] { return progress(); });
   }
   ~Processes() override {
-    if (std::uncaught_exceptions() > exceptions_) poison("it ended with an exception; see its own message");
+    if (std::uncaught_exceptions() > exceptions_) launch_->give_up(Launch::by_exception);
     launch_->watch({});
   }
 
@@ -59,10 +59,7 @@ class Processes final : public Transport {
   int local_rank() const noexcept override { return std::max(0, launch_->environment().local_rank); }
   void heartbeat() noexcept override { beats_.fetch_add(1, std::memory_order_relaxed); }
   void poison(char const* cause) noexcept override {
-    try {
-      launch_->lose(rank(), cause && *cause ? cause : "it gave up without a reason");
-    } catch (...) {  // no memory for the text; the other ranks notice that this one leaves
-    }
+    launch_->give_up(cause && *cause ? cause : "it gave up without a reason");
   }
   std::uint64_t word(int rank) const noexcept override {
     return rank == this->rank() ? own_word_.load(std::memory_order_acquire) : launch_->progress(rank).word;

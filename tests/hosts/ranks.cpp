@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpi_ranks WHAT [mpi]: one rank of a launch. Its messages move as from_environment decides, or through MPI.
+// ranks WHAT [mpi|nccl]: one rank of a launch. Its data moves as from_environment decides, or through MPI or
+// NCCL.
 //   same              runs every collective, and compares the results with those of threads
 //   large             sends more than 1 GiB in one message
-//   mismatch          rank 1 requests another collective
+//   mismatch          rank 1 requests a sum of another size
+//   kind              rank 0 requests a gather instead of a sum
 //   throw             rank 1 throws
-//   kill              rank 1 kills itself
+//   kill              rank 1 kills itself with SIGKILL
+//   stop              rank 1 stops itself with SIGSTOP
+//   link              the last rank takes down the network of its host
 //   leave             rank 1 returns early
-// Prints one line. A rank that loses another one adds the seconds that this took.
+// A rank that fails prints one line with the error, the exit code, and the seconds since its last collective
+// ended. nvcc compiles this source with NCCL and without MPI.
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -20,7 +25,11 @@
 #include <string_view>
 #include <vector>
 
+#ifdef __CUDACC__
+#include "tessera/comm/nccl.cuh"
+#else
 #include "tessera/comm/mpi.hpp"
+#endif
 #include "tessera/comm/processes.hpp"
 #include "tessera/comm/run.hpp"
 #include "tessera/core/numbers.hpp"
@@ -136,20 +145,33 @@ using Clock = std::chrono::steady_clock;
 Clock::time_point last_step = Clock::now();
 
 void fail(Comm const& comm, std::string_view what) {
+  int const victim = what == "link" ? comm.world() - 1 : what == "kind" ? 0 : 1;
   std::vector<float> values(100003, 1.0f);
   for (int step = 0; step < 1000; ++step) {
-    bool const now = comm.rank() == 1 && step == 20;
+    bool const now = comm.rank() == victim && step == 20;
     if (now && what == "mismatch") values.resize(100001);
-    if (now && what == "throw") throw std::runtime_error("this rank had enough");
+    if (now && what == "throw") throw std::runtime_error("the disk is full");
     if (now && what == "kill") std::raise(SIGKILL);
+    if (now && what == "stop") std::raise(SIGSTOP);
+    if (now && what == "link" && std::system("ip link set eth0 down") != 0)
+      throw std::runtime_error("ip could not take down eth0");
     if (now && what == "leave") return;
+    if (now && what == "kind") {
+      std::vector<float> all(values.size() * static_cast<std::size_t>(comm.world()));
+      comm.transport().gather(0, values.data(), all.data(), 400012, {"sum", "h.3", step});
+    }
     comm.transport().all_reduce(DType::f32, values.data(), static_cast<std::int64_t>(values.size()),
                                 {"sum", "h.3", step});
     last_step = Clock::now();
   }
 }
 
-Comm through_mpi() {
+#ifdef __CUDACC__
+constexpr std::string_view other_transport = "nccl";
+Comm through_other() { return ts::comm::nccl_from_environment(); }
+#else
+constexpr std::string_view other_transport = "mpi";
+Comm through_other() {
   static std::shared_ptr<ts::comm::Launch> const launch = [] {
     auto found = ts::comm::launch_environment();
     auto const get = [](char const* name) -> char const* { return std::getenv(name); };
@@ -159,15 +181,21 @@ Comm through_mpi() {
   launch->begin();
   return Comm(std::make_shared<ts::comm::Processes>(launch, std::make_unique<ts::comm::Mpi>(launch)));
 }
+#endif
 Comm as_decided() { return ts::comm::from_environment(); }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::string_view const what = argc > 1 ? argv[1] : "";
-  Comm (*const create)() = argc > 2 && argv[2] == std::string_view("mpi") ? through_mpi : as_decided;
+  Comm (*const create)() = argc > 2 && argv[2] == other_transport ? through_other : as_decided;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   int rank = -1;
+  auto const report = [&](int code, char const* text) {
+    double const seconds = std::chrono::duration<double>(Clock::now() - last_step).count();
+    std::printf("rank %d, after %.1f s, exit code %d: %s\n", rank, seconds, code, text);
+    return code;
+  };
   try {
     if (what == "same") create().transport().barrier();
     Comm const comm = create();  // the second one, if the results are compared
@@ -180,11 +208,8 @@ int main(int argc, char** argv) {
       fail(comm, what);
     return 0;
   } catch (ts::Error const& error) {
-    std::printf("rank %d, after %.1f s: %s\n", rank,
-                std::chrono::duration<double>(Clock::now() - last_step).count(), error.what());
-    return ts::exit_code(error.kind());
+    return report(ts::exit_code(error.kind()), error.what());
   } catch (std::exception const& error) {
-    std::printf("rank %d: %s\n", rank, error.what());
-    return 1;
+    return report(1, error.what());
   }
 }

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Trains a model on the nodes of a SLURM cluster, with one process for each GPU.
+#
+#   examples/slurm/train.sh --gpus 16 --strategy zs2 --data tokens.bin --output runs/zs2 -- --model gpt2 --precision bf16
+#
+# Submits a job and prints its number. In a job (in `salloc`, or as the script of `sbatch`) it trains at once.
+#
+#   --gpus N            ranks, each with a GPU                                   [1]
+#   --cpus N            ranks on the CPU instead
+#   --per-node N        ranks on a node                                          [8]
+#   --strategy NAME     dp, zs0, zs1, zs2 or zs3, as --stage of train            [zs2]
+#   --data PATH         text or tokens                                           [the default of train]
+#   --output FOLDER     gets steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
+#   --program FILE      train                                                    [build/cuda/bin/train, or build/cpu/bin/train]
+#   --requeue           after the time limit, submit the job again until the training is complete
+#   -- FLAG...          further flags of train
+#
+# Options of sbatch, such as a partition or a time limit, come from its variables: SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60.
+# SLURM sends SIGTERM to all ranks two minutes before the time limit. The ranks then save a checkpoint and end. A job with
+# the same --output resumes from it.
+#SBATCH --job-name=tessera
+#SBATCH --signal=TERM@120
+#SBATCH --open-mode=append
+set -euo pipefail
+fail() { printf 'train.sh: %s\n' "$1" >&2; exit 2; }
+
+arguments=("$@")
+ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue=''
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  [ "$1" = --requeue ] || [ $# -gt 1 ] || fail "$1 needs a value"
+  case $1 in
+    --gpus) ranks=$2 ;;
+    --cpus) ranks=$2 device=cpu ;;
+    --per-node) per_node=$2 ;;
+    --strategy) strategy=$2 ;;
+    --data) data=(--data "$2") ;;
+    --output) output=$2 ;;
+    --program) program=$2 ;;
+    --requeue) requeue=1; shift; continue ;;
+    *) fail "there is no option '$1'; the comment at the top of the script lists the options, and flags of train follow --" ;;
+  esac
+  shift 2
+done
+shift $(($# > 0))
+[[ $ranks =~ ^[1-9][0-9]*$ ]] || fail "'$ranks' is not a number of ranks"
+[[ $per_node =~ ^[1-9][0-9]*$ ]] || fail "'$per_node' is not a number of ranks on a node"
+[ "$per_node" -le "$ranks" ] || per_node=$ranks
+[ $((ranks % per_node)) = 0 ] || fail "$ranks ranks do not fill nodes of $per_node; give another --per-node"
+if [ "$device" = cpu ]; then program=${program:-build/cpu/bin/train}; else program=${program:-build/cuda/bin/train}; fi
+command -v "$program" >/dev/null || fail "there is no program $program; build it, or give --program"
+output=${output:-runs/$strategy}
+mkdir -p "$output"
+
+if [ -z "${SLURM_JOB_ID:-}" ]; then
+  gpus=()
+  [ "$device" = cpu ] || gpus=(--gpus-per-node="$per_node")
+  exec sbatch --nodes=$((ranks / per_node)) --ntasks-per-node="$per_node" "${gpus[@]}" \
+    --output="$output/job-%j.out" "$0" "${arguments[@]}"
+fi
+
+# CPU ranks on several nodes communicate through MPI, which needs PMIx of SLURM to start.
+if [ "$device" = cpu ] && [ "$ranks" != "$per_node" ]; then export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}; fi
+code=0
+srun --ntasks="$ranks" --ntasks-per-node="$per_node" "$program" --device "$device" --stage "$strategy" "${data[@]}" \
+  --checkpoint "$output/checkpoints" --resume --log "$output/steps.jsonl" --log-ranks "$output/ranks" "$@" || code=$?
+if [ "$code" = 143 ] && [ -n "$requeue" ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$code"
