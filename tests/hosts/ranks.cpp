@@ -9,6 +9,7 @@
 //   kill              rank 1 kills itself with SIGKILL
 //   stop              rank 1 stops itself with SIGSTOP
 //   link              the last rank takes down the network of its host
+//   network           prints the number of ranks on the host, and the network interface to other hosts
 //   leave             rank 1 returns early
 // A rank that fails prints one line with the error, the exit code, and the seconds since its last collective
 // ended. nvcc compiles this source with NCCL and without MPI.
@@ -202,6 +203,10 @@ int main(int argc, char** argv) {
     rank = comm.rank();
     if (what == "same")
       same(comm);
+    else if (what == "network")
+      std::printf("rank %d, one of %d ranks on its host, reaches other hosts through '%s'\n", rank,
+                  comm.transport().ranks_on_host(),
+                  ts::comm::launch_of_process()->network_interface().c_str());
     else if (what == "large")
       large(comm);
     else

@@ -9,6 +9,9 @@ TEST_CASE("train refusals: unknown flags and values name the nearest") {
   sh.refuses("train", R"(
       2 | --stpes 3 | --stpes | --steps
       2 | -x | -x
+      2 | --num_gpus 2 | '--num_gpus' is a flag of the launcher | deepspeed --no_python --num_gpus N | use --ranks N
+      2 | --nproc-per-node=2 | '--nproc-per-node' is a flag of the launcher | torchrun --nproc-per-node N
+      2 | --hostfile hosts | '--hostfile' is a flag of the launcher
       2 | tiny | tiny | values follow their flag
       2 | --steps | --steps needs a value
       2 | --quiet=yes | --quiet takes no value

@@ -303,6 +303,13 @@ CommandLine::Entry* CommandLine::find(std::string const& name) {
   return const_cast<Entry*>(std::as_const(*this).find(name));
 }
 
+void CommandLine::foreign(Names const& names, std::string const& advice) {
+  for (std::string name : names) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    foreign_[name] = advice;
+  }
+}
+
 void CommandLine::parse_words(Names const& words, std::string const& origin) {
   for (std::size_t at = 0; at < words.size();) {
     std::string const word = words[at++];
@@ -321,6 +328,10 @@ void CommandLine::parse_words(Names const& words, std::string const& origin) {
     std::string const name = word.substr(0, equals);
     Entry* const entry = find(name);
     if (entry == nullptr) {
+      std::string spelled = name;
+      std::replace(spelled.begin(), spelled.end(), '_', '-');
+      if (auto const found = foreign_.find(spelled); found != foreign_.end())
+        refuse(in_quotes(name) + " " + found->second);
       std::string const dashed = name.starts_with("--") ? name : "-" + name;
       refuse("unknown flag " + in_quotes(name) + ", the nearest is " + nearest(dashed, all_names()) +
              "; see " + program_ + " --help");

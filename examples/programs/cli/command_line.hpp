@@ -87,6 +87,9 @@ class CommandLine {
   /// `--help` prints `shown_default` as the default.
   void custom(std::string const& names, std::string const& type, std::string const& shown_default,
               std::string const& help, std::function<void(std::string const&, std::string const&)> accept);
+  /// Explains flags of other programs that a user may give to this one. `parse` refuses the flags `names`
+  /// with the text `advice`. In names, '-' and '_' are equal.
+  void foreign(Names const& names, std::string const& advice);
   /// Adds a flag with a list of values, separated by commas or spaces. `parse` calls `accept(flag, items)`,
   /// which stores the values or throws.
   void list(std::string const& names, std::string const& type, std::string const& shown_default,
@@ -195,6 +198,7 @@ class CommandLine {
   std::string program_;
   std::string group_ = "Options";
   CLI::Option* bare_ = nullptr;  // the flag of `inputs`: it receives the words that belong to no other flag
+  std::map<std::string, std::string> foreign_;  ///< advice for flags of other programs; names with '-'
   std::vector<Entry> entries_;
   std::vector<std::pair<std::string, std::function<std::vector<FileSetting>(std::string const&)>>> readers_;
   std::function<std::vector<FileSetting>()> choose_;

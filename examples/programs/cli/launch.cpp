@@ -44,6 +44,13 @@ void add_launch_flags(CommandLine& line, LaunchFlags& flags) {
             "write what each rank prints to FOLDER/rank-R.log; default: only rank 0 prints");
   line.custom("--local_rank,--local-rank", "N", "", "has no effect: launchers of Python scripts add it",
               [](std::string const&, std::string const&) {});
+  line.foreign(
+      {"--num_gpus", "--nproc_per_node"},
+      "is a flag of the launcher and comes before the program: deepspeed --no_python --num_gpus N "
+      "PROGRAM, or torchrun --nproc-per-node N --no-python -- PROGRAM; without a launcher, use --ranks N");
+  line.foreign({"--num_nodes", "--nnodes", "--node_rank", "--hostfile", "--master_addr", "--master_port"},
+               "is a flag of the launcher and comes before the program, such as torchrun --nnodes N "
+               "--nproc-per-node N --no-python -- PROGRAM");
   comm::LaunchEnvironment const launch = comm::launch_environment();
   if (launch.world > 1) line.preset({"--ranks", std::to_string(launch.world)}, launch.source);
 }
@@ -77,6 +84,7 @@ std::shared_ptr<comm::Launch> const& joined_launch() { return launch_in_use; }
 bool is_first_process() { return !launch_in_use || launch_in_use->rank() == 0; }
 
 int ranks_here(int ranks) { return launch_in_use ? 1 : ranks; }
+int ranks_on_host() { return launch_in_use ? launch_in_use->ranks_on_host() : 0; }
 
 bool decided_by_first_process(bool own) {
   if (!launch_in_use) return own;

@@ -39,6 +39,9 @@ bool is_first_process();
 /// Returns how many of the `ranks` ranks of the world run in this process: 1 in a launch, otherwise all.
 int ranks_here(int ranks);
 
+/// Returns how many ranks of the launch run on this host, or 0 if no launcher started the program.
+int ranks_on_host();
+
 /// Returns the value of `own` on rank 0. All processes of the launch must call it together, between runs.
 bool decided_by_first_process(bool own);
 

@@ -380,7 +380,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   if (point.refusal) return;
   // The plan of rank 0 is used because rank 0 needs the most memory: all shards have the same size, and the
   // root optimizer runs on rank 0.
-  StepShape const shape = step_shape(point.recipe, cli::options_of(point, options), 0, point.world());
+  StepShape const shape =
+      step_shape(point.recipe, cli::options_of(point, options), 0, point.world(), cli::ranks_on_host());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
   row.planned_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
   row.planned_host = plan.arena_bytes[static_cast<std::size_t>(Tier::host)];

@@ -268,8 +268,8 @@ inline void check_free_space_for(Settings const& settings) {
   TrainerOptions const& options = settings.options;
   if (uses_files(settings.recipe.placement)) {
     int const ranks = static_cast<int>(settings.relation.ranks);
-    std::int64_t const state =
-        footprint(settings.lister(), settings.recipe, step_shape(settings.recipe, options, 0, ranks)).nvme;
+    StepShape const shape = step_shape(settings.recipe, options, 0, ranks, cli::ranks_on_host());
+    std::int64_t const state = footprint(settings.lister(), settings.recipe, shape).nvme;
     // If only the state is too large for the disk, this function does not throw. Planning then does, with a
     // message that says what would fit.
     if (state <= host_memory::free_bytes(options.nvme_directory))

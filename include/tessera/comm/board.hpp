@@ -130,6 +130,8 @@ class RankStates {
   virtual ~RankStates() = default;
 
   virtual int world() const noexcept = 0;
+  /// Returns the number of ranks on this rank's host.
+  virtual int ranks_on_host() const noexcept { return world(); }
   /// Returns a rank's board.
   virtual Board* board(int rank) const noexcept = 0;
   /// Returns the requests of a rank's collectives by number, as far as this rank knows them.
@@ -195,6 +197,7 @@ class LaunchRankStates final : public RankStates {
 
   Launch& launch() const noexcept { return *launch_; }
   int world() const noexcept override { return launch_->world(); }
+  int ranks_on_host() const noexcept override { return launch_->ranks_on_host(); }
   Board* board(int rank) const noexcept override {
     Board& board = boards_[static_cast<std::size_t>(rank)];
     if (rank == launch_->rank()) return &board;

@@ -50,6 +50,8 @@ class Transport {
   bool is_root() const noexcept { return rank_ == 0; }
   /// Returns the index of this rank's device on its host.
   virtual int local_rank() const noexcept { return rank_; }
+  /// Returns the number of ranks on this rank's host.
+  virtual int ranks_on_host() const noexcept { return world_; }
   /// Returns the name of the transport for reports: "single", "threads", ...
   virtual std::string_view name() const noexcept = 0;
 

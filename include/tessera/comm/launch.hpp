@@ -163,6 +163,26 @@ class Launch {
   int rank() const noexcept { return environment_.rank; }
   int world() const noexcept { return environment_.world; }
   std::vector<Member> const& members() const noexcept { return members_; }
+  /// Returns the number of ranks on the host of this rank.
+  int ranks_on_host() const noexcept {
+    return static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](Member const& other) {
+      return other.host == member(rank()).host;
+    }));
+  }
+  /// Returns the name of the network interface through which this rank and the ranks on other hosts reach
+  /// each other: the interface of its connection to rank 0. On the host of rank 0: the interface that ranks
+  /// on other hosts connect to. Returns an empty text if all ranks are on one host. All ranks must call it
+  /// together. Waits for the other ranks.
+  std::string network_interface() {
+    std::vector<std::string> const roots = all_gather(root_address_, "compare their networks");
+    auto const remote = std::find_if(members_.begin(), members_.end(), [this](Member const& other) {
+      return other.host != members_.front().host;
+    });
+    if (remote == members_.end()) return {};
+    bool const at_root = member(rank()).host == members_.front().host;
+    return detail::interface_of(at_root ? roots[static_cast<std::size_t>(remote - members_.begin())]
+                                        : own_address_);
+  }
   /// Returns whether two ranks run on one host and can share memory.
   bool share_memory(int one, int other) const { return member(one).machine == member(other).machine; }
   /// Returns "rank 2 (process 4711 on node3)".
@@ -374,6 +394,8 @@ class Launch {
             members_.push_back(std::move(member));
           }
           connection_ = std::move(connection);
+          root_address_ = detail::end_address(connection_.socket(), true);
+          own_address_ = detail::end_address(connection_.socket(), false);
           return true;
         default:
           return false;
@@ -471,6 +493,8 @@ class Launch {
   int served_ = 0;
   std::unique_ptr<detail::RendezvousServer> server_;
   std::vector<Member> members_;
+  std::string root_address_;  ///< of rank 0, as this rank reached it
+  std::string own_address_;   ///< of this rank in its connection to rank 0
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   detail::Connection connection_;

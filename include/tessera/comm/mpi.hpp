@@ -11,7 +11,6 @@
 #define MPICH_SKIP_MPICXX 1
 #endif
 #include <algorithm>
-#include <arpa/inet.h>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -20,11 +19,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <ifaddrs.h>
 #include <memory>
 #include <mpi.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <string>
 #include <string_view>
@@ -188,27 +184,12 @@ class MpiWorld {
   MPI_Comm world_ = MPI_COMM_NULL;
 };
 
-/// Returns the addresses of this host's network interfaces, IPv4 first.
+/// Returns the addresses of this host's network interfaces, IPv4 first, except the loopback interface.
 inline std::vector<std::string> network_addresses() {
   std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> const owner(list, &::freeifaddrs);
-  for (int const family : {AF_INET, AF_INET6})
-    for (ifaddrs const* at = list; at; at = at->ifa_next) {
-      bool const serves = at->ifa_addr && at->ifa_addr->sa_family == family && (at->ifa_flags & IFF_UP) &&
-                          !(at->ifa_flags & IFF_LOOPBACK);
-      if (!serves) continue;
-      char text[INET6_ADDRSTRLEN] = {};
-      if (family == AF_INET) {
-        ::inet_ntop(family, &reinterpret_cast<sockaddr_in const&>(*at->ifa_addr).sin_addr, text, sizeof text);
-      } else {
-        auto const& address = reinterpret_cast<sockaddr_in6 const&>(*at->ifa_addr).sin6_addr;
-        if (IN6_IS_ADDR_LINKLOCAL(&address)) continue;  // it needs the name of an interface
-        ::inet_ntop(family, &address, text, sizeof text);
-      }
-      addresses.emplace_back(text);
-    }
+  each_interface([&](ifaddrs const& interface, std::string const& address) {
+    if (!(interface.ifa_flags & IFF_LOOPBACK)) addresses.push_back(address);
+  });
   return addresses;
 }
 

@@ -90,6 +90,9 @@ inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& optio
              " have the same GPU, ", gpus[one],
              "; start at most one rank for each GPU, and let the launcher number the ranks of a host"},
             rank);
+  // NCCL would choose an interface by itself, and ranks on other hosts possibly cannot reach it.
+  if (std::string const interface = launch->network_interface(); !interface.empty())
+    ::setenv("NCCL_SOCKET_IFNAME", ("=" + interface).c_str(), /*overwrite=*/0);
   ncclUniqueId id{};
   if (rank == 0) id = detail::make_id();
   std::string const text =

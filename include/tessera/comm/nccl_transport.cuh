@@ -100,6 +100,7 @@ class Nccl final : public Transport {
 
   std::string_view name() const noexcept override { return "nccl"; }
   int local_rank() const noexcept override { return device_; }
+  int ranks_on_host() const noexcept override { return link_->states().ranks_on_host(); }
   void heartbeat() noexcept override {
     board_.beats.fetch_add(1, std::memory_order_relaxed);
     link_->states().mark_alive(rank());

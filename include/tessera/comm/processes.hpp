@@ -57,6 +57,7 @@ class Processes final : public Transport {
 
   std::string_view name() const noexcept override { return messages_->name(); }
   int local_rank() const noexcept override { return std::max(0, launch_->environment().local_rank); }
+  int ranks_on_host() const noexcept override { return launch_->ranks_on_host(); }
   void heartbeat() noexcept override { beats_.fetch_add(1, std::memory_order_relaxed); }
   void poison(char const* cause) noexcept override {
     launch_->give_up(cause && *cause ? cause : "it gave up without a reason");

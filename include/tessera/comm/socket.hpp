@@ -8,6 +8,9 @@
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -164,6 +167,48 @@ class Connection {
   std::size_t at_ = 0;
   bool ended_ = false;
 };
+
+/// Returns an address in digits, such as "10.0.0.7", or an empty text if it is not an IP address.
+inline std::string numeric_address(sockaddr const* address) {
+  if (!address || (address->sa_family != AF_INET && address->sa_family != AF_INET6)) return {};
+  socklen_t const size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  char text[NI_MAXHOST] = {};
+  if (::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  return text;
+}
+/// Returns the address in digits of one end of a TCP connection: of this process, or of the peer.
+inline std::string end_address(int socket, bool of_peer) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  int const status = of_peer ? ::getpeername(socket, address, &size) : ::getsockname(socket, address, &size);
+  return status == 0 ? numeric_address(address) : std::string();
+}
+
+/// Calls body(interface, address in digits) for each IP address of this host's network interfaces that are
+/// up, IPv4 first. Leaves out addresses that are valid on one link only.
+template <class Body>
+void each_interface(Body const& body) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> const owner(list, &::freeifaddrs);
+  for (int const family : {AF_INET, AF_INET6})
+    for (ifaddrs const* at = list; at; at = at->ifa_next) {
+      if (!at->ifa_addr || at->ifa_addr->sa_family != family || !(at->ifa_flags & IFF_UP)) continue;
+      if (family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6 const&>(*at->ifa_addr).sin6_addr))
+        continue;
+      body(*at, numeric_address(at->ifa_addr));
+    }
+}
+/// Returns the name of the network interface that has an address in digits, or an empty text.
+inline std::string interface_of(std::string const& address) {
+  std::string name;
+  each_interface([&](ifaddrs const& interface, std::string const& other) {
+    if (name.empty() && other == address) name = interface.ifa_name;
+  });
+  return name;
+}
 
 /// Returns a non-blocking socket that listens on a port of all interfaces, IPv6 and IPv4. Returns an empty
 /// descriptor and sets errno if the port cannot be had.

@@ -157,11 +157,12 @@ struct Footprint {
   }
 };
 
-/// Returns the bytes that all ranks together need. All ranks have equal plans unless some ranks own groups of
-/// parameters (Sharding::owned). So this function makes the plan of each owner and the plan of one of the
-/// other ranks. `root` is the plan of rank 0 if the caller already has it, otherwise null.
+/// Returns the bytes that all ranks on the host of rank `shape.rank` together need. All ranks have equal
+/// plans unless some ranks own groups of parameters (Sharding::owned). So this function makes the plan of
+/// each owner and the plan of one of the other ranks. `known` is the plan of one rank if the caller already
+/// has it, otherwise null.
 inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, StepShape shape,
-                           StepPlan const* root = nullptr) {
+                           StepPlan const* known = nullptr) {
   Footprint sum;
   auto const add = [&](StepPlan const& plan, std::int64_t ranks) {
     std::int64_t const on_device = plan.arena_bytes[static_cast<std::size_t>(Tier::device)];
@@ -179,12 +180,16 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   };
   PlacementTable const rows = at_world(recipe.placement, shape.world);
   int const owners = rows.uses(Sharding::owned) ? rows.owners : 0;
-  for (int rank = 0; rank <= owners && rank < shape.world; ++rank) {
-    int const alike = rank < owners ? 1 : shape.world - owners;
-    if (root && rank == 0)
-      add(*root, alike);
+  // The ranks of a host have consecutive numbers. Ranks below `owners` differ, and all others are alike.
+  int const first = shape.ranks_on_host() == shape.world ? 0 : shape.rank;
+  int const end = std::min(first + shape.ranks_on_host(), shape.world);
+  for (int rank = first; rank < end; ++rank) {
+    int const alike = rank < owners ? 1 : end - rank;
+    if (known && (rank == known->shape.rank || (rank >= owners && known->shape.rank >= owners)))
+      add(*known, alike);
     else
       add(plan_of(rank), alike);
+    if (rank >= owners) break;
   }
   return sum;
 }
@@ -350,21 +355,21 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   return advice;
 }
 
-/// Throws Error(out_of_memory) if the ranks of this process need more memory than `limit`. The message has
+/// Throws Error(out_of_memory) if the ranks on this host need more memory than `limit`. The message has
 /// the bytes of one rank by category, the nearest recipe that fits, and the largest batch and sequence that
 /// fit. If nothing fits, the message has the largest batch or sequence of the recipe that needs the least
 /// memory. The message leaves out results that are not found in about 2 s.
 inline void refuse_if_too_big(UnitLister const& units, StepPlan const& plan, RecipeTable const& recipe,
                               MemoryLimit const& limit, std::int64_t positions) {
   StepShape const& shape = plan.shape;
-  Footprint const needed = footprint(units, recipe, shape, shape.rank == 0 ? &plan : nullptr);
+  Footprint const needed = footprint(units, recipe, shape, &plan);
   if (needed.within(limit)) return;
   MemoryReport const report = memory_report(plan);
   bool const on_device = needed.device > limit.device, on_host = !on_device && needed.host > limit.host;
   std::int64_t const bytes = on_device ? needed.device : on_host ? needed.host : needed.nvme;
-  std::string const who = on_device
-                              ? "a rank plans "
-                              : sentence({shape.world, shape.world == 1 ? " rank plans " : " ranks plan "});
+  int const here = shape.ranks_on_host();
+  std::string const who =
+      on_device ? "a rank plans " : sentence({here, here == 1 ? " rank plans " : " ranks plan "});
   std::string text = sentence({"out of memory: ", who, bytes_text(bytes), " (", bytes, " bytes)",
                                on_device          ? " on its device"
                                : !on_host         ? " in files"

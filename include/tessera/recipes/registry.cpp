@@ -314,8 +314,9 @@ MemoryLimit memory_limit(Device device, TrainerOptions const& options) {
   return limit;
 }
 
-StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world) {
-  StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision);
+StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world,
+                     int host_ranks) {
+  StepShape shape = step_shape<Cpu>(options, rank, world, recipe.precision, host_ranks);
   shape.own_memory = info_of(recipe.device).own_memory;
   if (recipe.device == Device::cuda)  // also in a library that was built without CUDA
     shape.workspace_bytes =

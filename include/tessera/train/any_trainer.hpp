@@ -96,8 +96,10 @@ void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Co
 /// options set no limit. If this machine or this library lacks the device, 0 bytes of its memory are free.
 MemoryLimit memory_limit(Device device, TrainerOptions const& options);
 /// Returns the numbers that a plan of the step needs, such as the batch and the workspace of the recipe's
-/// device. Neither this machine nor this library needs to have the device.
-StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world);
+/// device. Neither this machine nor this library needs to have the device. `host_ranks` is the number of
+/// ranks on the host of this rank; 0: all ranks.
+StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world,
+                     int host_ranks = 0);
 
 /// The default recipes of `compare` and the benchmarks: every combination of sharding, precision (except
 /// fp64) and offload that the CPU engines run without a disk. All other slots have their default policies.

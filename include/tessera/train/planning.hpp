@@ -31,23 +31,24 @@ namespace tessera {
 inline namespace v0 {
 
 /// Returns the number of threads of one rank: `requested` if it is positive, otherwise the machine's cores
-/// divided by the ranks, at least 1.
-inline int threads_of_rank(int requested, int world) {
+/// divided by the ranks on this machine, at least 1.
+inline int threads_of_rank(int requested, int ranks_on_host) {
   if (requested > 0) return requested;
   int const cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, world));
+  return std::max(1, cores / std::max(1, ranks_on_host));
 }
 
 /// Returns the numbers that a plan needs, from a trainer's options. `product` is the format of matrix
 /// products.
 template <class Place>
-StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product) {
+StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product, int host_ranks = 0) {
   StepShape shape;
   shape.batch = options.batch;
   shape.sequence = options.sequence;
   shape.accumulation = options.accumulation;
   shape.world = world;
   shape.rank = rank;
+  shape.host_ranks = host_ranks;
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
@@ -55,7 +56,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   shape.weight_lag = options.weight_lag;
   shape.replicas = options.replicas;
   shape.workspace_bytes = static_cast<std::int64_t>(Context<Place>::workspace_bytes(
-      threads_of_rank(options.threads, world), shape.batch * shape.sequence, product));
+      threads_of_rank(options.threads, shape.ranks_on_host()), shape.batch * shape.sequence, product));
   shape.own_memory = detail::has_own_memory<Place>;
   shape.max_steps_in_flight = info_of(Place::device).max_steps_in_flight;
   shape.checkpoints = options.checkpoints;
@@ -153,7 +154,8 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
         ErrorKind::config,
         {"options: replicas is ", options.replicas, ", which does not divide the world of ",
          transport.world(), " ranks; all replicas of the sharded state must have the same number of ranks"});
-  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision);
+  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision,
+                                            transport.ranks_on_host());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");

@@ -159,6 +159,16 @@ std::vector<Ended> with_fault(std::function<void(Comm&)> const& fault, bool thro
   });
 }
 
+TEST_CASE("ranks of one host know that they share it") {
+  for (Ended const &ended : in_processes(3, [](Comm&comm, Launch&launch) {
+         return std::to_string(comm.transport().ranks_on_host()) + " ranks, interface '" +
+                launch.network_interface() + "'";
+       }))
+    CHECK(ended.text == "3 ranks, interface ''");
+  CHECK(ts::comm::detail::interface_of("127.0.0.1") == "lo");
+  CHECK(ts::comm::detail::interface_of("192.0.2.1").empty());  // an address for documentation only
+}
+
 TEST_CASE("all ranks name a rank whose process is killed, at once") {
   auto const ended = with_fault([](Comm&) { ::raise(SIGKILL); });
   CHECK(ended[1].code == 128 + SIGKILL);
