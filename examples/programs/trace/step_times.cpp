@@ -139,25 +139,36 @@ std::string text_of(RankTimes const& times) {
   Json entries = Json::array(), steps = Json::array();
   for (TimedEntry const& entry : times.entries)
     entries.push_back({entry.name, entry.kind, entry.unit, static_cast<int>(entry.lane), entry.phase,
-                       entry.collective, entry.flops, entry.bytes});
+                       entry.collective, entry.flops, entry.bytes, entry.group.first, entry.group.stride,
+                       entry.group.count});
   for (TimedStep const& step : times.steps) {
     Json instances = Json::array();
     for (TimedInstance const& instance : step.instances)
       instances.push_back({instance.entry, instance.micro_batch, instance.ran.begin, instance.ran.end});
     steps.push_back({step.number, step.whole.begin, step.whole.end, step.reported, std::move(instances)});
   }
-  return Json{{"rank", times.rank}, {"entries", std::move(entries)}, {"steps", std::move(steps)}}.dump();
+  return Json{{"rank", times.rank},
+              {"clock_error", times.clock_error},
+              {"entries", std::move(entries)},
+              {"steps", std::move(steps)}}
+      .dump();
 }
 
 RankTimes rank_times(std::string const& text) {
   Json const from = Json::parse(text);
   RankTimes times;
   times.rank = from["rank"].get<int>();
+  times.clock_error = from["clock_error"].get<std::int64_t>();
   for (Json const& entry : from["entries"])
-    times.entries.push_back({entry[0].get<std::string>(), entry[1].get<std::string>(),
-                             entry[2].get<std::string>(), static_cast<Lane>(entry[3].get<int>()),
-                             entry[4].get<int>(), entry[5].get<bool>(), entry[6].get<double>(),
-                             entry[7].get<double>()});
+    times.entries.push_back({entry[0].get<std::string>(),
+                             entry[1].get<std::string>(),
+                             entry[2].get<std::string>(),
+                             static_cast<Lane>(entry[3].get<int>()),
+                             entry[4].get<int>(),
+                             entry[5].get<bool>(),
+                             entry[6].get<double>(),
+                             entry[7].get<double>(),
+                             {entry[8].get<int>(), entry[9].get<int>(), entry[10].get<int>()}});
   for (Json const& step : from["steps"]) {
     TimedStep& to = times.steps.emplace_back();
     to.number = step[0].get<std::int64_t>();
@@ -169,6 +180,17 @@ RankTimes rank_times(std::string const& text) {
                               {instance[2].get<std::int64_t>(), instance[3].get<std::int64_t>()}});
   }
   return times;
+}
+
+void shift(RankTimes& times, std::int64_t offset) {
+  auto const move = [offset](TimeSpan& span) {
+    span.begin -= offset;
+    span.end -= offset;
+  };
+  for (TimedStep& step : times.steps) {
+    move(step.whole);
+    for (TimedInstance& instance : step.instances) move(instance.ran);
+  }
 }
 
 std::int64_t monotonic_nanoseconds() noexcept {
@@ -190,6 +212,7 @@ StepTimer::StepTimer(AnyTrainer& trainer, int rank, std::function<std::int64_t()
     if (entry.move != Move::none) timed.kind.append(" ").append(name_of(entry.move));
     timed.lane = entry.lane;
     timed.collective = entry.move != Move::none && entry.move != Move::copy;
+    if (timed.collective) timed.group = trainer.plan().ranks_of(entry);
     times_.entries.push_back(std::move(timed));
   }
   std::vector<Cost> const costs =
@@ -356,6 +379,42 @@ std::string steps_text(RankTimes const& times) {
   return "steps " + first + " to " + std::to_string(times.steps.back().number);
 }
 
+namespace {
+
+/// A run of a collective on one rank.
+struct Arrival {
+  int rank = 0;
+  Lane lane = Lane::compute;
+  TimeSpan ran;
+};
+
+/// Calls body(last, other) for each collective of the timed steps and for each rank `other` that waited in
+/// this collective: `last` is the arrival of the rank that was the last to reach the collective. All ranks
+/// run the same schedule, so a collective has the same position in the step of each rank.
+template <class Body>
+void each_wait(std::vector<RankTimes> const& ranks, Body const& body) {
+  for (RankTimes const& times : ranks)
+    for (std::size_t number = 0; number < times.steps.size(); ++number)
+      for (std::size_t index = 0; index < times.steps[number].instances.size(); ++index) {
+        int const entry = times.steps[number].instances[index].entry;
+        comm::ProcessGroup const& group = times.entries[static_cast<std::size_t>(entry)].group;
+        if (group.count < 2 || group.first != times.rank) continue;
+        std::vector<Arrival> arrivals;
+        for (RankTimes const& other : ranks)
+          if (group.contains(other.rank) && number < other.steps.size() &&
+              index < other.steps[number].instances.size())
+            arrivals.push_back({other.rank, other.entries[static_cast<std::size_t>(entry)].lane,
+                                other.steps[number].instances[index].ran});
+        auto const last = std::max_element(
+            arrivals.begin(), arrivals.end(),
+            [](Arrival const& one, Arrival const& other) { return one.ran.begin < other.ran.begin; });
+        for (Arrival const& arrival : arrivals)
+          if (arrival.rank != last->rank) body(*last, arrival);
+      }
+}
+
+}  // namespace
+
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks) {
   AtomicFile file(path);
   std::int64_t origin = 0;
@@ -393,8 +452,11 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
          {"dur", microseconds(ran.size())},
          {"args", std::move(arguments)}});
   };
-  Json const about = {{"format", marks_format}, {"version", marks_version}, {"clock", marks_clock},
-                      {"start_ns", origin},     {"boot", boot_id()},        {"ranks", ranks.size()}};
+  Json about = {{"format", marks_format}, {"version", marks_version}, {"clock", marks_clock},
+                {"start_ns", origin},     {"boot", boot_id()},        {"ranks", ranks.size()}};
+  std::int64_t clock_error = 0;
+  for (RankTimes const& times : ranks) clock_error = std::max(clock_error, times.clock_error);
+  if (clock_error > 0) about["clock_error_ns"] = clock_error;
   file.write("{\"displayTimeUnit\":\"ms\",\"otherData\":" +
              about.dump(-1, ' ', false, Json::error_handler_t::replace) + ",\"traceEvents\":[");
   for (RankTimes const& times : ranks) {
@@ -425,6 +487,24 @@ void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const
       }
     }
   }
+  int arrows = 0;
+  each_wait(ranks, [&](Arrival const& last, Arrival const& other) {
+    auto const end_of_arrow = [&](char const* phase, Arrival const& at) {
+      std::int64_t const time = std::clamp(last.ran.begin, at.ran.begin, at.ran.end);
+      Json event = {{"ph", phase},
+                    {"id", arrows},
+                    {"name", "last to arrive"},
+                    {"cat", "collective"},
+                    {"pid", at.rank + 1},
+                    {"tid", first_lane + static_cast<int>(at.lane)},
+                    {"ts", microseconds(time - origin)}};
+      if (*phase == 'f') event["bp"] = "e";  // ends in the slice that contains this time
+      put(event);
+    };
+    ++arrows;
+    end_of_arrow("s", last);
+    end_of_arrow("f", other);
+  });
   file.write("\n]}\n");
   file.commit();
 }

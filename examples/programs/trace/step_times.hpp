@@ -39,6 +39,7 @@ struct TimedEntry {
   bool collective = false;  ///< whether it moves values between ranks
   /// `bytes` are the bytes that a move carries, or the minimum that other work reads and writes.
   double flops = 0, bytes = 0;
+  comm::ProcessGroup group{};  ///< of a collective: the ranks that take part
 };
 
 struct TimedInstance {
@@ -57,6 +58,7 @@ struct TimedStep {
 /// The timed steps of one rank.
 struct RankTimes {
   int rank = 0;
+  std::int64_t clock_error = 0;  ///< nanoseconds by which the times possibly differ from the clock of rank 0
   std::vector<TimedEntry> entries;  ///< all entries of the schedule of a step
   std::vector<TimedStep> steps;
 };
@@ -65,6 +67,9 @@ struct RankTimes {
 /// in another process.
 std::string text_of(RankTimes const& times);
 RankTimes rank_times(std::string const& text);
+
+/// Subtracts `offset` nanoseconds from all times.
+void shift(RankTimes& times, std::int64_t offset);
 
 /// Returns the time in nanoseconds of a clock that all threads and processes of this machine share.
 std::int64_t monotonic_nanoseconds() noexcept;
@@ -156,7 +161,8 @@ nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 /// Returns the numbers of the timed steps as text, for example "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
 /// Writes the times in Chrome's trace event format. Each rank is a process. Its threads are the lanes, the
-/// steps and the phases of the steps. Each run of an entry is one slice. The field otherData contains the
+/// steps and the phases of the steps. Each run of an entry is one slice. Arrows lead from the rank that was
+/// the last to reach a collective to the other ranks, which waited for it. The field otherData contains the
 /// name of the clock and its reading at time 0, for `read_marks`. The file appears completely or not at all.
 /// Throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);

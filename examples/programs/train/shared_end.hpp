@@ -14,6 +14,8 @@
 #include "cli/launch.hpp"
 #include "cli/program.hpp"
 #include "cli/values.hpp"
+#include "trace/clocks.hpp"
+#include "trace/marks.hpp"
 #include "trace/step_times.hpp"
 
 namespace programs {
@@ -42,13 +44,16 @@ inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Err
 
 /// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share
 /// `all`. In a launch, the processes exchange their times, so rank 0 has the times of all ranks. All ranks
-/// must call it together.
+/// must call it together. The times are on the clock of rank 0, also if ranks run on several hosts.
 inline void gather_times(RankTimes times, comm::Comm const& comm, std::vector<RankTimes>& all) {
   if (!joined_launch()) {
     all[static_cast<std::size_t>(comm.rank())] = std::move(times);
     comm::unanimous(comm, true);
     return;
   }
+  ClockDifference const clock = clock_difference(comm.transport(), boot_id(), &monotonic_nanoseconds);
+  shift(times, clock.offset);
+  times.clock_error = clock.error;
   auto const texts = comm::all_gather_text(comm.transport(), text_of(times), {"trace"});
   for (std::size_t rank = 0; rank < texts.size() && comm.is_root(); ++rank)
     all[rank] = rank_times(texts[rank]);

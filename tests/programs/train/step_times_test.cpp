@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -18,12 +19,14 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/comm/run.hpp"
 #include "tessera/plan/listing.hpp"
 #include "tessera/train/any_trainer.hpp"
 #include "tessera/train/gpt2_family.hpp"
 
 #include "support/file_support.hpp"
 #include "support/runs.hpp"
+#include "trace/clocks.hpp"
 #include "trace/marks.hpp"
 
 namespace cli = programs::cli;
@@ -213,11 +216,13 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
     std::map<std::pair<int, int>, std::int64_t> end;                               // of a thread's last slice
     std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by rank and step
     std::map<std::pair<int, std::int64_t>, std::string> phases;
+    std::map<int, std::vector<Json>> arrows;
     for (Json const& event : trace.at("traceEvents")) {
       std::pair<int, int> const thread(event.at("pid"), event.at("tid"));
       if (event.at("name") == "thread_name") lanes[thread] = event.at("args").at("name");
       if (event.at("name") == "process_name")
         processes.insert(event.at("args").at("name").get<std::string>());
+      if (event.contains("id")) arrows[event.at("id")].push_back(event);
       if (event.at("ph") != "X") continue;
       auto const in_ns = [&](char const* field) { return std::llround(event.at(field).get<double>() * 1e3); };
       CHECK(in_ns("ts") >= end[thread]);
@@ -247,6 +252,19 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
       std::string wanted;
       for (std::int64_t micro = 0; micro < split.accumulation; ++micro) wanted += "forward backward ";
       CHECK(phases.at(step) == wanted + "update ");
+    }
+    // Two ranks: one arrow for each collective of the two steps, from one rank to the other one.
+    std::size_t collectives = 0;
+    for (auto const& [entry, micro] : all.instances)
+      collectives += all.ranks[0].entries[static_cast<std::size_t>(entry)].group.count == 2;
+    CHECK((collectives > 0) == (split.ranks == 2));
+    CHECK(arrows.size() == 2 * collectives);
+    for (auto const& [id, ends] : arrows) {
+      REQUIRE(ends.size() == 2);
+      CHECK(ends[0].at("ph") == "s");
+      CHECK(ends[1].at("ph") == "f");
+      CHECK(ends[0].at("pid") != ends[1].at("pid"));
+      CHECK(ends[0].at("tid") == ends[1].at("tid"));
     }
     cli::Marks const marks = cli::read_marks(path, split.ranks - 1);
     CHECK(marks.ranks == split.ranks);
@@ -293,4 +311,47 @@ TEST_CASE("what entries cost is what their operations say and what their moves c
 TEST_CASE("a trace that cannot be written says where") {
   CHECK_THROWS_WITH_AS(cli::write_trace("/nonexistent/trace.json", {by_hand()}),
                        doctest::Contains("/nonexistent/trace.json"), Error);
+}
+
+TEST_CASE("an arrow leads from the last rank that reaches a collective to each rank that waits for it") {
+  cli::TimedEntry reduce = entry("reduce", Lane::communication);
+  reduce.group = {0, 1, 3};
+  std::vector<cli::RankTimes> ranks(3);
+  std::int64_t const begin[] = {1000, 3000, 2000};
+  for (int rank = 0; rank < 3; ++rank) {
+    cli::RankTimes& times = ranks[static_cast<std::size_t>(rank)];
+    times.rank = rank;
+    times.entries = {reduce};
+    times.steps.resize(1);
+    times.steps[0].number = 1;
+    times.steps[0].whole = {0, 5000};
+    times.steps[0].instances = {{0, -1, {begin[rank], 4000}}};
+  }
+  file_support::TemporaryFolder const folder;
+  std::filesystem::path const path = folder.path() / "trace.json";
+  cli::write_trace(path, ranks);
+  std::ifstream file(path);
+  Json const trace = Json::parse(file);
+  std::string found;
+  for (Json const& event : trace.at("traceEvents"))
+    if (event.contains("id"))
+      found += event.at("ph").get<std::string>() + " rank " + std::to_string(event.at("pid").get<int>() - 1) +
+               " at " + event.at("ts").dump() + "; ";
+  CHECK(found == "s rank 1 at 3.0; f rank 0 at 3.0; s rank 1 at 3.0; f rank 2 at 3.0; ");
+}
+
+TEST_CASE("clocks of several hosts are compared to within the time of a collective") {
+  run(4, [](comm::Comm& comm) {
+    // Ranks 0 and 1 are on one host. The clocks of the others are hours away.
+    std::int64_t const apart = comm.rank() < 2 ? 0 : comm.rank() * 10'000'000'000'000;
+    std::string const boot = comm.rank() < 2 ? "first" : "boot " + std::to_string(comm.rank());
+    cli::ClockDifference const found = cli::clock_difference(
+        comm.transport(), boot, [apart] { return cli::monotonic_nanoseconds() + apart; });
+    CHECK(std::llabs(found.offset - apart) <= found.error);
+    CHECK(found.error < 50'000'000);  // 50 ms, for machines with fewer cores than ranks
+    CHECK((found.error == 0) == (comm.rank() < 2));
+    cli::ClockDifference const same =
+        cli::clock_difference(comm.transport(), "one host", [] { return std::int64_t{0}; });
+    CHECK((same.offset == 0 && same.error == 0));
+  });
 }

@@ -519,24 +519,6 @@ TEST_CASE("a device with memory of its own has to hold one rank, and the host wh
   CHECK(refused({separate.device, separate.host - 1}).find(" of host memory and ") != std::string::npos);
 }
 
-TEST_CASE("the bytes of a host count its own ranks only") {
-  StepShape shape = sizes_of(4);
-  for (std::string_view const sharding : {"dp", "zs2"}) {
-    INFO(sharding);
-    RecipeTable const table = recipe(sharding);
-    auto const bytes_of = [&](int first, int host_ranks) {
-      shape.rank = first;
-      shape.host_ranks = host_ranks;
-      return footprint(lister(tiny), table, shape).host;
-    };
-    std::int64_t const all = bytes_of(0, 0);
-    CHECK(bytes_of(3, 4) == all);
-    CHECK(bytes_of(0, 2) + bytes_of(2, 2) == all);
-    CHECK(bytes_of(0, 1) + bytes_of(1, 3) == all);
-    CHECK((bytes_of(0, 2) > bytes_of(2, 2)) == (sharding == "dp"));  // only rank 0 has the root's state
-  }
-}
-
 TEST_CASE("the bytes of a process count the root of dp once") {
   StepShape shape = sizes_of(3);
   RecipeTable const table = recipe("dp");

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the searches for the largest batch and for the longest sequence whose plan fits into memory.
+// Tests the memory that the ranks of a host plan together, and the searches for the largest batch and for the
+// longest sequence whose plan fits into memory.
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include <doctest/doctest.h>
 
+#include "tessera/nn/gpt2.hpp"
 #include "tessera/plan/report.hpp"
+
+#include "support/runs.hpp"
 
 namespace {
 
@@ -27,6 +32,25 @@ TEST_CASE("a footprint takes a share above 1 of limits that it is not within, by
   }
   CHECK(Footprint{.device = 3, .host = 1}.share_of({.device = 4, .host = 4}) == 0.75);
   CHECK(Footprint{.device = most}.share_of({}) < 1.0);
+}
+
+TEST_CASE("the bytes of a host count its own ranks only") {
+  UnitLister const units = [](MicroBatch const& micro) { return Gpt2(support::tiny).units(micro); };
+  StepShape shape{.batch = 2, .sequence = 64, .world = 4};
+  for (std::string_view const sharding : {"dp", "zs2"}) {
+    INFO(sharding);
+    RecipeTable const table = support::recipe(sharding);
+    auto const bytes_of = [&](int first, int host_ranks) {
+      shape.rank = first;
+      shape.host_ranks = host_ranks;
+      return footprint(units, table, shape).host;
+    };
+    std::int64_t const all = bytes_of(0, 0);
+    CHECK(bytes_of(3, 4) == all);
+    CHECK(bytes_of(0, 2) + bytes_of(2, 2) == all);
+    CHECK(bytes_of(0, 1) + bytes_of(1, 3) == all);
+    CHECK((bytes_of(0, 2) > bytes_of(2, 2)) == (sharding == "dp"));  // only rank 0 has the root's state
+  }
 }
 
 TEST_CASE("searches end where the bytes, the search or the time does") {
