@@ -132,6 +132,33 @@ TEST_CASE("launch: what all ranks refuse is printed once, and half a launch ends
   sh.refuses("train", "2 | --log-ranks logs | no launcher started this program");
 }
 
+TEST_CASE("launch: flags and data that differ between ranks are refused by name") {
+  Launcher const sh;
+  auto const says = [&](std::string const& flags, std::string const& message) {
+    sh.write("each", "#!/bin/sh\nexec train " + launched + " " + flags + "\n");
+    sh.passes("chmod +x each");
+    std::string const out = sh.passes("./launch 3 ./each");
+    INFO(flags, " ", out);
+    test::shows(out, "rank 0: 3: error: " + message);
+    test::shows(out, "rank 1: 3: \nrank 2: 3: \n");
+  };
+  says(
+      "$([ $RANK != 1 ] || echo --learning-rate 1e-3)",
+      "ranks were started with different flags: rank 0 has no --learning-rate, rank 1 .* has --learning-rate "
+      "1e-3; start every rank with the same flags");
+  says("$([ $RANK = 0 ] && echo --data each || echo --data launch)",
+       "ranks were .* --data each, rank 1 .* --data launch");
+  says("$([ $RANK = 2 ] || echo --bf16)", "ranks were .* rank 0 has --bf16, rank 2 .* has no --bf16");
+  sh.passes("mkdir 0 1 2 && seq 9000 > 0/text && seq 9000 > 1/text && seq 9001 > 2/text");
+  sh.write("there",
+           "#!/bin/sh\ncd $RANK && exec train " + launched + " --threads $((RANK + 1)) --data text\n");
+  sh.passes("chmod +x there");
+  test::shows(sh.passes("./launch 3 ./there"),
+              "ranks disagree on the training data: ranks 0, 1 have 0x[0-9a-f]*; rank 2 has 0x");
+  sh.passes("cp 0/text 2/text");
+  CHECK(sh.passes("./launch 3 ./there") == "rank 0: 0: \nrank 1: 0: \nrank 2: 0: \n");
+}
+
 TEST_CASE("launch: compare measures its rows in processes, also after a row that fails on all") {
   Launcher const sh;
   std::string const rows =

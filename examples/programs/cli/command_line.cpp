@@ -303,6 +303,14 @@ CommandLine::Entry* CommandLine::find(std::string const& name) {
   return const_cast<Entry*>(std::as_const(*this).find(name));
 }
 
+std::vector<std::pair<std::string, std::string>> CommandLine::given_flags() const {
+  std::vector<std::pair<std::string, std::string>> flags;
+  for (Entry const& entry : entries_)
+    if (entry.option->count() > 0)
+      flags.emplace_back(entry.name, entry.is_switch ? std::string() : joined(entry.option->results(), " "));
+  return flags;
+}
+
 void CommandLine::foreign(Names const& names, std::string const& advice) {
   for (std::string name : names) {
     std::replace(name.begin(), name.end(), '_', '-');

@@ -144,6 +144,9 @@ class CommandLine {
 
   /// Returns whether the command line or a file gives the flag `name`, which may be any of its spellings.
   bool given(std::string const& name) const;
+  /// Returns every flag that the command line or a file gives, with its values separated by spaces, in the
+  /// order of the help text.
+  std::vector<std::pair<std::string, std::string>> given_flags() const;
   /// Returns whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
   /// Returns the values that the command line or a file of flags (@FILE) gives the flag; null if only a

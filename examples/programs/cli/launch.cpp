@@ -8,7 +8,10 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iostream>
+#include <map>
+#include <string>
 #include <unistd.h>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -34,6 +37,46 @@ void redirect(std::filesystem::path const& path, bool errors) {
   ::dup2(file, STDOUT_FILENO);
   if (errors) ::dup2(file, STDERR_FILENO);
   ::close(file);
+}
+
+using Flags = std::map<std::string, std::string>;
+
+/// Returns the flags of this rank that must be equal on all ranks.
+Flags shared_flags(CommandLine const& line) {
+  Flags flags;
+  for (auto const& [name, values] : line.given_flags()) flags[name] = values;
+  // Each host may have other cores and disks. Only rank 0 writes the log.
+  for (char const* own :
+       {"--local_rank", "--log-ranks", "--log", "--threads", "--nvme-path", "--product-plans"})
+    flags.erase(own);
+  return flags;
+}
+
+std::string in_words(std::string const& name, Flags const& flags) {
+  auto const found = flags.find(name);
+  if (found == flags.end()) return "no " + name;
+  return found->second.empty() ? name : name + " " + found->second;
+}
+
+/// Throws Error(config) on all ranks if a rank was started with other flags than rank 0.
+void compare_flags(CommandLine const& line, comm::Launch& launch) {
+  Flags const own = shared_flags(line);
+  std::string const text = nlohmann::json(own).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  launch.begin();
+  std::vector<std::string> const texts = launch.all_gather(text, "compare their flags");
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    auto const first = nlohmann::json::parse(texts[0]).get<Flags>(),
+               other = nlohmann::json::parse(texts[rank]).get<Flags>();
+    std::string differing;
+    for (Flags const* flags : {&other, &first})
+      for (auto const& [name, value] : *flags)
+        if (differing.empty() && in_words(name, first) != in_words(name, other)) differing = name;
+    throw Error(ErrorKind::config, "ranks were started with different flags: rank 0 has " +
+                                       in_words(differing, first) + ", " +
+                                       launch.name(static_cast<int>(rank)) + " has " +
+                                       in_words(differing, other) + "; start every rank with the same flags");
+  }
 }
 
 }  // namespace
@@ -77,6 +120,7 @@ void join_launch(CommandLine const& line, LaunchFlags const& flags) {
     redirect("/dev/null", false);
   }
   launch_in_use = comm::launch_of_process();
+  compare_flags(line, *launch_in_use);
 }
 
 std::shared_ptr<comm::Launch> const& joined_launch() { return launch_in_use; }

@@ -29,7 +29,8 @@ void add_launch_flags(CommandLine& line, LaunchFlags& flags);
 
 /// Connects to the other processes of the launch. Does nothing if no launcher started the program. Afterwards
 /// the standard output of ranks above 0 is dropped; with --log-ranks, each rank's output goes to a file.
-/// Throws Error(config) if the processes cannot connect, or if --ranks contradicts the launcher.
+/// Throws Error(config) if the processes cannot connect, if --ranks contradicts the launcher, or if ranks
+/// were started with different flags. Flags that each rank may choose, such as --threads, can differ.
 void join_launch(CommandLine const& line, LaunchFlags const& flags);
 
 /// Returns the launch that this program has joined, or null.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges errors, signals and traced times between the ranks of a run.
+// Exchanges errors, signals and traced times between the ranks of a run, and compares their data.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@
 #include "trace/clocks.hpp"
 #include "trace/marks.hpp"
 #include "trace/step_times.hpp"
+#include "workload/data.hpp"
 
 namespace programs {
 using namespace tessera;
@@ -40,6 +41,15 @@ inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Err
     ++rank;
   }
   return first;
+}
+
+/// Throws Error(config) on all ranks if processes of a launch have opened different data. All ranks must call
+/// it together.
+inline void agree_on_data(comm::Comm const& comm, std::optional<TokenSource> const& training,
+                          std::optional<TokenSource> const& validation) {
+  if (!joined_launch()) return;  // threads share the data
+  if (training) comm::agree(comm.transport(), digest_of(*training), "training data");
+  if (validation) comm::agree(comm.transport(), digest_of(*validation), "validation data");
 }
 
 /// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share

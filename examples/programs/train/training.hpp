@@ -144,6 +144,7 @@ class Training {
     if (settings_.source) loader.emplace(*settings_.source, settings_.training_loader(comm.rank()));
     if (settings_.validation)
       validation.emplace(*settings_.validation, settings_.validation_loader(comm.rank()));
+    agree_on_data(comm, settings_.source, settings_.validation);
     if (root && settings_.epochs > 0)
       epoch_.emplace(loader->samples(), loader->global_batch(), settings_.options.sequence,
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());

@@ -8,12 +8,15 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "tessera/data/batch.hpp"
 #include "tessera/io/records.hpp"
+#include "tessera/io/xxhash.hpp"
 #include "tessera/train/options.hpp"
 
 #include "cli/run_flags.hpp"
@@ -26,6 +29,20 @@ using namespace tessera;
 namespace cli {
 
 using SharedTokenizer = std::shared_ptr<text::Tokenizer const>;
+
+/// Returns a hash of the number of tokens, and of up to 65,536 tokens at the start, in the middle and at the
+/// end. Ranks compare it, because each process opens the data itself.
+inline std::uint64_t digest_of(TokenSource const& source) {
+  std::int64_t const size = source.size(), part = std::min<std::int64_t>(size, 65536);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(3 * part));
+  std::span<std::int32_t> const all(tokens);
+  auto const length = static_cast<std::size_t>(part);
+  source.read(0, all.first(length));
+  source.read((size - part) / 2, all.subspan(length, length));
+  source.read(size - part, all.last(length));
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof tokens[0],
+                              static_cast<XXH64_hash_t>(size));
+}
 
 /// Returns the tokenizer that --tokenizer names; null without this flag.
 inline SharedTokenizer open_tokenizer(DataFlags const& flags) {
