@@ -10,6 +10,7 @@
 //   stop              rank 1 stops itself with SIGSTOP
 //   link              the last rank takes down the network of its host
 //   network           prints the number of ranks on the host, and the network interface to other hosts
+//   absent            rank 1 ends after it has found the other ranks and before it connects to them
 //   leave             rank 1 returns early
 // A rank that fails prints one line with the error, the exit code, and the seconds since its last collective
 // ended. nvcc compiles this source with NCCL and without MPI.
@@ -198,6 +199,7 @@ int main(int argc, char** argv) {
     return code;
   };
   try {
+    if (what == "absent" && ts::comm::launch_of_process()->rank() == 1) return 0;
     if (what == "same") create().transport().barrier();
     Comm const comm = create();  // the second one, if the results are compared
     rank = comm.rank();

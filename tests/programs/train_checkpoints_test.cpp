@@ -97,6 +97,13 @@ TEST_CASE(
   CHECK(sh.equal("whole.safetensors", "again.safetensors"));
 }
 
+TEST_CASE("train checkpoints: the folder may contain a folder named checkpoints") {
+  test::Shell const sh;
+  sh.passes(
+      "mkdir -p out/checkpoints && train --steps 1 --model layers=1,heads=1,channels=8 -q --checkpoint out");
+  CHECK(test::has(sh.passes("ls out"), "step-00000001"));
+}
+
 TEST_CASE("train checkpoints: contradictory flags, other data and other logs are refused") {
   Checkpoints const sh;
   sh.passes(sh.saving + "--steps 20 --log part.jsonl");

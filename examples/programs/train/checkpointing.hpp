@@ -216,7 +216,8 @@ inline void check_free_space_for_checkpoints(CheckpointSettings const& settings,
   while (!std::filesystem::is_directory(nearest, code) && nearest.has_relative_path())
     nearest = nearest.parent_path();
   double const bytes = static_cast<double>(count) * static_cast<double>(4 * parameters + 8 * trained);
-  check_free_space({{.path = nearest / "checkpoints",
+  // The name of a file that does not exist, only to find the disk.
+  check_free_space({{.path = nearest / ".tessera-checkpoints",
                      .bytes = static_cast<std::int64_t>(std::min(bytes, 0x1p62)),
                      .named = settings.folder}});
 }

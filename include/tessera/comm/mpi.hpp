@@ -382,6 +382,9 @@ class Mpi final : public Messages {
 /// Connects processes through MPI.
 inline constexpr HostLink mpi_link{detail::meet_through_mpi,
                                    [](std::shared_ptr<Launch> const& launch) -> std::unique_ptr<Messages> {
+                                     // MPI_Init waits for all ranks and does not notice that one has
+                                     // ended. So the launch makes sure first that all ranks are there.
+                                     launch->all_gather({}, "start MPI");
                                      return std::make_unique<Mpi>(launch);
                                    }};
 
