@@ -3,9 +3,10 @@
 
     python benchmarks/against_torch.py --train build/cpu/bin/train
 
-For each shape, runs of both systems alternate, each with one rank and --threads threads. The script prints tokens/s as
-median and range over the runs, and the ratios. The PyTorch model has fused attention, fused AdamW, no dropout and a tied
-head. Both sides clip gradients. PyTorch's bf16 is autocast over fp32 weights.
+For each shape, runs of both systems alternate. Each run uses one rank and --threads threads. The script prints the
+tokens/s of each system (median, minimum and maximum over the runs), and the ratios of Tessera's tokens/s to PyTorch's.
+The PyTorch model has fused attention, fused AdamW, no dropout and a tied head. Both systems clip gradients. The bf16 of
+PyTorch is autocast over fp32 weights.
 """
 import argparse
 import json

@@ -114,14 +114,14 @@ void add_both(Size const& z, ts::DType product = ts::dtype_of<T>,
 
 int main(int argc, char** argv) {
   gpu::add_rates<float, ts::bfloat16>();
-  // GPT-2's sequence length at the head widths that have kernels, and at 80, which has no kernel of its own.
-  // Then a longer sequence, and fp32.
+  // The first loop measures GPT-2's sequence length at several head widths. Width 80 has no kernel of its
+  // own. The second loop measures a longer sequence in bf16, and fp32.
   for (std::int64_t const width : {32, 64, 80, 96, 128}) add_both<ts::bfloat16>({16, 1024, 12, width});
   for (std::int64_t const width : {64, 128}) {
     add_both<ts::bfloat16>({2, 8192, 12, width});
     add_both<float>({4, 1024, 12, width});
   }
-  // Some of the same sizes with cuDNN's kernels, if the build has cuDNN.
+  // Measures some of these sizes with cuDNN's kernels too, if the build contains cuDNN.
   if (ts::cuda::has_cudnn_attention())
     for (Size const& size : {Size{16, 1024, 12, 64}, Size{16, 1024, 12, 80}, Size{16, 1024, 12, 128},
                              Size{2, 8192, 12, 64}, Size{2, 8192, 12, 128}})

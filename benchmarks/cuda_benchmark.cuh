@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides the shared parts of the GPU benchmarks: timing with CUDA events, data larger than the L2 cache,
-// and reference rates of this GPU, which are measured without the library. The main function `run` prints one
-// sentence on a machine without a GPU.
+// and reference rates of this GPU, which are measured without the library. On a machine without a usable GPU,
+// the main function `run` prints the reason and returns.
 #pragma once
 
 #include <algorithm>
@@ -149,7 +149,8 @@ class Pool {
 
 // ---- what this GPU does without the library ------------------------------------------------------------
 
-/// Returns the time in seconds of the fastest of 8 rounds. One round before them is the warm-up.
+/// Runs `work` once as a warm-up and then 8 times. Returns the time in seconds of the fastest of these 8
+/// runs.
 template <class F>
 double best_seconds(F const& work) {
   double best = std::numeric_limits<double>::infinity();
@@ -226,7 +227,8 @@ double product_rate() {
 
 // ---- measuring -----------------------------------------------------------------------------------------
 
-/// Runs the body of a benchmark. If the body throws a ts::Error, its text becomes the error of the benchmark.
+/// Runs the body of a benchmark. If the body throws a ts::Error, the text of the exception becomes the error
+/// of the benchmark.
 template <class F>
 void guarded(benchmark::State& state, F const& body) {
   try {
@@ -236,13 +238,15 @@ void guarded(benchmark::State& state, F const& body) {
   }
 }
 
-/// Times calls of one operation. `make(pool)` returns a callable that has its own arrays. Up to 64 callables
-/// are made, until their arrays together are four times as large as the L2 cache. They run in turn, so no
-/// input is still in the cache.
+/// Times calls of one operation. `make(pool)` allocates arrays in `pool` and returns a callable that runs the
+/// operation once on these arrays. This function makes up to 64 callables, until their arrays together are
+/// four times as large as the L2 cache. The callables run in turn, so the input of a callable is no longer in
+/// the cache when it runs.
 ///
-/// One timed window between two events has `count` calls, at most 2000. If `count` is 0, it is set so that a
-/// window lasts 5 ms, which is 10000 times the resolution of CUDA events. All repetitions of a benchmark use
-/// this `count`: Google Benchmark requires equal numbers of iterations, and its debug build aborts otherwise.
+/// A timed window between two events has `count` calls, at most 2000. If `count` is 0, this function sets it
+/// so that a window lasts 5 ms, which is 10000 times the resolution of CUDA events. All repetitions of a
+/// benchmark use the same `count`: Google Benchmark requires equal numbers of iterations, and its debug build
+/// aborts if they differ.
 template <class T, class Make>
 void measure(benchmark::State& state, Work const& work, Make const& make, std::int64_t& count) {
   guarded(state, [&] {
@@ -276,7 +280,8 @@ void measure(benchmark::State& state, Work const& work, Make const& make, std::i
   });
 }
 
-/// Registers a benchmark of an operation under the name name/format/detail. The format is the one of T.
+/// Registers a benchmark of an operation under the name name/format/detail. `format` is the number format of
+/// T.
 template <class T, class Make>
 void add(std::string const& name, std::string const& detail, Work const& work, Make const& make) {
   std::string const format(ts::name_of(ts::dtype_of<T>));
@@ -287,8 +292,8 @@ void add(std::string const& name, std::string const& detail, Work const& work, M
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Adds the benchmark machine/rates. It reports the reference rates from which of_product and of_copy are
-/// computed.
+/// Adds the benchmark machine/rates. It reports the measured rates of a matrix product and of a copy. The
+/// counters of_product and of_copy of the other benchmarks are fractions of these rates.
 template <class... T>
 void add_rates() {
   benchmark::RegisterBenchmark(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures every memory-bound operation on a GPU. of_copy is the bytes/s as a fraction of the bytes/s of a 1
-// GiB device copy, whose reads and writes both count. Operations that only read or only write can exceed 1,
-// because a GPU reads or writes faster than it does both. Bytes are the minimum that an operation reads and
-// writes. Benchmark names: operation/format/rows x channels, or operation/format/elements.
+// Measures every memory-bound operation on a GPU. The counter bytes/s uses the minimum number of bytes that
+// an operation reads and writes. of_copy is the bytes/s as a fraction of the bytes/s of a 1 GiB device copy,
+// whose reads and writes both count. An operation that only reads or only writes can exceed 1, because a GPU
+// moves more bytes per second in one direction only than in both. Benchmark names: operation/format/rows x
+// channels, or operation/format/elements.
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -80,7 +81,7 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
           ts::ops::layer_norm_backward_weight<T, P>(on, partials, m, dgamma, dbeta);
         };
       });
-  // As layer norm, but without the mean and beta.
+  // Reads x and gamma. Writes y, and for each row the reciprocal root mean square.
   add("rms_norm_forward", {4 * x, (2 * x + real(c)) * t + rows * s}, [=](Pool& pool) {
     auto const in = pool.array<T>({m, c}), gamma = pool.array<T>({c}), y = pool.zeros<T>({m, c});
     auto const rstd = pool.zeros<S>({m});
@@ -120,8 +121,8 @@ void add_rows(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t h) {
   });
 }
 
-/// Adds the operations of the embedding and of the loss. The vocabulary has `v` entries, and `padded` rows
-/// with padding.
+/// Adds the operations of the embedding and of the loss. `v` is the size of the vocabulary. `padded` is the
+/// number of rows of the token table, which includes rows of padding.
 template <class T>
 void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, std::int64_t padded) {
   using S = ts::compute_t<T>;
@@ -154,9 +155,9 @@ void add_ends(std::int64_t b, std::int64_t n, std::int64_t c, std::int64_t v, st
     auto const wte = pool.array<T>({padded, c}), wpe = pool.array<T>({n, c}), y = pool.zeros<T>({b, n, c});
     return [=](Context& on) { ts::ops::embedding_forward<T, P>(on, tokens, wte, wpe, y); };
   });
-  // Reads the tokens, dy, and the output head's gradient of the token table. Adds rows of dy to this
-  // gradient. Writes the gradient of the positions. In 16-bit formats the gradient of the table is another
-  // array in this format, which is written too. In fp32 it is the same array as the head's gradient.
+  // Reads the tokens, dy, and the gradient of the token table that the output head has computed. Adds rows of
+  // dy to this gradient. Writes the gradient of the positions. In fp32 the sum is the final gradient of the
+  // table. In 16-bit formats the operation also writes the sum to a second array in this format.
   add("embedding_backward", c,
       {2 * x,
        4 * real(m) + (x + positions) * t + (std::is_same_v<T, S> ? 2 * x * s : table * (s + t) + x * s)},

@@ -32,21 +32,21 @@ void add_all(Size const& z) {
   auto const m = z.m, c = z.c, v = z.v, w = 4 * c;
   constexpr double t = sizeof(T), s = sizeof(S);
   auto const real = [](std::int64_t number) { return static_cast<double>(number); };
-  // Each product involves matrices of shapes (m,c), (c,w) and (m,w). One of them is the result. It needs 2 m
-  // c w operations and reads or writes each matrix once.
+  // Each product involves matrices of shapes (m,c), (c,w) and (m,w), one of which is the result. A product
+  // needs 2 m c w operations. It reads or writes each matrix once.
   double const flops = 2 * real(m) * real(c) * real(w), narrow = real(m * c), wide = real(m * w);
   double const bytes = (narrow + real(c * w) + wide) * t;
   auto const add = [&](char const* name, Work const& work, auto const& make) {
     gpu::add<T>(name, std::to_string(m) + "x" + std::to_string(c), work, make);
   };
 
-  // Also reads the bias.
+  // In addition to the two matrices, the operation reads the bias.
   add("linear_forward", {flops, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                y = pool.zeros<T>({m, w});
     return [=](Context& on) { ts::ops::linear<T, P>(on, x, k, y, {.bias = bias}); };
   });
-  // Also reads the bias and writes the input of GELU. GELU counts as 8 operations per element.
+  // In addition, reads the bias and writes the input of GELU. GELU counts as 8 operations per element.
   add("linear_gelu_forward", {flops + 8 * wide, bytes + (wide + real(w)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), k = pool.array<T>({c, w}), bias = pool.array<T>({w}),
                pre = pool.zeros<T>({m, w}), y = pool.zeros<T>({m, w});
@@ -54,7 +54,7 @@ void add_all(Size const& z) {
       ts::ops::linear<T, P>(on, x, k, y, {.bias = bias, .activation = ts::Activation::gelu, .pre = pre});
     };
   });
-  // Also reads the residual and the bias.
+  // In addition, reads the residual and the bias.
   add("linear_residual_forward", {flops, bytes + (narrow + real(c)) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, w}), k = pool.array<T>({w, c}), bias = pool.array<T>({c}),
                residual = pool.array<T>({m, c}), y = pool.zeros<T>({m, c});
@@ -64,7 +64,7 @@ void add_all(Size const& z) {
     auto const dy = pool.array<T>({m, w}), k = pool.array<T>({c, w}), dx = pool.zeros<T>({m, c});
     return [=](Context& on) { ts::ops::linear_backward_input<T, P>(on, dy, k, dx); };
   });
-  // Also reads the input of GELU. The derivative of GELU counts as about 16 operations per element.
+  // In addition, reads the input of GELU. The derivative of GELU counts as about 16 operations per element.
   add("linear_gelu_backward_input", {flops + 16 * wide, bytes + wide * t}, [=](Pool& pool) {
     auto const dy = pool.array<T>({m, c}), k = pool.array<T>({w, c}), pre = pool.array<T>({m, w}),
                dpre = pool.zeros<T>({m, w});
@@ -76,8 +76,8 @@ void add_all(Size const& z) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w});
     return [=](Context& on) { ts::ops::linear_backward_weight<T, T, P>(on, x, dy, dk); };
   });
-  // Also sums the columns of dy, one addition per element, and writes the gradient of the bias. dy counts as
-  // read once.
+  // In addition, sums the columns of dy, one addition per element, and writes the gradient of the bias. The
+  // bytes of dy count once, although the product and the sums both read dy.
   add("linear_backward_weight_and_bias", {flops + wide, bytes + real(w) * t}, [=](Pool& pool) {
     auto const x = pool.array<T>({m, c}), dy = pool.array<T>({m, w}), dk = pool.zeros<T>({c, w}),
                dbias = pool.zeros<T>({w});

@@ -65,8 +65,8 @@ for part in "$@"; do
       rows ranks_xl --model gpt2-xl "${one[@]}" --gpus 2 --stages 0,2,3 --batch 8 --sequence 1024 --precisions bf16
       ;;
     drift)
-      # The largest difference between the loss of a run and the loss of a run in fp64, with the same weights and samples.
-      # Chance decides how much small differences grow, so this part trains with several seeds.
+      # For each precision and seed, prints how far the losses of a run are from the losses of a run in fp64 that has the
+      # same weights and samples. Chance decides how much small differences grow, so this part trains with several seeds.
       for precision in fp64 fp32 tf32 bf16x6 bf16x3; do
         attention=auto
         if [ "$precision" = fp64 ]; then attention=reference; fi

@@ -5,9 +5,9 @@
 // machine/rates reports both.
 //
 // The reference of of_product is Eigen's float matrix product, 512 x 3072 by 3072 x 768 on each core at once,
-// for every format. Faster kernels exceed 1. The reference of of_copy is a memcpy of 128 MiB, divided among
-// the cores, whose reads and writes both count. Operations on cached data exceed 1. Benchmark names:
-// operation/format/rows x channels.
+// for every format. A kernel that is faster than this product has an of_product above 1. The reference of
+// of_copy is a memcpy of 128 MiB, divided among the cores, whose reads and writes both count. If the data of
+// an operation are in a cache, its of_copy can exceed 1. Benchmark names: operation/format/rows x channels.
 #include <algorithm>
 #include <array>
 #include <barrier>

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DPROGRAM=<file> -DOUT=<file.json> -DSECONDS=<least> -DREPETITIONS=<count> [-DMAY_SKIP=ON] -P run.cmake
-# Runs a Google Benchmark program. If the program exits with 0 and writes a complete report in which no benchmark failed, the
-# report replaces OUT. Otherwise OUT does not change. With MAY_SKIP a program may print "skipped: " and the reason instead of
-# writing a report.
+# Runs a Google Benchmark program. SECONDS is the minimum time of a measurement, REPETITIONS the number of
+# measurements of each benchmark. If the program exits with 0 and writes a complete report in which no
+# benchmark failed, the report replaces OUT. If not, OUT does not change. With MAY_SKIP a program may print
+# "skipped: " and the reason instead of writing a report.
 cmake_minimum_required(VERSION 3.25)
 set(part "${OUT}.part")
 file(REMOVE "${part}")

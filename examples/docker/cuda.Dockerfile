@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tessera with its GPU part. From the source folder:
+# Builds an image with the programs for NVIDIA GPUs. Run these commands in the source folder:
 #   docker build -t tessera-cuda -f examples/docker/cuda.Dockerfile .
 #   docker run --rm --gpus all -v "$PWD/results:/tessera/results" tessera-cuda
-# Needs a driver that serves CUDA 13 and NVIDIA's container toolkit on the machine that runs it.
+# The machine that runs the container needs NVIDIA's container toolkit and a driver that supports CUDA 13.
 FROM nvidia/cuda:13.0.0-devel-ubuntu24.04
 WORKDIR /tessera
 RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake ninja-build libeigen3-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev libzstd-dev zlib1g-dev liburing-dev fortunes && rm -rf /var/lib/apt/lists/*
 COPY . .
-# A build of an image sees neither the GPU nor the cores it will run on, so it compiles for all of them. For one kind, take less time:
+# The machine that builds the image possibly has no GPU and another CPU than the machine that runs it. So
+# TESSERA_FAT compiles for every supported GPU, and TESSERA_NATIVE=OFF compiles for a generic CPU. To compile
+# for one kind of GPU in less time:
 #   docker build --build-arg GPUS=-DCMAKE_CUDA_ARCHITECTURES=90a-real ...
 ARG GPUS=-DTESSERA_FAT=ON
 RUN rm -rf build && cmake --preset cuda -DTESSERA_NATIVE=OFF "$GPUS" && cmake --build --preset cuda

@@ -46,7 +46,7 @@ struct Values {
   constexpr std::size_t count() const {
     return static_cast<std::size_t>(std::count(text.begin(), text.end(), ',')) + 1;
   }
-  /// Returns the index of the value number `index` in the slot's list of choices.
+  /// Returns the position of the value number `index` in the slot's list of choices. `index` counts from 0.
   constexpr std::size_t choice(std::size_t index) const {
     std::string_view rest = text;
     for (; index > 0; --index) rest = rest.substr(rest.find(',') + 1);
@@ -66,8 +66,8 @@ inline constexpr Values<slot::recompute> recomputes_of{value_of(Experiment::flag
 
 namespace detail {
 
-/// The trainer type of the row number `row` of an experiment. Shardings change from row to row, precisions
-/// slowest.
+/// The trainer type of the row number `row` of an experiment. From row to row the sharding changes first,
+/// then the offload, and last the precision.
 template <class Device, class Experiment, std::size_t row>
 struct TrainerOf {
   static constexpr std::size_t shardings = shardings_of<Experiment>.count(),

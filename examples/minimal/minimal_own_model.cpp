@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines a custom model, checks its gradients, and trains it under two recipes. The model predicts the next
-// byte from the last one with one hidden layer. A model lists the layers of its units and defines the
-// computation of each unit. It does not depend on policies. Run it as minimal_own_model [FILE OR FOLDER]; the
-// argument is the training text.
+// byte from the last one with one hidden layer. A model consists of units, which are parts such as the hidden
+// layer with the output. It lists the layers of each unit and defines the computation of each unit. A model
+// does not depend on policies. Run it as minimal_own_model [FILE OR FOLDER]; the argument is the training
+// text.
 #include <cstdint>
 #include <exception>
 #include <iostream>
@@ -16,7 +17,7 @@ namespace ts = tessera;
 class Bigram {
  public:
   std::int64_t vocabulary() const { return 256; }
-  std::int64_t positions() const { return 1 << 20; }  // the model sees one token at a time
+  std::int64_t positions() const { return 1 << 20; }  // any length is possible: one token suffices to predict
 
   std::vector<ts::UnitSpec> units(ts::MicroBatch shape) const {
     return {table_unit_.at(shape, "table"), head_unit_.at(shape, "head")};

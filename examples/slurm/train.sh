@@ -4,21 +4,23 @@
 #
 #   examples/slurm/train.sh --gpus 16 --strategy zs2 --data tokens.bin --output runs/zs2 -- --model gpt2 --precision bf16
 #
-# Submits a job and prints its number. In a job (in `salloc`, or as the script of `sbatch`) it trains at once.
+# Submits a job with sbatch and prints the number of the job. Inside a job it trains at once: in an allocation of `salloc`,
+# or when sbatch runs this script.
 #
-#   --gpus N            ranks, each with a GPU                                   [1]
-#   --cpus N            ranks on the CPU instead
-#   --per-node N        ranks on a node                                          [8]
-#   --strategy NAME     dp, zs0, zs1, zs2 or zs3, as --stage of train            [zs2]
-#   --data PATH         text or tokens                                           [the default of train]
-#   --output FOLDER     gets steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
-#   --program FILE      train                                                    [build/cuda/bin/train, or build/cpu/bin/train]
-#   --requeue           after the time limit, submit the job again until the training is complete
+# Options, with their defaults in brackets:
+#   --gpus N            number of ranks, each with one GPU                       [1]
+#   --cpus N            number of ranks, each on the CPU; replaces --gpus
+#   --per-node N        number of ranks on each node                             [8]
+#   --strategy NAME     dp, zs0, zs1, zs2 or zs3: the flag --stage of train      [zs2]
+#   --data PATH         file of text or tokens: the flag --data of train         [the default of train]
+#   --output FOLDER     folder for steps.jsonl, checkpoints/, ranks/rank-R.log and job-NUMBER.out   [runs/STRATEGY]
+#   --program FILE      the program `train`                                      [build/cuda/bin/train, or build/cpu/bin/train]
+#   --requeue           submits the job again after each time limit, until the training is complete
 #   -- FLAG...          further flags of train
 #
-# Options of sbatch, such as a partition or a time limit, come from its variables: SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60.
-# SLURM sends SIGTERM to all ranks two minutes before the time limit. The ranks then save a checkpoint and end. A job with
-# the same --output resumes from it.
+# Options of sbatch, such as a partition or a time limit, come from the environment variables that sbatch reads, for example
+# SBATCH_PARTITION=gpu SBATCH_TIMELIMIT=60. SLURM sends SIGTERM to all ranks two minutes before the time limit. The ranks
+# then save a checkpoint and end. A later job with the same --output resumes from this checkpoint.
 #SBATCH --job-name=tessera
 #SBATCH --signal=TERM@120
 #SBATCH --open-mode=append
@@ -59,7 +61,7 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
     --output="$output/job-%j.out" "$0" "${arguments[@]}"
 fi
 
-# CPU ranks on several nodes communicate through MPI, which needs PMIx of SLURM to start.
+# CPU ranks on several nodes communicate through MPI. To start MPI, srun must provide PMIx.
 if [ "$device" = cpu ] && [ "$ranks" != "$per_node" ]; then export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}; fi
 code=0
 srun --ntasks="$ranks" --ntasks-per-node="$per_node" "$program" --device "$device" --stage "$strategy" "${data[@]}" \

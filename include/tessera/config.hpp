@@ -43,15 +43,15 @@
 // must be on in all of them or off in all of them. Otherwise the linker would silently merge different
 // versions of an inline function. The assembler code below makes the link of such a program fail.
 //
-// A number encodes the settings of a unit. The assembler code defines the weak symbol `tessera_isa` with this
-// number as its value. The linker keeps the definition of one unit. The assembler code also stores a field:
-// the kept value minus the number of the unit. The numbers are multiples of 2^32, so the field has enough
-// bits only for the difference 0. If a unit has other settings than the unit whose definition is kept, the
-// linker reports that the field overflows. The error names the section of the field, `tessera_isa_<settings
-// of the unit>`.
+// A number encodes the settings of a translation unit. The assembler code defines the weak symbol
+// `tessera_isa` with this number as its value. The linker keeps the definition of one unit. The assembler
+// code also stores a field: the kept value minus the number of the unit. The numbers are multiples of 2^32,
+// so the field has enough bits only for the difference 0. If a unit has other settings than the unit whose
+// definition is kept, the linker reports that the field overflows. The error names the section of the field,
+// `tessera_isa_<settings of the unit>`.
 //
 // Link-time optimization joins units before they are assembled. The assembler then compares the numbers
-// itself (.if). The section of the field is debugging data, which no program loads.
+// itself (.if). The section of the field is not loaded when the program runs.
 #if defined(__ELF__) && defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && \
     !defined(__CUDA_ARCH__)
 #if defined(__AVX512F__)

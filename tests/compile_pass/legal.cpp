@@ -76,11 +76,12 @@ constexpr Count sweep() {
 constexpr Count swept = sweep();
 static_assert(swept.all == 2 * 7 * 3 * 2 * 2 * 4);
 static_assert(swept.wrong == 0);
-// The legal combinations on the CPU, which has only eager capture: 5 pairs of format and loss scale (fp32,
-// bf16 and fp64 without one, fp16 with two kinds), times 2 reductions and 3 attentions. On CUDA, with 2
-// captures: fp32, tf32, bf16x6 and bf16x3 with 2 reductions and 3 attentions; fp16 with two kinds of loss
-// scale, and bf16, each with 3 attentions if the reduction is ordered and 4 if it is fast; fp64 with 2
-// reductions and 1 attention.
+// The legal combinations on the CPU, which has only eager capture: 5 pairs of number format and loss scale,
+// times 2 reductions and 3 attentions. The pairs are fp32, bf16 and fp64 without a loss scale, and fp16 with
+// each of two loss scales. CUDA has 2 captures. For each capture, fp32, tf32, bf16x6 and bf16x3 have 2
+// reductions and 3 attentions. The three pairs of a 16-bit format (fp16 with each of two loss scales, and
+// bf16) have 3 attentions if the reduction is ordered and 4 if it is fast. fp64 has 2 reductions and 1
+// attention.
 static_assert(swept.legal == 5 * 2 * 3 + 2 * (4 * 2 * 3 + 3 * (3 + 4) + 2));
 
 }  // namespace

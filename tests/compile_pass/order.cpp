@@ -54,7 +54,7 @@ static_assert(
 static_assert(!std::same_as<Trainer<Gpt2, ts::Precision<ts::half>>,
                             Trainer<Gpt2, ts::LossScale<ts::Static>, ts::Precision<ts::half>>>);
 
-// Each policy satisfies the concept of its own kind and no concept of another kind.
+// Each policy satisfies the concept of its own slot and no concept of another slot.
 static_assert(ts::DevicePolicy<ts::On<ts::Cpu>> && !ts::DevicePolicy<ts::ZeroStage<0>>);
 static_assert(ts::ShardingPolicy<ts::RootOptimizer> && ts::ShardingPolicy<ts::ZeroStage<3>>);
 static_assert(ts::PrecisionPolicy<ts::Precision<float>> && ts::LossScalePolicy<ts::LossScale<ts::None>>);
@@ -75,5 +75,6 @@ using Half = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>>::config;
 static_assert(std::same_as<ts::device_t<Half>, ts::Cuda> && std::same_as<ts::precision_t<Half>, ts::half>);
 static_assert(std::same_as<ts::device_t<Wrong>, ts::Cpu> && std::same_as<ts::precision_t<Wrong>, float>);
 
-// The rules are an empty base class of a trainer, so they do not increase its size.
+// A trainer inherits the checks of the rules from an empty base class, which does not increase its size. The
+// trainer of these tests has one member, a float.
 static_assert(sizeof(Cuda2) == sizeof(float));

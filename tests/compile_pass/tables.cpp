@@ -13,7 +13,7 @@ inline constexpr ts::RecipeTable recipe = ts::recipe_table<typename ts::Resolved
 template <class... Policies>
 inline constexpr ts::PlacementTable placement = recipe<Policies...>.placement;
 
-// The members are the sharding of parameters, gradients, master weights and moments, in this order.
+// The members of a PlacementTable are the placements of parameters, gradients, master weights and moments.
 static_assert(placement<ts::ZeroStage<0>> ==
               ts::PlacementTable{{replicated}, {replicated}, {replicated}, {replicated}});
 static_assert(placement<ts::ZeroStage<1>> ==
@@ -97,7 +97,8 @@ static_assert(ts::has_separate_master(recipe<ts::Offload<ts::Cpu>>));
 static_assert(!ts::has_separate_master(recipe<ts::ZeroStage<1>>) &&
               !ts::has_separate_master(recipe<ts::ZeroStage<3>>));
 
-// The names of all policies in a recipe: first with all defaults, then with other policies.
+// Compares the names of all policies in a recipe with the expected names: first in a recipe with all
+// defaults, then in a recipe with other policies.
 static_assert(recipe<>.names == ts::SlotNames{"cpu", "zs0", "fp32", "none", "none", "none", "ordered",
                                               "tuned", "eager", "auto", "data", "none"});
 static_assert(recipe<ts::On<ts::Cuda>, ts::Precision<ts::half>>.names ==

@@ -30,8 +30,8 @@ using Cudnn = ts::Resolved<ts::On<ts::Cuda>, ts::Precision<ts::half>, WideWire<f
 static_assert(!ts::is_legal<Cudnn>);
 static_assert(ts::broken_rule(ts::recipe_table<Cudnn>)->starts_with("Reduction<Ordered> promises"));
 
-// The arguments of the policy are checked. A recipe must not have the policy together with another policy of
-// its kind.
+// The policy checks its template arguments. A recipe must not have this policy together with another
+// reduction policy.
 static_assert(!ts::is_legal<ts::Resolved<WideWire<ts::half>>::config>);
 static_assert(!ts::is_legal<ts::Resolved<WideWire<float>, ts::Reduction<ts::Fast>>::config>);
 

@@ -24,8 +24,9 @@ namespace {
 
 constexpr Math by_cudnn{.attention = AttentionKind::cudnn};
 
-/// Checks results for inputs in (-range, range). The error of a value is |got - want| / (floor + |want|). Two
-/// runs are not compared with each other, since cuDNN's results may differ in bits from run to run.
+/// Compares cuDNN's attention, forward and backward, with its definition. The inputs are random values in
+/// (-range, range). The error of a value is |got - want| / (floor + |want|). The results of two runs are not
+/// compared, since cuDNN's results may differ in bits from run to run.
 template <class T>
 void check_cudnn(Context<Cuda>& cudnn, AttentionSize const& size, double range = 1.5, double floor = 1.0) {
   CAPTURE(text(size));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests checkpoints on GPUs. A run must resume with the same bits with another capture, offload or number of
-// GPUs. A checkpoint of a GPU must be readable on the CPU and the reverse.
+// Tests checkpoints on GPUs. A run must give the same bits if it resumes with another policy for CUDA-graph
+// capture, another offload or another number of GPUs. The CPU must be able to resume from a checkpoint of a
+// GPU, and a GPU from a checkpoint of the CPU.
 #include <string>
 #include <string_view>
 #include <vector>

@@ -53,7 +53,7 @@ struct Gpu {
   Context<Cuda> context;
 };
 
-/// A copy of an array in device memory. It starts `offset` elements after an aligned address.
+/// A copy of an array in device memory. The copy starts `offset` elements after an aligned address.
 template <class T>
 class OnGpu {
  public:
@@ -64,7 +64,8 @@ class OnGpu {
     cuda::require(
         cudaMemcpy(view().data(), from.values.data(), from.values.size() * sizeof(T), cudaMemcpyHostToDevice),
         "cudaMemcpy");
-    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // streams ignore the default stream
+    // CudaMemcpy uses the default stream, for which the tests' streams do not wait.
+    cuda::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   Tensor<T, Cuda> view() { return {reinterpret_cast<T*>(memory_.data()) + offset_, shape_}; }
   Tensor<T const, Cuda> cview() const {

@@ -50,7 +50,8 @@ RecipeTable on_gpu(std::string_view capture, std::string_view offload) {
   return parse_recipe(names);
 }
 
-/// The times of events on different streams can be wrong by this many nanoseconds relative to each other.
+/// The times of two events on different streams can have an error of this many nanoseconds relative to each
+/// other.
 constexpr std::int64_t resolution = 1000;
 
 void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, std::int64_t before) {
@@ -58,7 +59,7 @@ void check_step(std::vector<Times::Ran> const& all, Schedule const& schedule, st
   REQUIRE(all.size() == instances.size() + 1);
   Times::Ran const& step = all.back();
   CHECK(step.entry == -1);
-  CHECK(step.begin >= before);                 // recorded in each step, even in a graph
+  CHECK(step.begin >= before);                 // each step has its own begin time, even if a graph replays it
   std::array<std::int64_t, lane_count> end{};  // end of the last entry in each lane (stream)
   end.fill(step.begin - resolution);
   std::vector<std::int64_t> done(schedule.entries.size());  // when an entry last ended

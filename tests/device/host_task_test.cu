@@ -89,7 +89,7 @@ struct RoundTrip {
   std::array<Chunk, chunks> tasks;
 };
 
-template <class Int>  // a template may be defined in a header
+template <class Int>  // a template, like the kernels in the library's headers
 __global__ void trap_kernel(Int) {
   __trap();
 }
@@ -113,7 +113,7 @@ TEST_CASE("GPU: host tasks stand between copies down and up, in graphs and witho
 
 TEST_CASE("GPU: pinned memory of any size begins where a disk reads it") {
   TESSERA_NEEDS_GPU();
-  std::vector<OffloadArena<Cuda>> arenas;  // all at once, so that small arenas share pinned memory
+  std::vector<OffloadArena<Cuda>> arenas;  // all exist at once, so that small arenas share pinned memory
   for (std::int64_t bytes = 1; bytes <= std::int64_t{1} << 22; bytes = bytes * 3 + 512) {
     arenas.emplace_back(bytes);
     arenas.emplace_back(bytes);
@@ -208,7 +208,8 @@ TEST_CASE("GPU child: a failed kernel before a host task" * doctest::skip()) {
 
 TEST_CASE("GPU: a failed kernel before a host task leaves nothing waiting") {
   TESSERA_NEEDS_GPU();
-  std::array<char, PATH_MAX> self{};  // a child process, since the failure makes its GPU unusable
+  // Runs in a child process, because a failed kernel makes the GPU unusable for its process.
+  std::array<char, PATH_MAX> self{};
   REQUIRE(::readlink("/proc/self/exe", self.data(), self.size() - 1) > 0);
   std::string const command = "timeout 60 '" + std::string(self.data()) +
                               "' --no-skip --test-case='GPU child: a failed kernel*' > /dev/null 2>&1";

@@ -121,8 +121,8 @@ TEST_CASE_TEMPLATE("on a GPU, column sums of many rows, also in pieces", T, floa
 
 namespace {
 
-/// Returns bias gradients of many sizes. They are computed from partial sums, either in one batch or one by
-/// one. One gradient has another type than the batch.
+/// Returns bias gradients of many sizes. Each is a sum of partial sums. If `in_batch`, these sums are
+/// computed in one batch, otherwise one by one. One of the gradients has another type than the others.
 std::vector<float> bias_gradients(bool in_batch) {
   Gpu gpu;
   std::deque<OnGpu<bfloat16>> results, dy;

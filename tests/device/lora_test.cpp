@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA adapters on a GPU. The losses must be close to the losses on the CPU. The results must have the
-// same bits with every capture, offload and recomputation.
+// Tests LoRA adapters on a GPU. The losses must be close to the losses on the CPU. The results must be
+// bit-identical for every choice of CUDA-graph capture, offload and recomputation.
 #include <cmath>
 #include <cstddef>
 #include <string>

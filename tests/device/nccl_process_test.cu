@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests NCCL between processes: how they connect, how a process learns the state of the others, and how the
-// error names a lost rank.
+// Tests NCCL between processes: how processes connect, how each process learns at which collective the others
+// are, and that the error names a lost rank.
 #include <chrono>
 #include <memory>
 #include <stdexcept>
@@ -29,7 +29,7 @@ TEST_CASE("a rank that is a process" * doctest::skip()) {
     finish(transport, sum.stream.get());
     transport.barrier({"test"});
     for (int wait = 0; wait < 100 && ts::comm::sequence_of(transport.word(1 - comm.rank())) < 2; ++wait)
-      std::this_thread::sleep_for(30ms);  // the launch tells it twice a second
+      std::this_thread::sleep_for(30ms);  // the other process sends its collective's number twice a second
     CHECK(ts::comm::sequence_of(transport.word(1 - comm.rank())) >= 2);
     if (dies && comm.rank() == 1) raise(SIGKILL);
 

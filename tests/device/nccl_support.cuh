@@ -145,8 +145,9 @@ struct Buffers {
         put(float{});
     }
     if (!of.in_place) return;
-    // In place, the result overwrites data: in `send` for a reduce_scatter, otherwise in `recv`, so `recv`
-    // gets the data here.
+    // If a collective works in place, its result overwrites its data. For a reduce_scatter this buffer is
+    // `send`, which already has the data. For all other collectives it is `recv`, so the data is copied to
+    // `recv` here.
     if (of.move == Move::all_gather || of.move == Move::gather) {
       auto const at = static_cast<std::size_t>(rank * of.piece());
       std::copy_n(send.begin(), of.piece(), recv.begin() + static_cast<std::ptrdiff_t>(at));
@@ -180,7 +181,7 @@ void perform(Transport& transport, Case const& what, std::byte* send, std::byte*
   }
 }
 
-/// A function that returns the group of ranks in which rank `rank` communicates.
+/// A function that returns the process group of rank `rank`, the ranks with which it communicates.
 using GroupOf = std::function<ProcessGroup(int rank)>;
 
 /// The expected results of the cases: the data of every rank after each case, as buffers[rank][case], and the
@@ -304,8 +305,8 @@ ts::cuda::Graph capture(cudaStream_t stream, std::function<void()> const& body) 
   return ts::cuda::Graph(exec);
 }
 
-/// Runs all cases on GPUs, in groups of `count` ranks, and compares the results with the collectives between
-/// CPU threads. group_of(rank) returns the group of a rank.
+/// Runs all cases on `world` GPUs, each in groups of `count` ranks. Compares the results with the results of
+/// the collectives between CPU threads. group_of(rank) returns the group of a rank.
 void compare_with_threads(int world, int count, GroupOf const& group_of, int channel) {
   CAPTURE(world);
   CAPTURE(channel);
@@ -362,7 +363,7 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       transport.end_group();
     };
     device.reset();
-    transport.barrier();  // other GPUs write into this rank's buffers
+    transport.barrier();  // other GPUs write into this rank's buffers, so all ranks must have called reset()
     transport.reset_traffic();
     enqueue_group();
     finish(transport, stream.get());
@@ -375,7 +376,8 @@ void compare_with_threads(int world, int count, GroupOf const& group_of, int cha
       auto const graph = grouped ? capture(stream.get(), enqueue_group) : capture(stream.get(), enqueue);
       for (int replay = 0; replay < 3; ++replay) {
         device.reset();
-        transport.barrier();  // other GPUs write into this rank's buffers
+        // Other GPUs write into this rank's buffers, so all ranks must have called reset().
+        transport.barrier();
         ts::cuda::require(cudaGraphLaunch(graph.get(), stream.get()), "cudaGraphLaunch");
         finish(transport, stream.get());
         check((grouped ? "group's replay " : "replay ") + std::to_string(replay) + ": ",
@@ -401,7 +403,7 @@ struct Outcome {
   struct Lost {
     int rank;
     std::string text;
-    double seconds;  ///< from the call to the exception
+    double seconds;  ///< from the call that failed to the exception
   };
   std::map<int, Lost> lost;  ///< PeerLost errors, by the rank that caught them
   std::string text;

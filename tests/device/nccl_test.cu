@@ -172,7 +172,7 @@ TEST_CASE("a rank that throws ends the others' waits and their kernels") {
         2,
         [&](Transport& transport) {
           Sum const sum;
-          sum.enqueue(transport, "h.1");  // connects the ranks
+          sum.enqueue(transport, "h.1");  // the first collective connects the ranks
           finish(transport, sum.stream.get());
           transport.barrier();
           auto const start = Clock::now();
@@ -244,7 +244,8 @@ TEST_CASE("a rank whose graph skips a collective is named within the timeout, wi
         for (int replay = 0; replay < 2; ++replay)
           ts::cuda::require(cudaGraphLaunch(graph.get(), sum.stream.get()), "cudaGraphLaunch");
         finish(transport, sum.stream.get());
-        // Only rank 1 comes here, because its graph skips a collective. Rank 0 waits for that collective.
+        // Only rank 1 reaches this line, because its graph skips a collective. Rank 0 waits for that
+        // collective.
         transport.await([] { return false; }, "the others");
       },
       2);
@@ -268,7 +269,8 @@ TEST_CASE("a call that connects can be given up") {
           throw std::runtime_error("never connects");
         }
         Sum const sum;
-        sum.enqueue(transport, "h.1");  // connects: NCCL may wait for the other rank here
+        // The first collective connects the ranks, so NCCL possibly waits here for the other rank.
+        sum.enqueue(transport, "h.1");
         finish(transport, sum.stream.get());
       },
       60);

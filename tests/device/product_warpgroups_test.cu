@@ -82,7 +82,7 @@ void product_matches(Gpu& gpu, Size size) {
   if (sums) {
     std::vector<double> of_blocks(static_cast<std::size_t>(blocks * n), 0.0);
     for (std::int64_t i = 0; i < m * n; ++i)
-      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // sums use y after rounding to T
+      of_blocks[static_cast<std::size_t>(i / n / 128 * n + i % n)] += y[i];  // y has been rounded to T
     partials.values.resize(of_blocks.size());
     CHECK(reference::error(partials, of_blocks, std::sqrt(128.0)) < reference::tolerance<float>());
   }
@@ -101,9 +101,10 @@ void product_matches(Gpu& gpu, Size size) {
 
 template <class T, ProductEnd End>
 void products_match(Gpu& gpu) {
-  // Some sizes are smaller than one tile, some are larger, and some have more tiles than the GPU has
-  // multiprocessors. All have partial tiles. The depths need one partial copy to shared memory, fewer copies
-  // than can be in flight, or more.
+  // m, n and k are chosen for the tiles of the kernel. Some results are smaller than one tile, some are
+  // larger, and some have more tiles than the GPU has multiprocessors. All have partial tiles. The kernel
+  // copies tiles to shared memory along the depth k. Some depths need one partial copy, some need fewer
+  // copies than can be in flight at once, and some need more.
   for (Size size :
        {Size{1, 8, 8}, {77, 192, 72}, {129, 200, 64}, {300, 392, 328}, {3000, 1032, 136}, {40000, 200, 16}}) {
     product_matches<T, false, End>(gpu, size);
@@ -207,8 +208,8 @@ TEST_CASE_TEMPLATE("on a GPU, layers end as their operations say where products 
   CHECK(reference::error(y.back(), want, wide) < 2 * limit);  // cuBLASLt's result was rounded too
 }
 
-// This test does the same for fp32 products on the library's kernel by planes, which splits each value into
-// bf16 parts. The results are compared with cuBLASLt's products of the parts.
+// Tests the operations of linear layers on fp32 values with the library's kernel "by planes", which splits
+// each value into bf16 parts. The results are compared with sums of cuBLASLt's products of the parts.
 TEST_CASE("on a GPU, layers end as their operations say where products are by planes") {
   TESSERA_NEEDS_GPU();
   if (!cuda::has_warpgroups()) return;
@@ -227,7 +228,7 @@ TEST_CASE("on a GPU, layers end as their operations say where products are by pl
     int const terms = piece_terms(product);
     bool const ours = cuda::processors() != 132 || (cuda::suits_planes(m, n, k, terms, 0) &&
                                                     cuda::suits_planes(k, n, m, terms, cuda::blas_bytes));
-    CHECK(ours);  // holds on an H200
+    CHECK(ours);  // the H200 uses the library's kernel for these sizes
     auto const library = [&](cuda::Product<float> p) {
       OnGpu<float> y(poison<float>({p.rows, p.columns}));
       p.y = y.view().data();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains fp32 models whose matrix products are computed in other formats. The losses must be close to the
-// CPU's losses in fp32. The bits must be equal with every ZeRO stage, offload, recomputation and capture.
+// CPU's losses in fp32. The results must be bit-identical for every choice of ZeRO stage, offload,
+// recomputation and CUDA-graph capture.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -31,7 +32,8 @@ struct Format {
 };
 constexpr Format formats[] = {{"tf32", 5e-3}, {"bf16x6", 2e-5}, {"bf16x3", 2e-4}};
 
-/// A model whose rows have a multiple of 16 bytes, as in real models. The rows of the model `tiny` do not.
+/// A model with matrix rows of a multiple of 16 bytes, as in real models. The rows of the model `tiny` have
+/// other sizes.
 constexpr Gpt2Options even{.layers = 2, .heads = 2, .channels = 64, .positions = 40, .vocabulary = 96};
 
 Run some_run(int ranks = 1, int accumulation = 1) {

@@ -102,9 +102,9 @@ bool takes_planes(cuda::Product<float> const& p) {
          !(p.pre && (p.bias || p.residual));
 }
 
-/// Returns the largest error of a product with these fused operations, or a negative number if the
+/// Returns the largest error of a product with the fused operations `with`, or a negative number if the
 /// implementation `method` does not support the product. Checks that a second run gives the same bits, and
-/// that the rows after the last one do not change.
+/// that the memory after the result does not change.
 double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_transposed, Extras const& with,
                 Method method = Method::any) {
   auto const [m, k, n] = size;
@@ -121,7 +121,8 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
     magnitude *= with.scale;
     if (with.bias) value += bias[i % n], magnitude += std::fabs(bias[i % n]);
     if (with.residual) value += residual[i], magnitude += std::fabs(residual[i]);
-    if (with.pre) value *= reference::gelu_derivative(pre[i]);  // |gelu'| <= 1.13, so magnitudes stay
+    // |gelu'| <= 1.13, so the magnitudes need no factor.
+    if (with.pre) value *= reference::gelu_derivative(pre[i]);
   }
   OnGpu<float> ga(a), gb(b), gbias(bias), gresidual(residual), gpre(pre);
   OnGpu<float> first(poison<float>({m + guard, n})), second(residual);
@@ -160,7 +161,8 @@ double error_of(Context<Cuda>& context, Size size, bool a_transposed, bool b_tra
 /// Returns the largest allowed error of a product in this format. With `pre`, the error of GELU's derivative
 /// is added.
 double limit_of(DType product, Extras const& with = {}) {
-  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);  // of gelu'
+  // The last term is the error of gelu'.
+  return (product == DType::bf16x6 ? 1e-6 : 3 * 0x1p-16 + 1e-6) + (with.pre ? 3e-6 : 0.0);
 }
 
 }  // namespace
@@ -175,7 +177,7 @@ TEST_CASE("on a GPU, products of fp32 values are as exact as their format says")
         for (Extras const& with : extras) {
           INFO(std::string(name_of(format.product)), " ", size.m, " ", size.k, " ", size.n, " ", a_transposed,
                b_transposed, " ", with.bias, with.residual, with.pre);
-          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // of gelu'
+          double const limit = format.most + (with.pre ? 3e-6 : 0.0);  // 3e-6 for the error of gelu'
           CHECK(error_of(gpu.context, size, a_transposed, b_transposed, with) < limit);
         }
     CHECK(error_of(gpu.context, {96, 128, 256}, false, false, {}) >= format.least);
@@ -222,8 +224,9 @@ TEST_CASE("on a GPU, products by pieces are by pieces, of odd extents too") {
 }
 
 // Tests both implementations of products of split fp32 values, if this GPU supports them: the library's
-// kernel (by planes), and cuBLASLt with copies of the parts. The first two sizes have few tiles of a large
-// depth, which several clusters share. The last size has more tiles than clusters.
+// kernel (by planes), and cuBLASLt with copies of the parts. For the first two sizes, the kernel has only a
+// few tiles with a large depth, so several clusters share a tile. For the last size, it has more tiles than
+// clusters.
 TEST_CASE("on a GPU, products by planes and by copies are as exact where tiles are shared and where not") {
   TESSERA_NEEDS_GPU();
   for (DType const format : {DType::bf16x6, DType::bf16x3}) {

@@ -23,8 +23,9 @@ using test::OnGpu;
 
 namespace {
 
-/// Returns the bias gradients and norm gradients of some layers. Each ends with a sum over rows of partial
-/// sums. These sums are computed in one batch if `in_batch`, otherwise one after another.
+/// Returns the bias gradients and norm gradients of `layers` layers. The last part of each is a sum of
+/// partial sums over rows. If `in_batch`, all of these sums are computed in one batch, otherwise one after
+/// another.
 std::vector<bfloat16> summed(bool in_batch, int layers) {
   constexpr std::int64_t rows = 3000, columns = 200;
   Gpu gpu;
@@ -43,8 +44,8 @@ std::vector<bfloat16> summed(bool in_batch, int layers) {
     for (int i = 0; i < layers; ++i) {
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns}), .partials = bias_sums.cview()});
-      // In this call, the partial sums are in the workspace, which the next call overwrites. They are
-      // therefore added at once and not in the batch.
+      // In this call, the partial sums are in the workspace, which the next call overwrites. This gradient is
+      // therefore computed in the call itself, not in the batch.
       ops::linear_backward_weight(gpu.context, x.cview(), dy.cview(), result({columns, columns}),
                                   {.dbias = result({columns})});
       Tensor<bfloat16, Cuda> const dgamma = result({columns}), dbeta = result({columns});

@@ -261,7 +261,7 @@ TEST_CASE("padding on the GPU counts as on the CPU, and a batch of nothing else 
         auto const trainer = make_trainer(any_model(tiny), table, comm, options_of(run));
         for (std::int64_t step = 0; step < 6; ++step) {
           Batch batch = batch_of(run, step);
-          for (std::size_t row = 0; row < 4; ++row)  // row 2 has no target at all
+          for (std::size_t row = 0; row < 4; ++row)  // sample 2 has no target in any step
             for (std::size_t t = row == 2 || step == 3 ? 0 : 2 + 3 * row; t < 13; ++t) {
               batch.tokens[row * 13 + t] = 0;
               batch.targets[row * 13 + t] = -1;
@@ -510,7 +510,8 @@ TEST_CASE("on a GPU too, leaving gradients of frozen parameters out is computing
     for (std::string_view const part : {"wte", "wpe", "h.0.", "ln_", ".weight", ".bias", "c_fc.weight"}) {
       INFO(std::string(precision), ", ", std::string(part));
       Run run = some_run(2);
-      run.options.clip = 0.0;  // no clipping, since the norm covers only the trained parameters
+      // The norm covers only trained parameters, so clipping would differ between the two runs.
+      run.options.clip = 0.0;
       Weights const want = after_a_step(on_gpu(precision), run);
       auto const frozen = [part](std::string_view name) { return name.find(part) != name.npos; };
       run.options.freeze = frozen;

@@ -103,7 +103,7 @@ TEST_CASE("what saving takes is planned") {
       CHECK(report.categories[6].name == "staging");
       CHECK(report.categories[6].bytes[host] == SaveStaging::bytes);
       CHECK(report.categories[7].name == "snapshot");
-      std::int64_t share = 0;  // the bytes of fp32 weights and of two moments
+      std::int64_t share = 0;  // for each parameter: 4 bytes of fp32 weight and 8 bytes of moments
       for (Flat const of : snapshot.flats())
         share += 12 * round_up((snapshot.flat(of).padded + split.ranks - 1) / split.ranks, shard_alignment);
       CHECK(report.categories[7].bytes[host] == share);
@@ -113,7 +113,8 @@ TEST_CASE("what saving takes is planned") {
 
 TEST_CASE("a save while steps run that fails says so once on every rank and the run goes on") {
   Run const run = run_async({.split = {2, 3}});
-  for (int const parameter : {2, 11}) {  // rank 0 has all of parameter 2, rank 1 has parameter 11
+  // The shard of rank 0 contains parameter 2, the shard of rank 1 contains parameter 11.
+  for (int const parameter : {2, 11}) {
     TemporaryFolder const folder;
     std::array<std::string, 2> there, infinite, next;
     std::array<bool, 2> failed{};

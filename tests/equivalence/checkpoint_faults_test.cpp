@@ -146,7 +146,7 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
       holds(resume_error(saved), file);
       restore();
     }
-    // Two bytes, since the last one may be a line break only.
+    // Cuts off two bytes. The last byte is possibly a line break, which a reader does not need.
     fs::resize_file(saved / file, fs::file_size(saved / file) - 2);
     holds(resume_error(saved), file);
     fs::remove(saved / file);
@@ -161,8 +161,8 @@ TEST_CASE("a checkpoint that is not whole is named and leaves the trainer as it 
   file_support::write(saved / "trainer.json", text);
   holds(resume_error(saved), "trainer.json: does not match its checksum");
   restore();
-  // `rewrite` changes trainer.json and gives it a correct checksum. The result is complete, but has other
-  // content, as from another version of the library.
+  // `rewrite` changes the content of trainer.json and corrects the checksum. The result looks like a file of
+  // another version of the library, not like a damaged file.
   auto const rewrite = [&](auto const& change) {
     auto json = nlohmann::ordered_json::parse(file_support::read(saved / "trainer.json"));
     change(json);

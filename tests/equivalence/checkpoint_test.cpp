@@ -61,8 +61,9 @@ TEST_CASE("a resumed run equals the unbroken one under other shardings worlds an
     Trained const whole = unbroken(precision);
     if (precision == "fp16") CHECK(whole.skipped.front());
     std::vector<Setting> const all = all_settings(precision);
-    // The selected pairs contain every value of each setting before the save and after it. They also contain
-    // nearly all pairs of values.
+    // The loop tests some pairs of settings, one before the save and one after it. Each value of a setting
+    // occurs before the save in some pair and after it in another. The pairs also contain nearly all
+    // combinations of two values.
     for (std::size_t at = precision == "bf16" ? 3 : 0; at < all.size(); at += 11)
       check_resumed(whole, all[at], all[(at * 37 + 23) % all.size()]);
   }

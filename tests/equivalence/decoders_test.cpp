@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the models OPT and LLaMA: their exact parameter counts, every gradient against numerical derivatives,
-// and equal bits with every sharding, number of ranks, offload and recomputation. Another test,
-// golden_losses_test.cpp, compares the losses with the losses of other programs.
+// and that the results are bit-identical for every choice of sharding, number of ranks, offload and
+// recomputation. Another test, golden_losses_test.cpp, compares the losses with the losses of other programs.
 #include <algorithm>
 #include <cstdint>
 #include <map>

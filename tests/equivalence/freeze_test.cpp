@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests frozen parameters. With every sharding, precision, offload and number of ranks, a run has the results
-// of a run on one rank that freezes the same names. Frozen values do not change. Trained values are the same
-// as if the gradients of the frozen parameters were computed and not used.
+// Tests frozen parameters. For each precision, a run must give the results of a run on one rank that freezes
+// the same parameters, for every choice of sharding, offload and number of ranks. Frozen values do not
+// change. Trained values are the same as if the gradients of the frozen parameters were computed and not
+// used.
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -66,7 +67,8 @@ Ended thrown_away(RecipeTable const& table, Run run) {
   auto const is_frozen = run.options.freeze;
   run.options.freeze = {};
   auto const trainer = make_trainer(any_model(tiny), table, comm::Comm(), options_of(run));
-  std::map<std::pair<int, int>, std::vector<std::byte>> saved;  // by buffer and parameter index
+  // The key is the buffer and the parameter's index in its unit.
+  std::map<std::pair<int, int>, std::vector<std::byte>> saved;
   bool first = true;
   trainer->observe([&](StepPlan const& plan, Entry const& entry, std::span<std::byte* const> buffers) {
     bool const begins = first && entry.verb == Verb::forward;
@@ -174,7 +176,8 @@ TEST_CASE("leaving gradients out is computing them and throwing them away") {
           "c_attn.weight|c_proj.bias", "c_fc", "^(?!ln_f)", "^(?!wte)", "^(?!wpe)",
           "^(?!h\\.1\\.ln_2.bias)"}) {
       Run run = run_of(pattern);
-      run.options.clip = 0.0;  // no clipping, since the norm covers only the trained parameters
+      // The norm covers only trained parameters, so clipping would differ between the two runs.
+      run.options.clip = 0.0;
       run.batch = 2;
       INFO(std::string(precision), ", ", pattern);
       Weights before;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the gradients of whole models in double. They are compared with numerical derivatives, and the report
-// of this comparison must name faults that are planted in a model. Another test reads the mean over
-// micro-batches from the buffers of a step.
+// Tests the gradients of whole models in double. Gradients are compared with numerical derivatives, and the
+// report of this comparison must name faults that are planted in a model. Other tests check masked targets:
+// the mean loss, micro-batches with unequal numbers of targets, and a step without any target.
 #include "tessera/testing/gradients.hpp"
 
 #include <algorithm>
@@ -86,7 +86,8 @@ struct Faulty : TiedModel {
     wrong_in_evaluation,
     wrong_factor
   } fault = none;
-  /// These are indices into the lists of parameters of the units `embedding` and `plain`.
+  /// The indices of parameters in the units `embedding` and `plain`, in the order in which the units list
+  /// them.
   enum { position_table, token_table };
   enum { norm_weight, norm_bias, up_weight, up_bias, down_weight, down_bias };
   static constexpr int norm_rstd = 2;

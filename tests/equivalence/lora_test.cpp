@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests LoRA. Training adapters must give the same results with every sharding, precision, offload and split
-// of the batch. The gradients of adapters must be the derivatives of the loss. Training must start from the
-// unchanged model. Merged weights must equal the trained model.
+// Tests LoRA. For each precision, training adapters must give bit-identical results for every choice of
+// sharding, offload and split of the batch. The gradients of adapters must be the derivatives of the loss.
+// Training must start from the unchanged model. Merged weights must equal the trained model.
 #include "tessera/lora.hpp"
 
 #include <cstdint>
@@ -82,8 +82,8 @@ void same_everywhere(AnyModel const& model, Targets const& targets, std::string_
       }
 }
 
-/// A model whose units contain the adapters themselves. Tests use it with code that does not know
-/// TrainerOptions::lora.
+/// A model whose units contain the adapters themselves. The gradient check does not know
+/// TrainerOptions::lora, so these tests give it this model.
 template <class M>
 struct WithAdapters {
   M model;
@@ -187,7 +187,7 @@ TEST_CASE("the gradients of adapters are those of the loss") {
   check_gradients_of(Gpt2(sizes), "all-linear", 16);
   check_gradients_of(
       Opt({.layers = 1, .heads = 2, .channels = 6, .hidden = 9, .positions = 8, .vocabulary = 11}),
-      "all-linear", 12, {1, 4});  // for this shape, no value is near the kink of ReLU
+      "all-linear", 12, {1, 4});  // for this shape, no value is near 0, where ReLU has no derivative
   check_gradients_of(Llama({.layers = 1,
                             .heads = 4,
                             .key_heads = 2,

@@ -73,7 +73,7 @@ void all_shardings_and_splits(std::string_view precision) {
         run.split = split;
         check_same(want, reference, alone, recipe(sharding, precision, offload), run);
       }
-  for (int const ranks : {5, 7}) {  // they divide neither the channels nor the vocabulary
+  for (int const ranks : {5, 7}) {  // neither 5 nor 7 divides the channels or the vocabulary
     Run odd = alone;
     odd.split = {1, ranks};
     Outcome const of_one = run_with(reference, odd);
@@ -159,10 +159,11 @@ TEST_CASE("placements that no policy has change no bit when ordered and stay clo
       RecipeTable table = recipe("zs0", precision, "none", "none", round % 2 == 0 ? "ordered" : "fast");
       PlacementTable& rows = table.placement;
       for (Placement* row : {&rows.parameters, &rows.gradients, &rows.master, &rows.moments}) {
-        row->over = static_cast<Sharding>(roll(3));                           // replicated, sharded, owned
-        row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // gradients: never disk
+        // 0: replicated, 1: sharded, 2: owned.
+        row->over = static_cast<Sharding>(roll(3));
+        row->tier = static_cast<Tier>(roll(row == &rows.gradients ? 2 : 3));  // gradients are never on a disk
       }
-      rows.owners = static_cast<int>(roll(3));  // 0: all ranks
+      rows.owners = static_cast<int>(roll(3));  // 0 means that all ranks own flat groups
       Run run = alone;
       run.split = roll(2) == 0 ? Spread{4, 1} : Spread{2, 2};
       run.options.replicas = run.split.ranks == 4 && roll(2) == 0 ? 2 : 1;
@@ -358,13 +359,13 @@ TEST_CASE("the trace names the first tensor that differs") {
   traced(split, four, recipe("dp", "fp32", "cpu_optimizer"));
   CHECK_FALSE(first_divergence(alone, split));
 
-  Run faster = run;  // the first difference must be the embedding's first update
+  Run faster = run;  // the first difference must be in the first update of the embedding
   faster.options.learning_rate *= 2;
   traced(other_rate, faster, recipe("zs0"));
   std::string const rate = first_divergence(alone, other_rate).value_or("");
   CHECK(rate.find("step 1, weights after the update, wte.weight, element 0: ") == 0);
 
-  Run masked = run;  // the first difference must be backward's first gradient
+  Run masked = run;  // the first difference must be in the first gradient of backward
   masked.mask_every = 0;
   traced(other_data, masked, recipe("zs0"));
   std::string const data = first_divergence(alone, other_data).value_or("");

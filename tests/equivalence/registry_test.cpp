@@ -80,7 +80,7 @@ TEST_CASE("every registered recipe uses exactly the bytes it planned") {
       }
     });
   }
-  CHECK(names.size() >= 8);  // 30 recipes, or fewer in a sanitizer build
+  CHECK(names.size() >= 8);  // the library registers 30 recipes, and a sanitizer build fewer
 }
 
 TEST_CASE("the recipe's attention reaches the operations, and a trainer says what ran") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that a unit (layer) that is split into segments trains to the same bits as the whole unit, with every
-// sharding and number of ranks.
+// Tests that units (layers) that are split into segments train to the same bits as whole units, for every
+// choice of sharding and number of ranks.
 #include <memory>
 #include <string>
 #include <string_view>

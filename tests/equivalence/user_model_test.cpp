@@ -70,7 +70,8 @@ TEST_CASE("a user model trains to the same bits under every sharding in fp16") {
 
 TEST_CASE("all borrowers reach the owner's gradient in 16 bits as in fp32") {
   // In fp32, the units that borrow the table write their gradients to the buffer of the owner's micro-batch
-  // gradient. In 16-bit formats, they write to separate buffers. The result must be equal.
+  // gradient. In 16-bit formats, they write to separate buffers. Except for rounding, both formats must give
+  // the same gradient of the table.
   auto const table_gradient = []<class Format>(Format) {
     Run run = usual_tied_run();
     run.split = {1, 2};
@@ -226,7 +227,7 @@ TEST_CASE("a failed step whose ticket nobody reads still frees the other ranks")
       if (comm.rank() == 0) lost = true;
       for (int waited = 0; waited < 5000 && !lost; ++waited)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      CHECK(lost);  // rank 0 hears of the failure long before the timeout
+      CHECK(lost);  // rank 0 gets the error long before the timeout
       ticket.get();
     });
   };

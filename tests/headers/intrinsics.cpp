@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles functions of each third-party header with SIMD intrinsics to an object file, since some faults of
 // such headers appear only in object code. The matrix product of the CPU uses the headers of Eigen and of the
-// compiler. The calls of xxHash are all calls that the library makes. This file includes nothing else,
-// because it is compiled for many instruction sets.
+// compiler. The functions at the end call every function of xxHash that the library calls. This file includes
+// nothing else, because it is compiled for many instruction sets.
 #include <string_view>
 
 #include "tessera/backend/cpu/tiles.hpp"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds programs with tessera::mpi, for shell scripts. The environment variables CXX, GENERATOR and
-# CMAKE_CXX_COMPILER_LAUNCHER have their usual meaning.
+# Functions for shell scripts that build programs with tessera::mpi. A script sets $here to the folder of this file
+# before it calls them. The environment variables CXX, GENERATOR and CMAKE_CXX_COMPILER_LAUNCHER have their usual
+# meaning for CMake.
 #   build_ranks FOLDER MPICC    builds ranks.cpp in FOLDER; the program is FOLDER/ranks
 #   build_train FOLDER MPICC    builds the program `train` in FOLDER; the program is FOLDER/bin/train
-# Both print the log and exit with 1 if the build fails. They print "skipped: " and the reason, and exit with 0, if there is
-# no compiler MPICC.
+# MPICC is the C compiler of an MPI library, which the program then uses. If there is no compiler MPICC, the functions
+# print "skipped: " and the reason, and exit with 0. If the build fails, they print its log and exit with 1.
 build_with_mpi() {
   local folder=$1 compiler=$2 source=$3 target=$4
   shift 4

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ranks WHAT [mpi|nccl]: one rank of a launch. Its data moves as from_environment decides, or through MPI or
-// NCCL.
+// The program `ranks WHAT [mpi|nccl]` is one rank of a launch. By default its data moves as from_environment
+// decides; with the second argument it moves through MPI or NCCL. WHAT is one of:
 //   same              runs every collective, and compares the results with those of threads
 //   large             sends more than 1 GiB in one message
 //   mismatch          rank 1 requests a sum of another size
@@ -13,7 +13,8 @@
 //   absent            rank 1 ends after it has found the other ranks and before it connects to them
 //   leave             rank 1 returns early
 // A rank that fails prints one line with the error, the exit code, and the seconds since its last collective
-// ended. nvcc compiles this source with NCCL and without MPI.
+// ended. If nvcc compiles this source, the program has NCCL and no MPI; if another compiler does, it has MPI
+// and no NCCL.
 #include <chrono>
 #include <csignal>
 #include <cstddef>
@@ -46,7 +47,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-/// Returns values whose sum depends on the order.
+/// Returns the bytes of `count` values. The sum of these values over the ranks depends on the order of the
+/// ranks.
 Bytes values(DType dtype, std::int64_t count, int rank, unsigned seed) {
   Bytes bytes(static_cast<std::size_t>(count) * ts::size_of(dtype));
   ts::with_type(dtype, [&]<class T>(T*) {
@@ -61,15 +63,15 @@ Bytes values(DType dtype, std::int64_t count, int rank, unsigned seed) {
   return bytes;
 }
 
-/// Runs every collective in several sizes, formats and groups. Returns all results.
+/// Runs every collective in several sizes, number formats and groups. Returns the bytes of all results.
 Bytes results(Transport& transport) {
   Bytes all;
   auto const keep = [&](Bytes const& bytes) { all.insert(all.end(), bytes.begin(), bytes.end()); };
   int const rank = transport.rank(), world = transport.world();
   std::vector<ProcessGroup> groups{transport.everyone()};
   if (world % 2 == 0 && world > 2) {
-    groups.push_back(transport.over({rank / 2 * 2, 1, 2}));                // neighbours
-    groups.push_back(transport.over({rank % (world / 2), world / 2, 2}));  // ranks that are far apart
+    groups.push_back(transport.over({rank / 2 * 2, 1, 2}));                // pairs of adjacent ranks
+    groups.push_back(transport.over({rank % (world / 2), world / 2, 2}));  // pairs of distant ranks
   }
   unsigned seed = 0;
   for (ProcessGroup const& group : groups)
@@ -112,7 +114,7 @@ Bytes results(Transport& transport) {
   return all;
 }
 
-/// Returns a number for bytes: their FNV-1a hash.
+/// Returns the FNV-1a hash of `bytes`.
 std::uint64_t hash(Bytes const& bytes) {
   std::uint64_t value = 14695981039346656037u;
   for (std::byte const byte : bytes) value = (value ^ static_cast<std::uint64_t>(byte)) * 1099511628211u;
@@ -201,7 +203,7 @@ int main(int argc, char** argv) {
   try {
     if (what == "absent" && ts::comm::launch_of_process()->rank() == 1) return 0;
     if (what == "same") create().transport().barrier();
-    Comm const comm = create();  // the second one, if the results are compared
+    Comm const comm = create();  // `same` tests the second communicator of a launch
     rank = comm.rank();
     if (what == "same")
       same(comm);

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# SLURM on the two hosts of two_hosts.sh: a controller on h1, and a node on each host. Source two_hosts.sh first.
-#   start_slurm FOLDER CORES    starts SLURM with CORES cores on each node. FOLDER, which start_hosts also got, has its
-#                               files. Sets SLURM_CONF, so that `on h1 srun ...` finds the controller.
+# Functions that run SLURM on the two hosts of two_hosts.sh: a controller on h1, and a node on each host. A script
+# sources two_hosts.sh before this file, and calls start_hosts before start_slurm.
+#   start_slurm FOLDER CORES    starts SLURM with CORES cores on each node, and stores its files in FOLDER. Sets the variable
+#                               SLURM_CONF, so that `on h1 srun ...` finds the controller
 #   slurm_missing               prints the reason why this machine cannot run SLURM, or nothing
-#   stop_slurm                  ends all of it; call it before stop_hosts
+#   stop_slurm                  ends all programs of SLURM; call it before stop_hosts
 
 slurm_missing() {
   local program
@@ -19,7 +20,8 @@ start_slurm() {
   local cores=$2 host
   PATH=$PATH:/usr/sbin
   mkdir -p "$slurm_folder/controller" "$slurm_folder/h1.spool" "$slurm_folder/h2.spool" "$slurm_folder/h1.tmp" "$slurm_folder/h2.tmp"
-  # A key, a socket and a configuration of this test: SLURM of this machine, if any, is not touched.
+  # Creates a key, a socket and a configuration for this test only. If this machine has a SLURM of its own, that SLURM
+  # is not changed.
   (umask 077 && dd if=/dev/urandom of="$slurm_folder/munge.key" bs=128 count=1 2>/dev/null)
   munged --force --key-file="$slurm_folder/munge.key" --socket="$slurm_folder/munge.socket" \
     --pid-file="$slurm_folder/munge.pid" --seed-file="$slurm_folder/munge.seed" --log-file="$slurm_folder/munge.log"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two hosts on one machine, for shell scripts that run as root: each has its own network, host name, /dev/shm and
-# semaphores, and shares files and process numbers with this machine. Nothing of them remains when the script ends.
-#   start_hosts FOLDER    starts h1 (10.77.0.11) and h2 (10.77.0.12); FOLDER gets their files
+# Functions that simulate two hosts on one machine, for shell scripts that run as root. Each host has its own network,
+# host name, /dev/shm and semaphores. The hosts share the files and the process ids of this machine. They end when the
+# script ends.
+#   start_hosts FOLDER    starts h1 (10.77.0.11) and h2 (10.77.0.12), and stores their files in FOLDER
 #   on HOST COMMAND...    runs a command on a host
-#   $FOLDER/on            does the same for launchers: on [OPTION...] HOST COMMAND...
+#   $FOLDER/on            a program that launchers can use instead of ssh: on [OPTION...] HOST COMMAND...
 #   hosts_missing         prints the reason why this machine cannot have such hosts, or nothing
 
 hosts_missing() {

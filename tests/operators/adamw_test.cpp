@@ -35,7 +35,7 @@ enum class AdamWWeights { none, separate, master };
 
 struct AdamWVariant {
   AdamWWeights weights = AdamWWeights::none;
-  std::int64_t offset = 0;  // of the first element that is updated
+  std::int64_t offset = 0;  // the index of the first element that is updated
   bool skip = false;
 };
 
@@ -68,8 +68,8 @@ void update_by_formula(AdamWState<S, T>& at, Array<G> const& gradient, AdamWFact
   }
 }
 
-/// Checks four updates. The first and the third are skipped and must not change the master weights and the
-/// moments.
+/// Compares four updates with the scalar formula. The first and the third update have the flag `skip`. A
+/// skipped update must not change the master weights and the moments.
 template <class G, class S, class T>
 void check_adamw(Machine& machine, std::int64_t n, std::int64_t offset, AdamWWeights weights) {
   CAPTURE(n);

@@ -70,14 +70,14 @@ struct AttentionOutput {
 };
 
 struct AttentionVariant {
-  bool packed = false;      // q, k and v are columns of one tensor; otherwise only k and v are
+  bool packed = false;      // q, k and v are columns of one tensor; if false, only k and v share a tensor
   bool sums = false;        // also computes sums over blocks of rows of the packed gradient
   std::int64_t gap = 0;     // unused columns before q and before v; if not 0, v comes before k
   std::int64_t offset = 0;  // of every operand, in elements from an aligned address
 };
 
-/// Runs forward and backward and returns their outputs. The buffers of the outputs are filled with NaN
-/// before.
+/// Runs forward and backward and returns their outputs. The output buffers are filled with NaN before the
+/// calls.
 template <class T, class P>
 AttentionOutput<T> attention(Context<P>& context, AttentionInput<T> const& in,
                              AttentionVariant const& variant = {}) {

@@ -23,7 +23,7 @@ namespace {
 
 struct EmbeddingSize {
   std::int64_t samples, sequence, channels, vocabulary, positions;
-  std::uint32_t percent;  // percentage of the tokens that all have one id
+  std::uint32_t percent;  // this percentage of the tokens has one and the same id
 };
 
 template <class T>

@@ -44,14 +44,15 @@ struct LinearInput {
     if (before.values.size() > 3) before.at(3) = T(0.0f);
   }
   Array<T> x, w, bias, residual, dy;
-  // `before`: input of the activation that made x; `dx_residual` is added to dx.
+  // `before` is the input of the activation that made x. `dx_residual` is added to dx.
   Array<T> before, dx_residual;
 };
 
 template <class T>
 struct LinearOutput {
   Array<T> y, pre, dx, dw, dbias;
-  Array<T> dbias_alone, dbias_before;  // dbias without dw, and dbias of the layer before, whose dy is dx
+  // Dbias in a call without dw, and dbias of the layer before this one, whose dy is dx.
+  Array<T> dbias_alone, dbias_before;
   Array<compute_t<T>> dw_sums;
 
   bool operator==(LinearOutput const&) const = default;
@@ -238,7 +239,7 @@ TEST_CASE("products of fp32 values are in tf32 where the context asks for it") {
   TESSERA_NEEDS_PLACE();
   Machine plain, fast(1 << 16, {.product = DType::tf32});
   LinearSize const size{256, 512, 128};
-  // Tf32 and half both have 10 mantissa bits.
+  // Tf32 and half both have 10 mantissa bits, so products in tf32 have the tolerance of half.
   check_linear<float>(fast, size, reference::tolerance<tessera::half>());
   LinearInput<float> const in(size, false);
   CHECK_FALSE(same_bits(linear(fast, in).y.values, linear(plain, in).y.values));

@@ -107,14 +107,15 @@ TEST_CASE_TEMPLATE(
   CHECK(noted({}, 0, {}) == Noted(-1, -1));
   CHECK(noted({n - 1}, infinity, {}) == Noted(3, begin + n - 1));
   CHECK(noted({8191, 4096, 4100, 100000, n - 1}, infinity, {}) == Noted(3, begin + 4096));
-  // Backward reaches unit 3 before unit 2.
+  // If several units have bad elements, the unit that backward reaches first is kept. Backward reaches unit 3
+  // before unit 2, but after unit 4.
   CHECK(noted({30000}, infinity, {2, 7}) == Noted(3, begin + 30000));
   CHECK(noted({30000}, infinity, {4, 7}) == Noted(4, 7));
   std::vector<std::int64_t> all;
   for (std::int64_t i = 5; i < n; ++i) all.push_back(i);
   CHECK(noted(all, infinity, {}) == Noted(3, begin + 5));
-  // A square that overflows counts as not finite. Since no single value is at fault, the position is the
-  // first element of the block of 4096.
+  // If the square of a value overflows, the sum of its block is not finite. No single value is infinite or
+  // NaN, so the noted position is the first element of the block of 4096.
   if constexpr (!std::is_same_v<T, tessera::half>) CHECK(noted({4100}, 1e25, {}) == Noted(3, begin + 4096));
 }
 

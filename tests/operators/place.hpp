@@ -85,7 +85,7 @@ bool same_bits_every_time(F const& work) {
 }
 #endif
 
-/// Whether this build tests a GPU. Some tests use sizes that only GPU kernels handle differently.
+/// Whether this build tests a GPU. Some tests then add sizes for which the GPU kernels have separate code.
 inline constexpr bool on_gpu = std::is_same_v<Place, Cuda>;
 
 /// The lengths of flat arrays in tests: near the size of a SIMD vector, near multiples of blocks of 4096, and

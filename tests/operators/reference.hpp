@@ -72,9 +72,9 @@ Array<T> random(Shape const& shape, std::uint32_t seed, double range = 1.0) {
   return result;
 }
 
-/// Returns the largest |got - want| / (floor + |want|) of all values. Each value has its own floor; the
-/// overload below has one floor for all. Returns NaN if a result is NaN, and infinity if the numbers of
-/// values differ.
+/// Returns the largest |got - want| / (floor + |want|) of all values. `floors` has one floor for each value;
+/// the overload below has one floor for all values. Returns NaN if a result is NaN, and infinity if the
+/// numbers of values differ.
 template <class T, class U>
 double error(Array<T> const& got, std::vector<U> const& want, std::vector<double> const& floors) {
   if (got.values.size() != want.size()) return std::numeric_limits<double>::infinity();
@@ -84,7 +84,8 @@ double error(Array<T> const& got, std::vector<U> const& want, std::vector<double
     double const difference =
         std::fabs(static_cast<double>(got.values[i]) - exact) / (floors[i] + std::fabs(exact));
     if (!(difference <= worst)) worst = difference;
-    if (std::isnan(worst)) return worst;  // every comparison of the caller with NaN then fails
+    // A comparison of NaN with a limit is false, so the caller's check fails.
+    if (std::isnan(worst)) return worst;
   }
   return worst;
 }
@@ -115,8 +116,8 @@ std::vector<double> product(Array<A> const& a, bool a_transposed, Array<B> const
 }
 
 /// Compares the column sums of `partials` (blocks, N) with the column sums of `of` (..., N). Returns the
-/// largest error of a column. Its unit is the epsilon of S, times 1 plus the sum of the column's absolute
-/// values.
+/// largest error of a column. The error is divided by the epsilon of S and by 1 plus the sum of the column's
+/// absolute values.
 template <class S, class T>
 double sum_error(Array<S> const& partials, Array<T> const& of) {
   auto const columns = static_cast<std::size_t>(of.shape.columns());
@@ -132,7 +133,8 @@ double sum_error(Array<S> const& partials, Array<T> const& of) {
   for (std::size_t i = 0; i < columns; ++i) {
     double const error = static_cast<double>(std::fabs(sums[i]) / sizes[i]);
     if (!(error <= worst)) worst = error;
-    if (std::isnan(worst)) return worst;  // every comparison of the caller with NaN then fails
+    // A comparison of NaN with a limit is false, so the caller's check fails.
+    if (std::isnan(worst)) return worst;
   }
   return worst / static_cast<double>(std::numeric_limits<S>::epsilon());
 }

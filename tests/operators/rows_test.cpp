@@ -38,10 +38,10 @@ struct RowsOutput {
   }
 };
 
-/// Updates `count` arrays of several lengths and computes the norms of their gradients. G is the format of
-/// gradients, S that of the optimizer state, T that of separate weights; void means that only master weights
-/// exist. Every fifth array is not aligned and every ninth is empty. The gradients of arrays 3 and 16 end
-/// with infinity.
+/// Updates `count` arrays of several lengths and computes the norms of their gradients. G is the number
+/// format of gradients, and S is the format of the optimizer state. T is the format of weights that are
+/// separate from the master weights, or void if only master weights exist. Every fifth array is not aligned
+/// and every ninth is empty. The gradients of arrays 3 and 16 end with infinity.
 template <class G, class S, class T, class W = std::conditional_t<std::is_void_v<T>, S, T>>
 RowsOutput<S, W> update_rows(RowsRun run, int count, bool skipped) {
   constexpr std::int64_t lengths[] = {1, 7, 4096, 4097, 33000, 65536, 12289};

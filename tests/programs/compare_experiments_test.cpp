@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks every flags file of examples/experiments. compare must accept its flags. Its comments must name the
-// work that the experiment repeats and, for published figures, its assumptions. The table of the README must
-// list it.
+// Checks every flags file of examples/experiments. compare must accept the flags of the file. The comments of
+// the file must name the work that the experiment repeats and, for published figures, the assumptions. The
+// table of the README must list the file.
 #include "programs/harness.hpp"
 
 using test::has;

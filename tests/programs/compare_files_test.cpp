@@ -118,7 +118,7 @@ TEST_CASE("compare files: a row without finite weights or threads fails, a diver
   fails(field(sh.rows(row_to_file + "--stages 0 " + infinite, "", 1), 0),
         R"(not finite after the last step: h\.0\.attn\.c_attn\.bias holds)");
   std::string const limit = "ulimit -s 8192; ulimit -v 1500000; compare ";
-  if (sh.run(limit + "--version").code == 0) {  // a sanitizer does not start within the limit
+  if (sh.run(limit + "--version").code == 0) {  // a program with a sanitizer does not start within this limit
     sh.ends(1, limit + "--stages 0 --threads 240 --json threads.json" + row_to_file + "--ranks 1");
     fails(field(sh.json("threads.json"), "rows", 0),
           "needs 240 threads, but the system started only [0-9]+ .*lower --threads");

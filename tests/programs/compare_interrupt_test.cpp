@@ -39,15 +39,16 @@ TEST_CASE("compare interrupt: SIGKILL loses no finished row") {
                            files) == 137);
     Json const document = sh.json("results/compare.json"), rows = document.at("rows");
     CHECK(document.at("wall_s").is_null());
-    // A fifth row may have ended before the signal. The files of a row are written in this order: log, JSON,
-    // CSV.
+    // The signal follows the fourth row, but a fifth row has possibly ended before. compare writes the log of
+    // a row before the JSON, and the JSON before the CSV.
     CHECK(rows.size() >= 4);
     for (std::size_t i = 0; i < 4; ++i) CHECK(field(rows, i, "status") == "ok");
     std::size_t const lines = sh.lines("results/compare.csv").size();
     CHECK(lines >= 5);
     CHECK(lines <= 6);
     bool const in_folder = files.starts_with("--output-dir");
-    CHECK(sh.exists("results/report.html") != in_folder);  // only in a folder is an earlier page removed
+    // Compare removes an earlier page only in an output folder.
+    CHECK(sh.exists("results/report.html") != in_folder);
     if (in_folder) CHECK(matches(sh.listed("results"), "/run1/step_log\\.csv\n").size() >= rows.size());
   }
 }

@@ -25,7 +25,8 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     CHECK_MESSAGE(field(document, "environment").contains(key), key);
   CHECK(document.at("rows").size() == 40);
 
-  std::map<std::string, std::vector<std::string>> hashes;  // the hashes of all rows, by precision and world
+  // Weights hashes of all rows; the key is precision and world.
+  std::map<std::string, std::vector<std::string>> hashes;
   std::map<std::string, double> peaks;
   std::string first_of_group;
   for (Json const& row : document.at("rows")) {
@@ -50,7 +51,7 @@ TEST_CASE("compare matrix: all rows have plausible values, equal weights, and th
     std::string const hash = row.at("weights_hash");
     CHECK(hash.size() == 32);
     hashes[row.at("precision").get<std::string>() + row.at("world").dump()].push_back(hash);
-    // With one rank, all stages run the same program and send nothing.
+    // With one rank, all ZeRO stages execute the same schedule, which sends nothing.
     if (row.at("stage") == "dp") first_of_group = experiment;
     bool const same = row.at("world") == 1 && row.at("stage") != "dp";
     CHECK(row.at("same_program_as") == (same ? Json(first_of_group) : Json()));

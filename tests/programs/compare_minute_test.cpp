@@ -23,7 +23,7 @@ void is_minute(Compare const& sh, std::string const& text) {
 }  // namespace
 
 TEST_CASE("compare minute: an interrupted run of a minute keeps its rows") {
-  Compare const sh;  // freezes most parameters to be fast
+  Compare const sh;  // most parameters are frozen, which makes the steps faster
   CHECK(sh.signalled("INT", "^.1/[2-8]. ", "out.txt",
                      "compare --data text.txt --seed 7 --freeze 'h[.]|wte|wpe'") == 130);
   is_minute(sh, sh.text("out.txt"));

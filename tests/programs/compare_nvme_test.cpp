@@ -88,7 +88,7 @@ TEST_CASE("compare nvme: --nvme-path gets the files, and those of a killed run a
 }
 
 TEST_CASE("compare nvme: a wrong --nvme-path is refused") {
-  NvmeFolders const sh;  // nobody can create files in /proc, not even root
+  NvmeFolders const sh;  // in /proc, even root cannot create files
   sh.refuses("TMPDIR=$PWD/absent compare" + sh.brief, R"(
       2 | --offloads nvme --nvme-path absent | --nvme-path absent is not a folder
       2 | --offloads none --nvme-path text.txt | --nvme-path text.txt is not a folder

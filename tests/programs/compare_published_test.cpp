@@ -8,9 +8,10 @@ using test::Compare, test::field, test::Json, test::matches, test::shows;
 namespace {
 
 struct Published : Compare {
-  /// Checks what --print-config prints. A row of `rows` is "flags | origin: line; line | origin: line". The
-  /// output for these flags must have each line, a regular expression, with its origin as a comment. SWEEP
-  /// and OFFLOADS stand for the defaults of the two published comparisons.
+  /// Checks what --print-config prints. Each line of `rows` has the form "flags | origin: line; line |
+  /// origin: line". Here `line` is a regular expression. For these flags, the output must have a line that
+  /// matches it, with `origin` as its comment. SWEEP and OFFLOADS stand for the defaults of the two published
+  /// comparisons.
   void resolves(std::string rows) const {
     rows = std::regex_replace(
         rows, std::regex("SWEEP"),

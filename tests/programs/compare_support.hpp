@@ -17,8 +17,8 @@ struct Compare : Shell {
         "text.txt");
   }
 
-  /// Runs a comparison and returns its document. It must end with the exit code `code`, and its output must
-  /// match the regular expressions.
+  /// Runs a comparison and returns its JSON document. The comparison must end with the exit code `code`, and
+  /// its output must match the regular expressions.
   Json document(std::string const& flags, std::string const& expressions = "", int code = 0) const {
     ends(code, "compare --json document.json " + flags, expressions);
     return json("document.json");
@@ -40,7 +40,7 @@ struct Compare : Shell {
   }
 };
 
-/// Returns an array with the value that each row has for `key`.
+/// Returns an array with the values of the key `key` in all rows.
 inline Json column(Json const& rows, char const* key) {
   Json values = Json::array();
   for (Json const& row : rows) values.push_back(row.at(key));

@@ -28,8 +28,8 @@ struct Tokens : Compare {
 
 TEST_CASE("compare tokenizer: rows end with train's weights, and train --from repeats them") {
   Tokens const sh;
-  // Each row has the flags of compare and of train for one training run. If a row counts steps, train has one
-  // more, because compare adds a step as warm-up.
+  // Each table row has the flags of compare and of train for the same training run. If the flags count steps,
+  // train needs one step more, because compare adds a warm-up step.
   for (auto const& row : test::table(
            "--field body --steps 3 | --field body --steps 4\n" + sh.records + " | " + sh.records +
            "\n--samples-are lines --samples 20 --steps 4 | --samples-are lines --samples 20 --steps 5")) {

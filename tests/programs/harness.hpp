@@ -40,8 +40,8 @@ inline std::vector<std::vector<std::string>> table(std::string const& text) {
   return rows;
 }
 
-/// Returns `rows` once for each value of a list that is separated by spaces. The value replaces every match
-/// of `name`.
+/// `values` is a list that is separated by spaces. Returns a copy of `rows` for each of its values, one after
+/// the other. In each copy, the value replaces every match of the regular expression `name`.
 inline std::string each(std::string const& name, std::string const& values, std::string const& rows) {
   std::string all;
   std::istringstream list(values);
@@ -111,7 +111,7 @@ class Shell {
     return documents;
   }
   bool exists(std::string_view file) const { return std::filesystem::exists(work_ / file); }
-  Json files() const {  // and folders, recursively
+  Json files() const {  // all files and folders, at any depth
     std::set<std::string> found;
     for (auto const& entry : std::filesystem::recursive_directory_iterator(work_)) found.insert(entry.path());
     return found;
@@ -152,9 +152,9 @@ class Shell {
     return ends(0, script, expressions);
   }
 
-  /// Starts a command with its output in out.txt and err.txt. Waits until a line of `file` matches the
-  /// pattern of grep, then waits for `seconds`, and sends the signals to the command, such as "INT TERM".
-  /// Returns the exit code of the command, or 99 if no line matches within 30 s.
+  /// Starts a command with its output in out.txt and err.txt. Waits until a line of `file` matches the grep
+  /// pattern `pattern`, then waits another `seconds` seconds. Then sends the signals `signals`, such as "INT
+  /// TERM", to the command. Returns the exit code of the command, or 99 if no line matches within 30 s.
   int signalled(std::string const& signals, std::string const& pattern, std::string const& file,
                 std::string const& command, std::string const& seconds = "0") const {
     return run(command + " > out.txt 2> err.txt & pid=$!; tries=0; until grep -q '" + pattern + "' " + file +

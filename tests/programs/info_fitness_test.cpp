@@ -12,8 +12,8 @@ std::string const gpu = "--device cuda --ranks 2 --memory ";
 std::string const large_gpu = gpu + "80GiB ";
 
 struct Fitness : Shell {
-  /// Checks the fitness class of strategies. A row is "class | offload and other flags | text | text". The
-  /// reasons for the class must contain all texts.
+  /// Checks the fitness class of recipes. Each line of `rows` has the form "class | offload and other flags |
+  /// text | text". The reasons for the class must contain all texts.
   void is(std::string const& flags, std::string const& rows) const {
     for (std::vector<std::string> const& row : table(rows)) {
       auto const result = run(fitness + flags + " --json --offloads " + row.at(1));
@@ -86,7 +86,7 @@ TEST_CASE("fitness: the class depends on the work of a step") {
       EXCELLENT | none --stages zs0 --recompute gelu)");
   for (std::string const stage : {"dp", "zs0", "zs1", "zs2", "zs3"})
     sh.is(large_gpu, "EXCELLENT | none --ranks 1 --stages " + stage);
-  // On the CPU, device memory is host memory. State in host memory is then not behind a link.
+  // On the CPU, device memory is host memory, so an offload to the host transfers nothing over a link.
   sh.is("--device cpu --ranks 2 --host-memory 64GiB --stages zs0", R"(
       EXCELLENT | cpu_full | host memory  | all state is in host memory, which is the memory of the devices
       POOR | nvme --nvme-memory 64GiB | of the state is on NVMe)");

@@ -72,6 +72,6 @@ TEST_CASE(
 TEST_CASE("info: with so little memory that cuDNN ends the process which loads it, info survives") {
   Shell const sh;
   std::string const limit = "ulimit -v 200000; ";
-  if (sh.run(limit + "info --version").code != 0) return;  // a sanitizer does not start within the limit
+  if (sh.run(limit + "info --version").code != 0) return;  // a program with a sanitizer does not start
   sh.passes(limit + "info", R"(\n  cuDNN \.\.+ \[(OKAY|NO)\] +.+\n)");
 }

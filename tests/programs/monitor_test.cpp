@@ -12,15 +12,15 @@ struct Monitor : Shell {
   std::string const on_gpus =
       R"sh(TESSERA_NVML="$(dirname "$(command -v tessera_marks_writer)")"/libtessera_nvml_stub.so monitor )sh";
 
-  /// Returns a file of --json. Each sample must have a value for each column. The times of the samples must
-  /// rise, and no sample may be earlier than its due time.
+  /// Returns the content of a file that monitor wrote for --json. Each sample must have a value for each
+  /// column. The times of the samples must rise, and no sample may be earlier than its due time.
   Json rows(std::string const& file, std::size_t least = 1) const {
     INFO(file);
     Json const result = json(file);
     Json const& samples = result.at("samples");
     CHECK(samples.size() == field(result, "summary", "samples"));
     CHECK(samples.size() >= least);
-    double before = -1, due = -1;  // in ms; a due time is 1 ms early because of rounding
+    double before = -1, due = -1;  // in ms; a sample may be 1 ms early because times are rounded
     for (Json const& sample : samples) {
       CHECK(sample.size() == result.at("columns").size());
       double const time = sample.at(0);
@@ -32,8 +32,8 @@ struct Monitor : Shell {
     return result;
   }
 
-  /// Returns the exit code of a command that writes its standard output to a pipe after the reader of the
-  /// pipe has ended.
+  /// Runs a command whose standard output is a pipe that nobody reads any more. Returns the exit code of the
+  /// command.
   std::string unread(std::string const& command) const {
     run("{ until [ -e gone ]; do sleep 0.05; done; set +e; " + command +
         "; echo $? > code; } | { exec <&-; echo > gone; }");
@@ -55,7 +55,8 @@ TEST_CASE("monitor: without a driver no column is for GPUs, and the exit code an
   Json const rows = sh.rows("a.json", 2);
   CHECK(field(rows, "summary", "exit_code") == 7);
   CHECK(field(rows, "environment", "gpus").is_null());
-  CHECK(field(rows, "samples", 0, 2).is_null());  // a first reading of the cores has no value
+  // The load of the cores is a difference of two readings, so the first has none.
+  CHECK(field(rows, "samples", 0, 2).is_null());
   CHECK(field(rows, "summary", "columns", "processes", "min") >= 1);
   std::string const csv = sh.text("a.csv");
   CHECK(matches(csv, "\n").size() == rows.at("samples").size() + 1);
@@ -144,9 +145,9 @@ TEST_CASE("monitor: a full disk does not end the command, and is an error") {
   CHECK(has(end.err, "error: /dev/full: cannot write"));
 }
 
-// The phases last 0.3, 0.2 and 0.05 s. The value of a clock may be up to 0.15 s old, so only the first two
-// phases have clocks. Power is averaged over more than a second. A phase is too short for that, and so are
-// all steps together, which last 1.1 s.
+// The phases last 0.3, 0.2 and 0.05 s. A clock frequency that a GPU reports is up to 0.15 s old, so only the
+// first two phases have clock frequencies. The column gpu0_power_w is a mean over more than one second. No
+// phase is so long, and the steps together last only 1.1 s, so no phase has a value in this column.
 TEST_CASE("monitor: with marks, rows have their step and phase, and a figure covers only one phase") {
   Monitor const sh;
   auto const end = sh.run(sh.on_gpus +

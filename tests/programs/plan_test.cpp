@@ -98,7 +98,7 @@ TEST_CASE(
     CHECK(field(row, "bytes", "host", "staging") == 1835008);
     CHECK(field(row, "bytes", "host", "total") == 1835008 + copy);
     CHECK(copy >= 6 * params);
-    CHECK(copy <= 6 * params + 12 * 4096 * 8);  // shards of 4096 elements
+    CHECK(copy <= 6 * params + 12 * 4096 * 8);  // each shard is padded to a multiple of 4096 elements
   }
 }
 

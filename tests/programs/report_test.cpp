@@ -10,8 +10,8 @@ using test::each, test::field, test::has, test::Json, test::matches, test::Shell
 namespace {
 
 struct Report : Shell {
-  /// Writes a file in compare's format. A row is "experiment | JSON fields". The fields are added to the
-  /// usual fields of a row, or replace them.
+  /// Writes a result file in compare's format. Each line of `rows` has the form "experiment | JSON fields".
+  /// The JSON fields are added to the usual fields of a result row, or replace them.
   void document(std::string const& file, std::string const& rows, std::string const& command = "compare",
                 std::string const& cpu = "A CPU") const {
     std::string text = R"({"schema_version": 3, "command": ")" + command +
@@ -238,7 +238,7 @@ TEST_CASE("report: rows of other programs have a figure, a table and CSV lines, 
       >Tessera zs0</text> | >Swift &lt;b&gt;</text> | >Staged zs1</text> | >9,000  | >1,000  | tiny, fp32, 4 x 64 tokens
       @media (prefers-color-scheme:dark) | fill:#0067a6 | fill:#5ab1ea | svg .paper{fill:#fff}
       svg .paper{fill:#15171b} | fill='#fff' class='paper')");
-  // The figure must not contain CSS variables, rivals for which no row here does the same work, and slower
+  // The figure must have no CSS variables, no rivals that did other work than all rows here, and no slower
   // rows of a program.
   sh.lacks("figures/rivals.svg", "var( | 12,345 | 1,500 | Staged zs3 | 8 x 64");
   sh.holds("figures/stages.svg", R"(
@@ -281,7 +281,7 @@ TEST_CASE("report: rivals are compared with models of their number of parameters
       Unsaid | 333 | "world": 1
       Said | 444 | "params": 1000, "std_tokens_per_sec": 40)");
   sh.passes("report sizes.json of_sizes.json --html sizes.html --svg sizes");
-  // The deviation of Said is 9 %, so its bar is marked with ~.
+  // The deviation of the program named Said is 9 %, so its bar is marked with ~.
   sh.holds("sizes/rivals.svg", "tiny, fp32, 1,000 parameters, 4 x 64 tokens | >500  | >Said</text> | ~");
   sh.lacks("sizes/rivals.svg", "600 parameters | >700  | >999  | Unsaid");
   sh.holds("sizes.html", R"(

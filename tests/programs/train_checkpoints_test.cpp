@@ -125,7 +125,7 @@ TEST_CASE("train checkpoints: contradictory flags, other data and other logs are
       4 | --resume --freeze wpe.weight | does not match the model and its trained parameters | not needed: wpe.weight.exp_avg)");
   sh.refuses("flock ck " + sh.saving, "1 | --steps 30 --resume | another run writes its checkpoints there");
   sh.passes(sh.saving +
-            "--steps 21 --resume --global-batch 24 --log part.jsonl");  // after the 240th sequence
+            "--steps 21 --resume --global-batch 24 --log part.jsonl");  // sample 240 begins a step of 24
 }
 
 TEST_CASE("train checkpoints: damage is refused with the file's name, before a step") {

@@ -149,7 +149,7 @@ TEST_CASE("train config: plan reads a configuration, whose folder for NVMe must 
   Config const sh;
   std::string const plan =
       "plan --config " + sh.deepspeed + "infinity.json --model gpt2 --ranks 2 --memory 8GB --no-search";
-  sh.ends(2, plan);  // the file's folder is /local_nvme
+  sh.ends(2, plan);  // the file names the folder /local_nvme, which does not exist
   sh.passes(plan + " --nvme-path nvme",
             "pick for gpt2, fp16, 2 ranks, batch 2, sequence 128: zs3_fp16_ranks2_bs2_sl128_offnvme");
 }

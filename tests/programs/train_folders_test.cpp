@@ -38,8 +38,8 @@ struct Folders : Train {
     passes("rm -rf " + copy + "; cp -r " + folder + " " + copy);
     change(copy + "/config.json", values);
   }
-  /// Checks that train refuses a folder after a change of its config.json. A row is "values | exit code |
-  /// text | text". The copy with the new values is the folder `wrong`.
+  /// Checks that train refuses a folder after a change of its config.json. Each line of `rows` has the form
+  /// "values | exit code | text | text". The folder `wrong` is a copy with the new values.
   void refuses_changed(std::string const& folder, std::string const& rows) const {
     for (auto row : table(rows)) {
       changed(folder, "wrong", row[0]);

@@ -20,7 +20,7 @@ std::string with_pid(std::string const& flags) {
   return "{ sh -c 'echo $$ > pid; exec " + Train::small + flags + "' || echo $? > code; }";
 }
 
-/// Returns the text `times` times, which is so long that reading it needs some time.
+/// Returns `times` copies of the text, one after the other. train then needs some time to read the file.
 std::string repeated(std::string const& text, int times) {
   std::string all;
   for (int i = 0; i < times; ++i) all += text;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests `train`, `compare` and `info` if a launcher starts their ranks as processes: the results have equal
-// bits, only one rank prints, and every failure is noticed.
+// Tests `train`, `compare` and `info` with ranks that a launcher starts as processes: the results are
+// bit-identical to those of threads, only rank 0 prints, and every failure is noticed.
 #include "programs/harness.hpp"
 
 using test::field, test::has, test::Json, test::Result, test::Shell;
 
 namespace {
 
-/// A shell with the command `launch N COMMAND...`. It starts N ranks as torchrun does, and prints the output
-/// and the exit code of each rank.
+/// A shell with the command `launch N COMMAND...`. The command starts N ranks with the environment variables
+/// of torchrun, and prints the exit code and the output of each rank.
 struct Launcher : Shell {
   Launcher() {
     write("launch", R"sh(#!/bin/sh

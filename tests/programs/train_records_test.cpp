@@ -78,7 +78,8 @@ TEST_CASE("train: every target of validation records counts once, for any batch"
     sh.passes(sh.records + "--steps 1 --learning-rate 0 --validation lines.txt --log valid.jsonl --batch " +
               batch);
     Json const line = sh.lines("valid.jsonl", "validation_loss").at(0);
-    CHECK(line.at("tokens") == 132);  // 1 to 8 for 8 short records, then 12 times 8
+    // 1 + 2 + ... + 8 targets of the 8 shortest records, and 8 of each of the 12 others.
+    CHECK(line.at("tokens") == 132);
     losses.push_back(line.at("validation_loss"));
     CHECK(losses.back() == doctest::Approx(losses[0]).epsilon(1e-6));
   }

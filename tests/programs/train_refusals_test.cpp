@@ -56,7 +56,7 @@ TEST_CASE("train refusals: numbers have a form and a range") {
              each("FLAG", "--learning-rate --beta1 --beta2 --epsilon --weight-decay --clip --min-time",
                   each("VALUE", "nan inf -inf -1 1e999 abc 1,5 0x1p3", row)));
   sh.refuses("train", each("FLAG", "--learning-rate --lr --epsilon --weight-decay --clip",
-                           "2 | FLAG 1e39 | 1e39 | 3.40282e+38"));  // beyond fp32
+                           "2 | FLAG 1e39 | 1e39 | 3.40282e+38"));  // 1e39 exceeds fp32
   sh.refuses("train",
              each("VALUE", "0 1e-38 1e-300", "2 | --epsilon VALUE | --epsilon is VALUE | 1.17549e-38"));
   sh.refuses("train", R"(
@@ -205,7 +205,7 @@ TEST_CASE("train refusals: an output is not a file of the data or another output
 TEST_CASE("train refusals: a rank that cannot start its threads") {
   Train const sh;
   std::string const limit = "ulimit -s 8192; ulimit -v 1500000; ";
-  if (sh.run(limit + "train --version").code != 0) return;  // a sanitizer does not start within the limit
+  if (sh.run(limit + "train --version").code != 0) return;  // a program with a sanitizer does not start
   // This test uses one rank. With several, another rank could fail first, because no memory is left for its
   // arena.
   sh.refuses(limit + sh.small,

@@ -159,7 +159,8 @@ TEST_CASE(
 TEST_CASE(
     "train: --samples, --epochs and both give the number of steps, and the last of two equal flags counts") {
   Train const sh;
-  std::size_t const epoch = ((sh.words.size() - 1) / 8 + 1) / 2;  // the last step may be padded
+  // Half a step at the end counts as a step, since it is padded.
+  std::size_t const epoch = ((sh.words.size() - 1) / 8 + 1) / 2;
   for (auto const& [flags, steps] :
        std::vector<std::pair<std::string, std::size_t>>{{"--samples 20", 10},
                                                         {"--samples 20 --epochs 3", 30},

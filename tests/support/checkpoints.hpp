@@ -29,7 +29,8 @@
 
 namespace support {
 
-/// The policies of a run, and the split of its global batch of six samples over ranks and micro-batches.
+/// The settings of a run: the names of its policies (for example, "zs0" is ZeRO stage 0), and the split of
+/// its global batch of six samples over ranks and micro-batches. An empty `capture` selects the default.
 struct Setting {
   std::string_view sharding = "zs0", offload = "none", precision = "fp32";
   Spread split{1, 6};
@@ -55,8 +56,8 @@ inline std::string text_of(Setting const& setting) {
          (setting.async ? ", saved while steps run" : "");
 }
 
-/// Returns every full tensor of a checkpoint by name. Weights have their own names. Optimizer states have
-/// names such as "wte.weight.exp_avg".
+/// Returns every full tensor of a checkpoint. The key of a weight is the name of its parameter. The key of an
+/// optimizer state is the parameter's name with a suffix, for example "wte.weight.exp_avg".
 inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path const& folder) {
   std::map<std::string, std::vector<double>> all;
   for (auto const& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -78,8 +79,8 @@ inline std::map<std::string, std::vector<double>> state_in(std::filesystem::path
   return all;
 }
 
-/// The results of a run: losses, gradient norms and loss scales of its steps, and all tensors and scalars of
-/// its final checkpoint.
+/// The results of a run: the loss, gradient norm and loss scale of each step, whether the step was skipped,
+/// and all tensors and scalars of the final checkpoint.
 struct Trained {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
@@ -100,8 +101,9 @@ inline Run run_of(Setting const& setting) {
   return run;
 }
 
-/// Trains from step `first` up to step `last` and saves a checkpoint to `to`. If `first` is 0, training
-/// starts from the seed, otherwise from the checkpoint `from`. Returns the results.
+/// Trains from step `first` up to (not including) step `last`, saves a checkpoint to `to`, and returns the
+/// results. If `first` is 0, training starts from random weights with a fixed seed. If it is not 0, training
+/// resumes from the checkpoint `from`.
 inline Trained train_part(Setting const& setting, std::int64_t first, std::int64_t last,
                           std::filesystem::path const& from, std::filesystem::path const& to) {
   Run run = run_of(setting);

@@ -88,8 +88,8 @@ Thrown thrown_by(Work&& work) {
   return {};
 }
 
-/// Returns what thrown_by() returns, but runs `work` as a user other than root, because root may access every
-/// file.
+/// Runs `work` and returns the Error that it threw, as thrown_by() does. Root may access every file, so a
+/// process of root runs `work` as the user `nobody`.
 template <class Work>
 Thrown thrown_as_nobody(Work&& work) {
   bool const root = ::geteuid() == 0;
@@ -105,8 +105,8 @@ inline bool has(std::string_view text, std::string_view part) {
 
 }  // namespace file_support
 
-/// Checks that `expression` throws an Error of the kind `error_kind`. The text of the error must be one line
-/// and must contain each of the strings that follow.
+/// Checks that `expression` throws an Error of the kind `error_kind`. The further arguments are strings. The
+/// text of the error must be one line and must contain each of these strings.
 #define CHECK_ERROR(error_kind, expression, ...)                                                       \
   do {                                                                                                 \
     auto const thrown_error = file_support::thrown_by([&] { (void)(expression); });                    \

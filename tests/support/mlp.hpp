@@ -17,8 +17,8 @@ struct MlpOptions {
   std::int64_t layers = 2, channels = 32, hidden = 128, positions = 64, vocabulary = 256;
 };
 
-/// A model with embeddings, layers that compute y = x + MLP(LayerNorm(x)), and an output head. The result at
-/// a position does not depend on the other positions.
+/// A model with embeddings, layers that compute y = x + MLP(LayerNorm(x)), and an output head. It has no
+/// attention, so the result at a position does not depend on the other positions.
 class MlpModel {
  public:
   explicit MlpModel(MlpOptions const& sizes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers the model family of mlp.hpp, so that its models can be chosen by name. A program that links this
-// file has the family; no other code is needed.
+// Registers the model family of mlp.hpp, so that programs can choose its models by name. A program gets the
+// family if it links this file. The program needs no further code for it.
 #include "tessera/train/compiled_model.hpp"
 #include "tessera/train/model_family.hpp"
 

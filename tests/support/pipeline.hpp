@@ -18,9 +18,11 @@ namespace support {
 
 using namespace tessera;
 
-/// The stage whose schedule is generated, and two deliberate faults for tests of the checker. With
-/// `sends_first`, the stage sends an output before it receives a gradient that the next stage sends first, so
-/// both stages wait forever. `spared_slots` is the number of activation buffers that are missing.
+/// Names the stage whose schedule is generated: stage number `stage` of `stages` stages. Two further members
+/// plant a fault in the schedule, for tests of the checker. With `sends_first`, this stage sends an output
+/// before it receives the gradient that the next stage is sending. Each stage waits until the other one
+/// receives, so neither ever continues. `spared_slots` is the number of activation buffers that the plan
+/// leaves out.
 struct Stage {
   int stages = 1, stage = 0, micro_batches = 1;
   bool sends_first = false;
@@ -31,11 +33,12 @@ struct Stage {
   int slots() const { return std::min(stages - stage, micro_batches) - spared_slots; }
 };
 
-/// run() returns the plan of a stage. The units (layers) of the model are divided evenly among the stages.
-/// Only one stage has the weights of a unit and accumulates its gradients. Data that a micro-batch keeps
-/// until its backward has one buffer, called a slot, for each micro-batch in flight. The repeated part of the
-/// schedule has one forward and one backward for each slot. Its entries therefore use the same slots in every
-/// repetition.
+/// Generates the plan of one stage; run() returns this plan. The units (layers) of the model are divided
+/// evenly among the stages. Only one stage has the weights of a unit and accumulates its gradients. Several
+/// micro-batches are in flight at once, and each of them keeps activations from its forward until its
+/// backward. An activation therefore has several buffers, called slots: one for each micro-batch in flight.
+/// The repeated part of the schedule has one forward and one backward for each slot. Its entries therefore
+/// use the same slots in every repetition.
 class StageGenerator {
  public:
   StageGenerator(std::vector<UnitSpec> units, Stage const& by) : by_(by) {

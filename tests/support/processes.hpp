@@ -21,8 +21,8 @@
 
 namespace test {
 
-/// The result of a process: its exit code and the text that it wrote. For a process that a signal ended, the
-/// code is 128 plus the number of the signal, as in a shell.
+/// How a process ended: its exit code, and the text that `run_processes` describes. If a signal ended the
+/// process, the code is 128 plus the number of the signal, as in a shell.
 struct Ended {
   int code = -1;
   std::string text;
@@ -31,7 +31,7 @@ struct Ended {
 
 using Environment = std::map<std::string, std::string>;
 
-/// Returns the environment variables that torchrun sets for a rank and that a launch of the library reads.
+/// Returns the environment variables that torchrun sets for one rank.
 inline Environment rank_environment(int rank, int world, int port) {
   return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
           {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
@@ -44,9 +44,10 @@ inline tessera::comm::GetEnvironment reader(Environment const& variables) {
   };
 }
 
-/// Calls fn(index) in `count` new processes and returns how each ended. The text of a process is the string
-/// that fn returned, or the text of the error that it threw. A tessera::Error gives the exit code of its
-/// kind. After `seconds`, processes that still run are killed.
+/// Calls fn(index) in `count` new processes and returns how each process ended. The text of a process is the
+/// string that fn returned, or the text of the error that fn threw. The exit code is 0, or the exit code for
+/// the kind of a tessera::Error, or 99 for another exception. Processes that run longer than `seconds`
+/// seconds are killed.
 inline std::vector<Ended> run_processes(int count, std::function<std::string(int)> const& fn,
                                         double seconds = 30) {
   using Clock = std::chrono::steady_clock;

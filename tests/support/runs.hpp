@@ -100,8 +100,8 @@ inline RecipeTable recipe(std::string_view sharding, std::string_view precision 
   return parse_recipe(names);
 }
 
-/// Returns the names of all policies of a slot that engines support together with the defaults of the other
-/// slots. Tests run all of these policies.
+/// Returns the names of the policies of a slot that engines support if all other slots have their default
+/// policies. Tests run all of these policies.
 template <class Slot>
 std::vector<std::string_view> runnable() {
   std::vector<std::string_view> names;
@@ -117,7 +117,7 @@ inline std::vector<std::string_view> const shardings = runnable<slot::sharding>(
 inline std::vector<std::string_view> const offloads = runnable<slot::offload>();
 inline std::vector<std::string_view> const recomputes = runnable<slot::recompute>();
 
-/// The results of a training run. They must be equal for two recipes that are equivalent.
+/// The results of a training run. Equivalent recipes must give equal results.
 struct Outcome {
   std::string weights;
   std::vector<double> losses, norms, scales;
@@ -128,7 +128,7 @@ struct Outcome {
   friend bool operator==(Outcome const&, Outcome const&) = default;
 };
 
-/// The settings of a run. The recipe (the policies) is not part of them.
+/// The settings of a run, without its recipe (the policies).
 struct Run {
   Spread split{};
   int steps = 3;

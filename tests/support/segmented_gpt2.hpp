@@ -18,8 +18,9 @@ using namespace tessera;
 /// and operations are the same, in the same order.
 class SegmentedGpt2 {
  public:
-  /// `before` and `after` describe how the value at the split of a block is distributed over ranks, on the
-  /// side of the first and of the second segment.
+  /// A block is split at the value between its two segments, the residual after attention. `before` describes
+  /// how the first segment distributes this value over ranks. `after` describes how the second segment
+  /// distributes it.
   explicit SegmentedGpt2(Gpt2Options const& sizes, Boundary::Side before = {}, Boundary::Side after = {})
       : sizes_(sizes),
         columns_(round_up(sizes.vocabulary, 8)),
@@ -73,7 +74,8 @@ class SegmentedGpt2 {
     nn::CausalAttention attention;
     nn::Backward d_ln_1;
     nn::Saved middle;
-    nn::Backward d_middle;  // both segments use it in backward
+    // The gradient of `middle`; backward of the second segment writes it, and backward of the first reads it.
+    nn::Backward d_middle;
     nn::LayerNorm ln_2;
     nn::Mlp mlp;
     nn::Backward d_ln_2;

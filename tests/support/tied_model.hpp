@@ -25,7 +25,7 @@ class TiedModel {
  public:
   enum Unit { embedding, memory, plain, frozen, head };
   static constexpr std::int64_t channels = 23, words = 29, length = 19;
-  int throw_in_unit = -1;  ///< the forward of this unit throws
+  int throw_in_unit = -1;  ///< the number of a unit whose forward throws an error, or -1
 
   TiedModel() : TiedModel(37) {}
   explicit TiedModel(std::int64_t hidden)
@@ -118,7 +118,8 @@ class TiedModel {
   Feed const& feed_of(int unit) const { return feeds_[static_cast<std::size_t>(unit - memory)]; }
 
   std::array<nn::Unit, 5> units_;
-  // Is declared before the table, so that the table is not at offset 0 of its flat buffer.
+  // `places` is declared before the token table, so that the table is not at offset 0 of the unit's flat
+  // buffer.
   nn::Weight places_;
   nn::Embedding embedding_;
   std::array<Feed, 3> feeds_;

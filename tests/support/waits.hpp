@@ -19,8 +19,9 @@ inline void erase_writes(tessera::Entry& entry) {
   for (tessera::Item& item : entry.items) erase(item.operands);
 }
 
-/// For tests of the checker: check() removes each wait of a schedule in turn. `waits` counts the removed
-/// waits, and `found` counts the removals that the checker detects.
+/// Tests the schedule checker. check() removes one wait of the schedule, runs the checker, and restores the
+/// wait. It does this for every wait. `waits` counts the removed waits, and `found` counts the removals that
+/// the checker detects.
 struct WaitsLeftOut {
   int waits = 0, found = 0;
 

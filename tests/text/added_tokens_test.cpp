@@ -33,7 +33,7 @@ Json token(char const* content, int id, std::initializer_list<char const*> flags
   return json;
 }
 
-/// Returns the tokenizer of the fixture gpt2 with the added tokens `added` instead of its own.
+/// Returns the tokenizer of the fixture gpt2, but with the added tokens `added` instead of the fixture's own.
 text::BpeTokenizer gpt2_with(Json const& added) {
   Json json = Json::parse(file_support::read(fixtures + "/gpt2/tokenizer.json"));
   json["added_tokens"] = added;
@@ -108,8 +108,9 @@ TEST_CASE("text: flags of added tokens mean what they mean in the package") {
   CHECK(ids(Json::array({token("xx", 0, {"single_word"}), token("yy", 0), token("xx", 0)}), "axx") ==
         joined({plain("a"), x}));
   CHECK(ids(Json::array({token("xx", 0), token("xx", 0, {"single_word"})}), "axx") == plain("axx"));
-  // If a token takes white space from its neighborhood ("lstrip", "rstrip"), this white space is searched for
-  // tokens too. A token that loses all its characters in this way does not match.
+  // The flags "lstrip" and "rstrip" extend a match by the white space before and after it. The tokenizer also
+  // searches for tokens in this white space. If an extended match covers all characters of a token, this
+  // token does not match.
   CHECK(ids(Json::array({token(" xx", 0, {"rstrip"})}), " xx  xxz") == joined({x, x, plain("z")}));
   CHECK(ids(Json::array({token("~ ", 0), token(" ", 0, {"lstrip", "rstrip"})}), "a   b").size() == 3);
 }
@@ -124,7 +125,8 @@ TEST_CASE("text: a vocab.json with its merges.txt takes added tokens of the file
                       R"({"eos_token": {"content": "<e>", "rstrip": true}, "pad_token": "<p>"})");
   CHECK(text::encode(*open(), "ab<x>a<e> b<y><p>", true) == text::Ids{2, 5, 0, 3, 1, 6, 7, 3});
   CHECK(open()->vocabulary() == 8);
-  // A list of added tokens in tokenizer_config.json replaces the lists of the other two files.
+  // The list of added tokens in tokenizer_config.json replaces the lists in added_tokens.json and
+  // special_tokens_map.json.
   file_support::write(
       folder / "tokenizer_config.json",
       R"({"eos_token": "<e>", "added_tokens_decoder": {"5": {"content": "<z>", "lstrip": true}}})");

@@ -41,8 +41,9 @@ std::string repaired(std::string const& bytes) {
   return std::string(text::repaired(bytes, storage));
 }
 
-/// Returns a small tokenizer.json with the letters a and b. `members` is added to the file, and `model` to
-/// its model; both can replace members.
+/// Returns the text of a small tokenizer.json with the letters a and b. `members` is added to the JSON object
+/// of the file, and `model` to its member "model". Both are lists of JSON members. An added member replaces
+/// an earlier member with the same key.
 std::string small_json(std::string const& members, std::string const& model = {}) {
   return R"({"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"</s>":3},"merges":["a b"])" +
          (model.empty() ? "" : "," + model) + "}" + (members.empty() ? "" : "," + members) + "}";
@@ -392,7 +393,8 @@ TEST_CASE("text: tokens are equal on any number of threads, from any place and o
     expected.insert(expected.end(), last.begin(), last.end());
     for (int const threads : {1, 2, 5}) CHECK(ids_of(*tokenizer, inputs, {.threads = threads}) == expected);
 
-    // The callback stops after each block, and the next run resumes at this position.
+    // The callback ends encode_inputs() after each block. The next call resumes at the position after this
+    // block.
     text::Ids parts;
     text::Position at;
     for (bool more = true; more;) {

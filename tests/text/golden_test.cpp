@@ -67,7 +67,7 @@ TEST_CASE("text: tokens equal those of the PyPI packages") {
       CAPTURE(bytes);
       CAPTURE(hex);
       std::string storage;
-      for (int time = 0; time < 2; ++time) {  // the second time, from the cache
+      for (int time = 0; time < 2; ++time) {  // the second result is from the encoder's cache
         text::Ids ids = tokenizer->before();
         encoder->encode(text::repaired(bytes, storage), true, ids);
         CHECK(ids == expected[i].get<text::Ids>());

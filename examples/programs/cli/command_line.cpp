@@ -56,9 +56,9 @@ Names flags_in(std::string const& path) {
   std::string line;
   constexpr std::size_t max_bytes = 1 << 20;
   std::size_t bytes = 0;
-  // Reads the next line into `line`, at most max_bytes of the file in all. Returns false at the end of the
-  // file. std::getline has no such limit: it would read forever from a device file that never sends a line
-  // end.
+  // Reads the next line of the file into `line`. Returns false at the end of the file. Throws Error(usage) if
+  // the file has more than max_bytes bytes. std::getline has no such limit: it would read forever from a
+  // device file that never sends a line end.
   auto const next_line = [&] {
     line.clear();
     char c = 0;

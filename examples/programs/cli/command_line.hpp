@@ -118,17 +118,18 @@ class CommandLine {
   }
   /// Adds a switch, a flag without a value.
   void toggle(std::string const& names, bool& value, std::string const& help);
-  /// Adds a flag whose value is the path of a settings file. Before `parse` changes any variable it calls
-  /// `read(path)`, which returns the settings of the file. `read` may call `on_line`. A flag on the command
-  /// line overrides the same flag in a file. An earlier file overrides a later one.
+  /// Adds a flag whose value is the path of a settings file. `parse` calls `read(path)`, which returns the
+  /// settings of the file, before it changes the variable of any flag. `read` may call `on_line`. A flag on
+  /// the command line overrides the same flag in a file. An earlier file overrides a later one.
   void settings_file(std::string const& names, std::string const& type, std::string const& help,
                      std::function<std::vector<FileSetting>(std::string const&)> read);
-  /// Sets the function `choose`. `parse` calls it before any variable changes. It returns values for flags
-  /// that neither the command line nor a file gives.
+  /// Sets the function `choose`. It returns values for flags that neither the command line nor a file gives.
+  /// `parse` calls it before it changes the variable of any flag.
   void otherwise(std::function<std::vector<FileSetting>()> choose) { choose_ = std::move(choose); }
 
-  /// Sets default flags: `words` are flags and values as on a command line. The command line and its files
-  /// override them. `origin` is the text that `origin(name)` returns for these flags.
+  /// Sets default flags: `words` are flags and values as on a command line. The flags of the command line and
+  /// of files override these defaults. `origin` is the text that the function `origin` returns for a default
+  /// flag.
   void preset(Names words, std::string origin) {
     preset_ = std::move(words);
     preset_origin_ = std::move(origin);
@@ -149,15 +150,17 @@ class CommandLine {
   std::vector<std::pair<std::string, std::string>> given_flags() const;
   /// Returns whether the program has this flag.
   bool knows(std::string const& name) const { return find(name) != nullptr; }
-  /// Returns the values that the command line or a file of flags (@FILE) gives the flag; null if only a
-  /// settings file gives it, or nothing. `name` may be any spelling of the flag.
+  /// Returns the values that the command line or a file of flags (@FILE) gives the flag; null if neither of
+  /// them gives the flag. The settings files of `settings_file` do not count. `name` may be any spelling of
+  /// the flag.
   Names const* on_line(std::string const& name) const;
   /// Returns the values of a flag from the command line or from a file; null if neither gives the flag.
   Names const* values_of(std::string const& name) const;
   /// Returns the files of flags (@FILE) that the command line names.
   Names const& files_of_flags() const { return flag_files_; }
-  /// Returns the words that named flags, as they were spelled: the words of the files of flags if there are
-  /// any, else the words of the command line.
+  /// Returns the spellings of the flags that were given, such as "--num-steps". If the command line names a
+  /// file of flags (@FILE), returns only the flags of these files. If not, returns the flags of the command
+  /// line.
   Names const& spelled() const { return spelled_; }
   /// Returns where the value of a flag comes from: "flag", "default", or the file and its key.
   std::string origin(std::string const& name) const;
@@ -185,15 +188,15 @@ class CommandLine {
   Entry const* find(std::string const& name) const;
   Entry* find(std::string const& name);
   /// Parses the words and stores the values of each flag. If a flag appears several times, the last one
-  /// counts. `origin` is the file of flags that contains the words; empty for the command line. CLI11's own
-  /// parser is not used. It takes a flag as the value of the flag before it, reads "-steps" as several flags
-  /// and "-.5" as a flag, and joins the values of a repeated list. It also does not report errors in order,
-  /// and does not tell by which of its names a flag was given.
+  /// counts. `origin` is the file of flags that contains the words; empty for the command line. The parser of
+  /// CLI11 is not used for these reasons: if a value is missing, it reads the next flag as the value. It
+  /// reads "-steps" as several flags and "-.5" as a flag, and joins the values of a repeated list. It also
+  /// does not report errors in order, and does not report which spelling of a flag was used.
   void parse_words(Names const& words, std::string const& origin);
   /// Replaces the values of the flag by `values`.
   static void give(Entry& entry, Names values);
-  /// Applies the settings of the settings files to flags that have no value yet, then the settings that the
-  /// function of `otherwise` returns.
+  /// Applies the settings of the settings files to flags that have no value yet. After that, applies the
+  /// settings that the function `choose` of `otherwise` returns.
   void read_files();
   void add(std::vector<FileSetting> const& settings);
 

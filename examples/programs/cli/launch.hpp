@@ -22,20 +22,22 @@ struct LaunchFlags {
   std::filesystem::path log_ranks;
 };
 
-/// Adds the flags of programs that a launcher can start. Makes the launcher's number of ranks the default of
-/// --ranks, which `line` must have. Throws Error(config) if environment variables of the launcher contradict
-/// each other.
+/// Adds the flags --log-ranks and --local_rank to `line`. The values are stored in `flags`. If a launcher
+/// started this program, its number of ranks becomes the default of --ranks, a flag that `line` must already
+/// have. Throws Error(config) if environment variables of the launcher contradict each other.
 void add_launch_flags(CommandLine& line, LaunchFlags& flags);
 
 /// Connects to the other processes of the launch. Does nothing if no launcher started the program. Afterwards
-/// the standard output of ranks above 0 is dropped; with --log-ranks, each rank's output goes to a file.
-/// Throws Error(config) if the processes cannot connect, if --ranks contradicts the launcher, or if ranks
-/// were started with different flags. Flags that each rank may choose, such as --threads, can differ.
+/// only rank 0 writes to the standard output. With --log-ranks, each rank instead writes its output and its
+/// errors to a file. Throws Error(config) if the processes cannot connect, if --ranks contradicts the
+/// launcher, or if ranks were started with different flags. Flags that each rank may choose, such as
+/// --threads, can differ.
 void join_launch(CommandLine const& line, LaunchFlags const& flags);
 
 /// Returns the launch that this program has joined, or null.
 std::shared_ptr<comm::Launch> const& joined_launch();
-/// Returns whether this process prints and writes files: it runs rank 0, or all ranks.
+/// Returns whether this process prints and writes files: this is true for the process with rank 0, and for a
+/// process that runs all ranks.
 bool is_first_process();
 /// Returns how many of the `ranks` ranks of the world run in this process: 1 in a launch, otherwise all.
 int ranks_here(int ranks);
@@ -43,14 +45,15 @@ int ranks_here(int ranks);
 /// Returns how many ranks of the launch run on this host, or 0 if no launcher started the program.
 int ranks_on_host();
 
-/// Returns the value of `own` on rank 0. All processes of the launch must call it together, between runs.
+/// Returns the value that `own` has on rank 0. All processes of the launch must call it together, while no
+/// run is active. Without a launch it returns `own`.
 bool decided_by_first_process(bool own);
 
 /// Tells the other ranks that this rank has failed with the message `text`. Returns whether this process
-/// should print the message: false if a lower rank prints the same one.
+/// should print the message. The result is false if a lower rank fails with the same message and prints it.
 bool prints_failure(std::string_view text);
-/// Writes the message of a failure to the file that the launcher reads (torchrun names it in
-/// TORCHELASTIC_ERROR_FILE).
+/// Writes the error message `text` to the file that torchrun names in TORCHELASTIC_ERROR_FILE. Does nothing
+/// if this variable is not set.
 void tell_launcher(std::string_view text);
 
 }  // namespace cli

@@ -16,8 +16,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// Another flag and another key in results for the option `name`. Programs that use its usual flag for
-/// something else need this.
+/// Gives the option `name` another flag and another key in results. A program needs this if it uses the usual
+/// flag of the option for another purpose.
 struct RenamedOption {
   std::string_view name, flags, key;
 };

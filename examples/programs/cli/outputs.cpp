@@ -32,8 +32,8 @@ bool is_own(NamedPath const& output) {
   return std::ranges::find(own_outputs, output.flag()) != std::end(own_outputs);
 }
 
-/// Returns whether two output flags may name the same folder. They may if each of them writes only files that
-/// the other does not write. --save-adapter never shares its folder.
+/// Returns whether two output flags may name the same folder. This is allowed if each flag writes only files
+/// that the other flag does not write. The folder of --save-adapter is never shared.
 bool may_share(NamedPath const& one, NamedPath const& other) {
   auto const is_shared = [](NamedPath const& output) {
     return !is_own(output) || output.flag() == "--checkpoint";

@@ -72,6 +72,7 @@ class ProgramFiles {
   void check(std::vector<NamedPath> const& more = {}) const;
 
  private:
+  /// The files that the program reads if an input path names a file, or if it names a folder.
   enum class Reads {
     whole,      ///< a file, or everything in a folder
     model,      ///< a file, or the files of a model or adapter in a folder

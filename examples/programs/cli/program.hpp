@@ -62,7 +62,8 @@ inline bool reader_is_gone() {
 }
 
 /// Opens /dev/null for each closed standard stream, so that no file opened later gets the descriptor of the
-/// stream. The access mode is deliberately the opposite one, so that reads and writes still fail.
+/// stream. A read from the closed standard input, or a write to the closed standard output, must still fail.
+/// So /dev/null is opened for writing in place of standard input and for reading in place of an output.
 inline void hold_standard_streams() {
   for (int const stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
@@ -74,7 +75,8 @@ inline void hold_standard_streams() {
 /// has exited.
 template <class Body>
 int guarded(Body&& body) {
-  // a write beyond the limit of file sizes then returns an error instead of ending the process
+  // With SIGXFSZ ignored, a write beyond the limit of file sizes returns an error instead of ending the
+  // process.
   ::signal(SIGXFSZ, SIG_IGN);
   ::signal(SIGPIPE, SIG_IGN);
   hold_standard_streams();
@@ -100,12 +102,12 @@ int guarded(Body&& body) {
 
 namespace detail {
 
-// 256 * the time of the first signal in milliseconds + the signal's number; 0: no signal yet. It is a global
-// atomic because a signal handler can access nothing else safely.
+// 256 * the time of the first signal in milliseconds + the signal's number; 0: no signal yet. The variable is
+// a global atomic because a signal handler can access nothing else safely.
 inline std::atomic<std::int64_t> signal_caught{0};
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-/// The number of the signal that another process of the launch has caught; 0: none. A signal to this process
-/// takes precedence.
+/// The number of the signal that another process of the same launch has caught; 0: none. If this process has
+/// caught a signal too, the own signal takes precedence.
 inline std::atomic<int> signal_elsewhere{0};
 /// Seconds after the first signal at which the program exits even within a step; 0: no limit.
 inline std::atomic<unsigned> signal_patience{0};
@@ -173,8 +175,8 @@ class Interrupt {
     detail::signal_patience.store(0);
     ::alarm(0);
   }
-  /// Records the signal `number` that another process of the launch has caught. If this process has caught or
-  /// later catches a signal, `number()` returns its own.
+  /// Records the signal `number` that another process of the launch has caught. If this process has caught a
+  /// signal, or catches one later, `number()` returns the signal of this process.
   static void adopt(int number) {
     if (number > 0) detail::signal_elsewhere.store(number);
   }

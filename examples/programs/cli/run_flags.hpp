@@ -99,8 +99,8 @@ inline void add_optimizer_flags(CommandLine& line, TrainerOptions& options,
   add_option_flags(line, OptionGroup::loss_scale, options);
 }
 
-/// Throws if the initial loss scale is outside its bounds. The message names the flags, and the file that set
-/// them if a file did.
+/// Throws Error(usage) if the initial loss scale is outside its bounds. The message names the flags. If a
+/// settings file gave them, it also names the file.
 inline void check_loss_scale(CommandLine const& line, LossScaleOptions const& scale) {
   auto const text = [&](char const* flag, double value) {
     std::string const origin = line.origin(flag);
@@ -128,7 +128,8 @@ inline void add_freeze_flag(CommandLine& line, std::string& pattern, TrainerOpti
 }
 
 /// Adds `--lora`, with values such as rank=8,alpha=16,targets=c_attn,c_proj. An item without "=", such as
-/// c_proj here, is one more target.
+/// c_proj here, is one more target. Stores the parsed options in `lora`, and the value as it was given in
+/// `text`.
 inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& text) {
   line.custom("--lora", "rank=R,alpha=A,targets=NAMES", "",
               "train low-rank adapters of these linear layers, or of all-linear; rslora=true: scale alpha / "
@@ -166,7 +167,8 @@ inline void add_lora_flag(CommandLine& line, LoraOptions& lora, std::string& tex
 }
 
 /// Returns a function that lists a model's units (embedding, blocks, head) with the adapters and frozen
-/// parameters of the recipe. `units` lists the units without them.
+/// parameters of the recipe. `units` lists the units of the model without adapters and without frozen
+/// parameters.
 inline UnitLister trained_units(UnitLister units, RecipeTable const& recipe, TrainerOptions const& options) {
   if (recipe.adapters == AdapterKind::lora) units = adapting(std::move(units), options.lora);
   return freezing(std::move(units), options.freeze);
@@ -189,7 +191,7 @@ inline void check_trained(UnitLister const& units, RecipeTable const& recipe, Tr
     try {
       return trained_units(units, recipe, adapters)({1, 1});
     } catch (Error const& error) {
-      // the message begins with "lora: target", so this gives the flag
+      // The message begins with "lora: target". With "--" in front it names the flag --lora.
       throw Error(error.kind(), "--" + std::string(error.what()));
     }
   }();

@@ -42,7 +42,8 @@ class PerSlot {
 struct SlotFlag {
   /// the flag in programs that accept one choice, such as "--loss-scale" for the slot "loss scale"
   std::string one;
-  /// the flag in programs that accept a list: its plural if it has one, then other spellings
+  /// the flag in programs that accept a list of choices: the plural of `one` if there is one, then other
+  /// spellings
   std::string several;
   std::string help;  ///< the text after the choices in `--help`
   Names also;        ///< other spellings of the choices; messages suggest them after a typing error
@@ -91,8 +92,8 @@ Names slot_choices() {
   return Names(names.begin(), names.end());
 }
 
-/// Returns the name of the slot's choice that `value` spells, in upper or lower case; nullopt if it spells
-/// none.
+/// Returns the name of the slot's choice that `value` names in upper or lower case; nullopt if `value` names
+/// no choice of the slot.
 template <class Slot>
 std::optional<std::string> slot_names(std::string const& value) {
   Names const names = slot_choices<Slot>();
@@ -101,8 +102,8 @@ std::optional<std::string> slot_names(std::string const& value) {
   if (std::find(names.begin(), names.end(), name) == names.end()) return std::nullopt;
   return name;
 }
-/// Returns the same as slot_names, but throws Error(usage) for an unknown value. The message gives the
-/// nearest choice and all choices.
+/// Returns the name of the slot's choice that `value` names in upper or lower case. Throws Error(usage) if
+/// `value` names no choice; the message gives the nearest choice and all choices.
 template <class Slot>
 std::string slot_choice(std::string const& flag, std::string const& value) {
   if (auto name = slot_names<Slot>(value)) return *name;

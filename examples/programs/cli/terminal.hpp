@@ -274,8 +274,9 @@ inline std::string wrapped(std::string const& text, int width) {
   return out;
 }
 
-/// Returns a line that lists `columns`, the table columns that are too many for the terminal, and
-/// `elsewhere`, the output that has them. Returns an empty text if `columns` is empty.
+/// Returns a line for the user that begins with `columns`, the headers of the table columns that do not fit
+/// the terminal. It ends with `elsewhere`, a text that names the output with all columns. Returns an empty
+/// text if `columns` is empty.
 inline std::string left_out_text(Names const& columns, Terminal const& terminal,
                                  std::string const& elsewhere) {
   if (columns.empty()) return {};
@@ -297,7 +298,8 @@ class Table {
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
   void heading(std::string text) { lines_.push_back({Kind::heading, {}, std::move(text), {}}); }
-  /// Adds a row. If `marked[i]` is true, cell i is the best value of its group and is printed as such.
+  /// Adds a row. If `marked[i]` is true, cell i is one of the best values of its column and is printed in
+  /// bold.
   void row(Names cells, std::vector<bool> marked = {}) {
     marked.resize(columns_.size(), false);
     cells.resize(columns_.size());

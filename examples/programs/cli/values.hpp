@@ -106,8 +106,8 @@ struct Range {
 inline Range at_least(double min) { return {.min = min}; }
 inline Range above(double min) { return {.min = min, .open_below = true}; }
 
-/// Returns the number in `text`. Throws Error(usage) if it is not a finite number in the range, such as "nan"
-/// or "inf".
+/// Returns the number in `text`. Throws Error(usage) if `text` is not a number in `range`. "nan" and "inf"
+/// are errors too.
 inline double parse_real(std::string const& flag, std::string_view text, Range const& range = {}) {
   double value = 0;
   auto const [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);

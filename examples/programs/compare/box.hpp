@@ -16,8 +16,7 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// Returns the settings as a box of text for the terminal. `data` is the training data. Text data counts
-/// bytes.
+/// Returns the settings as a box of text for the terminal. `data` is the training data.
 std::string box_text(cli::CommandLine const& line, Settings const& settings, std::vector<Point> const& points,
                      TokenSource const& data, cli::Terminal const& terminal);
 cli::Json settings_json(Settings const& settings, TokenSource const& data);

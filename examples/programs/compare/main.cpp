@@ -152,7 +152,7 @@ void check_length(cli::CommandLine const& line, Settings& settings) {
 }
 
 /// Throws if the defaults of a published comparison select an offload to NVMe, but --nvme-path is not given.
-/// These defaults contain no folder.
+/// The defaults of a published comparison name no folder for the files of this offload.
 void check_published(cli::CommandLine const& line, Settings const& settings) {
   cli::Names const& offloads = settings.matrix.slots.of<slot::offload>();
   if (settings.defaults == "own" || !settings.nvme_path.empty() || line.given("--nvme-path")) return;
@@ -254,8 +254,8 @@ std::string row_line(Measured const& row, std::size_t index, std::size_t count) 
          ", " + cli::fixed(last.total_s, 1) + " s";
 }
 
-/// Measures all rows in order and calls `finished` with the rows so far after each. Skips a row that would
-/// probably end after `deadline`.
+/// Measures all rows in order. After each row, calls `finished` with all rows that were measured so far.
+/// Skips a row that would probably end after `deadline`.
 std::vector<Measured> measure_all(std::vector<Point> const& points, Settings const& settings, DataSets& data,
                                   std::ostream& log, cli::Terminal const& terminal,
                                   std::optional<std::chrono::steady_clock::time_point> deadline,
@@ -397,14 +397,15 @@ int run(int argc, char const* const* argv) {
           break;
         }
   if (settings.file.print) {
-    // `derived` gives values for flags that were not given. The value "" leaves a flag out of the printed
-    // settings, because the program would refuse it together with the others.
+    // `derived` gives values for flags that were not given. With the value "", a flag is left out of the
+    // printed settings. A repeated run would refuse such a flag together with the other printed flags.
     auto derived = cli::derived_flags(settings.matrix, points);
     if (!cli::reads_fields(settings.data)) derived["--field"] = "";
     if (settings.epochs > 0) derived["--steps"] = "";
     if (!settings.json.empty() || !settings.csv.empty()) derived["--output-dir"] = "";
-    // The rows are only a selection of all combinations. With the lists of stages, precisions and offloads a
-    // repeated command would run all of them, so these flags are left out.
+    // The rows are only a selection of all combinations of stages, precisions and offloads. If the printed
+    // settings listed these values, a repeated command would run all combinations. So these flags are left
+    // out.
     if (settings.minute || settings.matrix.selection)
       for (char const* flag : {"--stages", "--precisions", "--offloads"}) derived[flag] = "";
     if (settings.minute)

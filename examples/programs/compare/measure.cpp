@@ -53,8 +53,8 @@ struct RankTotals {
   std::int64_t bytes = 0;
   AttentionKind attention = AttentionKind::automatic;
   std::optional<double> comm_s = 0.0, waiting_s = 0.0;
-  /// Seconds per step in collectives, and the part of them in which the rank computed nothing. Measured in
-  /// extra steps after the last step.
+  /// Both are seconds per step: the time in collectives, and the part of this time in which the rank computed
+  /// nothing. They are measured in extra steps after the last step.
   std::optional<double> profiled_s, profiled_exposed_s;
   std::int64_t peak_nvme = 0, nvme_read = 0, nvme_written = 0;
   std::int64_t begun = 0;  ///< number of steps in which nvme_read and nvme_written were counted
@@ -64,8 +64,8 @@ struct RankTotals {
 };
 static_assert(std::is_trivially_copyable_v<RankTotals>);
 
-/// Writes a rank's memory use, its I/O bytes and its attention kernel to `totals` when it is destroyed. This
-/// is after the last step, or after an error.
+/// Its destructor writes a rank's memory use, its I/O bytes and its attention kernel to `totals`. The object
+/// is destroyed after the last step or after an error.
 class EndNote {
  public:
   EndNote(AnyTrainer const& of, RankTotals& to) : trainer_(of), totals_(to) {
@@ -89,8 +89,9 @@ class EndNote {
   RankTotals& totals_;
 };
 
-/// Trains a row once. `fixed_steps` is the number of steps. If it is 0, the row has its usual steps, and more
-/// until the timed steps have taken --min-time seconds. The results go to `done`.
+/// Trains a row once. `fixed_steps` is the number of steps. If it is 0, the training runs the steps that the
+/// settings request, and then further steps until the timed steps have lasted --min-time seconds. The results
+/// go to `done`.
 class Training {
  public:
   Training(Point const& point, Settings const& settings, TokenSource const& data,
@@ -215,7 +216,7 @@ class Training {
       FileTraffic const after = trainer->file_use().bytes;
       totals.nvme_read -= after.read - before.read;
       totals.nvme_written -= after.written - before.written;
-      untimed = done + 1;  // the time of this step includes the collection of the weights, so it is not timed
+      untimed = done + 1;  // the next step also waits for this hashing, so its time does not count
       if (root) time_again(untimed);
       totals.steps = totals.bytes = 0;
       totals.comm_s = totals.waiting_s = 0.0;
@@ -233,8 +234,9 @@ class Training {
                return step > 0 && ((root && !more(step)) || cli::Interrupt::caught());
              },
          .report = read,
-         // The trainer returns reports late. With more than one warm-up step, the report of the first step is
-         // read at once: waiting for it delays no timed step.
+         // The trainer returns the report of a step only while it runs later steps. If there are several
+         // warm-up steps, this task makes it wait for the report of the first step: waiting for a warm-up
+         // step delays no timed step.
          .tasks = {{.due = [&](std::int64_t done) { return done == 1 && settings_.warmup > 1; }},
                    {.due = [&](std::int64_t done) { return done == steps_ && last > steps_; },
                     .run = time_more}}});
@@ -338,7 +340,8 @@ class Training {
 
   std::int64_t planned() const { return fixed_ > 0 ? fixed_ : steps_; }
 
-  /// Returns whether the row needs more steps after `begun` steps. Only rank 0 knows.
+  /// Returns whether the row needs more steps after `begun` steps. Only rank 0 measures the timed seconds, so
+  /// only rank 0 may call this.
   bool more(std::int64_t begun) const {
     return begun < planned() || (fixed_ == 0 && done_.timed.total_s < settings_.min_time);
   }
@@ -365,8 +368,8 @@ std::string hexadecimal(std::uint64_t value) {
   return text;
 }
 
-/// Writes to `row` all facts that are known before it runs, such as its planned memory. If `refuse` is true
-/// and the plan does not fit into memory, then throws Error(out_of_memory).
+/// Writes to `row` all facts that are known before it runs, such as its planned memory. If `refuse` is true,
+/// throws Error(out_of_memory) if the plan does not fit into memory.
 void add_plan(Measured& row, Point const& point, TrainerOptions const& options, bool refuse) {
   row.point = point;
   if (!point.model.built) {
@@ -378,8 +381,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
   row.params = parameter_count(list);
   row.trainable = trainable_count(list);
   if (point.refusal) return;
-  // The plan of rank 0 is used because rank 0 needs the most memory: all shards have the same size, and the
-  // root optimizer runs on rank 0.
+  // The plan of rank 0 is used because rank 0 needs the most memory. All shards have the same size. In
+  // recipes where a single rank updates the weights, this is rank 0.
   StepShape const shape =
       step_shape(point.recipe, cli::options_of(point, options), 0, point.world(), cli::ranks_on_host());
   StepPlan const plan = make_plan(std::move(list), point.recipe, shape);
@@ -392,8 +395,8 @@ void add_plan(Measured& row, Point const& point, TrainerOptions const& options, 
                       point.model.built.positions());
 }
 
-/// Tells the other processes of a launch to run their ranks of the row `point`, once. Does nothing without a
-/// launch.
+/// Tells the other processes of a launch to run their ranks of the row `point`, once. If no launcher started
+/// this process, does nothing.
 void call_row_servers(Point const& point, Settings const& settings, std::int64_t fixed_steps) {
   auto const& launch = cli::joined_launch();
   if (!launch) return;
@@ -495,7 +498,7 @@ Measured measure(Point const& point, Settings const& settings, TokenSource const
     row.reason = disagreement(row.repeats);
     row.status = row.reason.empty() ? "ok" : "failed";
   } catch (Error const& error) {
-    // with a lost rank no further row can run
+    // After the loss of a rank no further row can run, so the error ends the program.
     if (error.kind() == ErrorKind::peer_lost && cli::joined_launch()) throw;
     row.status = error.kind() == ErrorKind::out_of_memory ? "oom"
                  // the row needs more ranks than the machine has GPUs

@@ -23,8 +23,8 @@ namespace programs {
 using namespace tessera;
 namespace compare {
 
-/// The results of one training run of a row. --repeat says how often a row is run. Figures are those of rank
-/// 0, except where stated otherwise.
+/// The results of one training run of a row. --repeat sets the number of runs of each row. Unless a comment
+/// says otherwise, a value is the one of rank 0.
 struct Repeat {
   std::vector<results::StepLogRow> log;  ///< every step, starting with the first
   TimedSteps timed;
@@ -42,7 +42,7 @@ struct Repeat {
   std::optional<double> other_load;
   std::optional<cli::GpuUse> gpus;  ///< GPU use during window_s; absent if window_s is too short
   std::int64_t peak_device = 0, arena_device = 0, arena_host = 0;  ///< bytes, the maximum over ranks
-  /// bytes in the file of a rank, the maximum over ranks
+  /// size of a rank's NVMe file in bytes, the maximum over ranks
   std::int64_t peak_nvme = 0;
   double nvme_read = 0.0, nvme_written = 0.0;  ///< bytes per step, the maximum over ranks
   /// device memory after the last step, the maximum over ranks
@@ -81,7 +81,7 @@ struct Measured {
   // the same program do the same work.
   /// the first row with the same program as this row; absent if this row is the only one
   std::optional<std::size_t> program;
-  /// lead of the fastest row of this program over the slowest, as a fraction
+  /// how much faster the fastest row of this program is than the slowest one, as a fraction
   double twins_differ = 0.0;
 
   bool ok() const { return status == "ok"; }
@@ -101,18 +101,18 @@ std::int64_t steps_of(Settings const& settings, Point const& point, TokenSource 
 using StepObserver =
     std::function<void(std::int64_t done, std::int64_t total, double tokens_per_second, double loss)>;
 
-/// Trains one row --repeat times and returns its measurements. If an error concerns only this row, the
-/// returned row has another status than "ok", and its reason; other errors are thrown.
+/// Trains one row --repeat times and returns its measurements. If an error concerns only this row, returns
+/// the row with a status other than "ok" and with the reason. Throws all other errors.
 Measured measure(Point const& point, Settings const& settings, TokenSource const& data,
                  StepObserver const& observer);
 
-/// For the processes of a launch that do not run rank 0. Runs the ranks of this process in each row that rank
-/// 0 measures, until rank 0 ends it (RowServers). `points` must be all rows of the command, the same as on
-/// rank 0. `data_of` returns the data of a row.
+/// Runs the ranks of this process in each row that rank 0 measures, until rank 0 destroys its RowServers
+/// object. Every process of a launch calls this function, except the process of rank 0. `points` must be the
+/// rows of the command, the same as on rank 0. `data_of` returns the data of a row.
 void serve_rows(std::vector<Point> const& points, Settings const& settings,
                 std::function<TokenSource const&(Point const&)> const& data_of);
-/// Its destructor on rank 0 ends serve_rows on the other processes. It exists while rows are measured, so it
-/// also ends them after an error.
+/// On rank 0, the destructor of this class ends serve_rows on the other processes. The object exists while
+/// rows are measured, so the other processes also end after an error.
 class RowServers {
  public:
   RowServers() = default;
@@ -121,8 +121,8 @@ class RowServers {
   ~RowServers();
 };
 
-/// Returns a row that was not run, with its planned memory. `reason` is used if the row was not refused
-/// anyway.
+/// Returns a row that was not run, with its planned memory. If the point was refused, the row has the reason
+/// of the refusal. If not, it has `reason`.
 Measured not_run(Point const& point, Settings const& settings, std::string const& reason);
 
 }  // namespace compare

@@ -56,7 +56,7 @@ cli::Names row_flags() {
 bool says_rows(cli::CommandLine const& line, int argc, char const* const* argv) {
   cli::Names const flags = row_flags();
   auto const says = [&](std::string const& flag) {
-    // a launcher set --ranks, not the user
+    // Under a launcher the command line has --ranks even if the user did not give this flag.
     return line.given(flag) && !(flag == "--ranks" && cli::joined_launch());
   };
   return std::any_of(flags.begin(), flags.end(), says) ||

@@ -29,7 +29,8 @@ struct MinuteLength {
 
 /// Returns the longest run that fits into `left_s` seconds, with at most `rows` rows. Each row needs
 /// `start_s` seconds, and `step_s` seconds per step. The longest possible run has 5 warm-up steps and 20
-/// timed steps per row. If it does not fit, reduces first the steps, then the rows, then both further.
+/// timed steps per row. If this run does not fit, the function reduces first the steps, then the rows, then
+/// both further.
 inline MinuteLength minute_length(std::size_t rows, double start_s, double step_s, double left_s) {
   MinuteLength length{rows, 5, 20, 0.0};
   auto const fits = [&] {
@@ -69,8 +70,8 @@ Settings probe_of(Settings settings);
 double choose_minute(std::vector<Point>& points, Settings& settings, Measured const& first, double began_s);
 
 /// Returns a message for the end of a one-minute run: the rows and steps that did not fit, and the number of
-/// recipes that such a run never has. `requested` are the rows before choose_minute, `ran` is the number of
-/// rows that ran, and `all` is the number of all recipes.
+/// recipes that no one-minute run contains. `requested` are the rows before choose_minute, `ran` is the
+/// number of rows that ran, and `all` is the number of all recipes.
 std::string left_out_text(Settings const& settings, std::vector<Point> const& requested, std::size_t ran,
                           std::size_t all, cli::Terminal const& terminal);
 /// Returns a text with shell commands that a user may run after a one-minute run. `report` is the path of the

@@ -29,8 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 using results::Row;
 
-/// Returns a row with the column names that the published comparisons of stages and offloads use. Rates are
-/// those of all ranks together, and sizes are in units of 2^30 bytes.
+/// Returns a row with the column names that the published comparisons of stages and offloads use. A rate
+/// counts all ranks, and sizes are in units of 2^30 bytes.
 Row published_keys(Row const& row) {
   auto const scaled = [&](char const* field, double factor) {
     Row const& value = row.at(field);
@@ -123,8 +123,8 @@ bool is_stream(fs::path const& path) {
   return path == "-" || (fs::exists(path, code) && !fs::is_regular_file(path, code));
 }
 
-/// Locks a folder until the returned descriptor is closed. There is no lock file. Some file systems have no
-/// locks; there, a second comparison in the folder is not detected.
+/// Locks a folder until the returned descriptor is closed. There is no lock file. On a file system without
+/// locks, a second comparison in the folder is not detected.
 files::Descriptor locked(fs::path const& folder) {
   files::Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open && ::flock(open.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)

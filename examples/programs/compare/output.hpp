@@ -46,16 +46,18 @@ class Outputs {
   /// a row; the logs of its surplus repeats are deleted.
   void write_logs(std::vector<Measured> const& measured);
   std::string write_report(results::Document const& document) const;
-  /// Locks an output file that --json or --csv names. Otherwise another `compare` could write it before this
-  /// one replaces it.
+  /// Locks an output file that --json or --csv names. Without the lock, another `compare` could write the
+  /// file before this comparison replaces it.
   void hold(std::filesystem::path const& path);
-  /// Returns whether `path` exists and must not be overwritten. This is so if a signal ended this comparison
-  /// before a row was measured completely: the file is then the result of an earlier comparison.
+  /// Returns whether `path` exists and must not be overwritten. This is the case if a signal ended this
+  /// comparison before a row was measured completely: the existing file is then the result of an earlier
+  /// comparison.
   bool keep_existing(std::filesystem::path const& path) const;
 
   Settings const& settings_;
   std::string time_;  // the time in file names, for --timestamp; empty without it
-  // empty if not written; document_ has the nested rows if json_ has flat ones
+  // the output files; an empty path: the file is not written. If json_ has flat rows, document_ has the
+  // nested rows.
   std::filesystem::path json_, csv_, document_;
   std::filesystem::path report_;        // the HTML page; empty if --json or --csv named the files
   files::Descriptor folder_, held_[2];  // locked until this process ends

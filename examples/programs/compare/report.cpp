@@ -222,7 +222,7 @@ void add_measurements(Measurements& row, Measured const& of, Settings const& set
 }
 
 /// Returns the columns of one row. The speedup is relative to the row `base`. Without `base` the row has no
-/// speedup. `all` are the rows for its scaling efficiency.
+/// speedup. The scaling efficiency compares the row with the rows `all`.
 Measurements row_of(Measured const& of, Measured const* base, std::vector<Measured> const& all,
                     Settings const& settings, DeviceFacts const& device, cli::ProductRate const& measured) {
   Point const& point = of.point;

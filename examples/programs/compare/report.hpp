@@ -19,8 +19,9 @@ using namespace tessera;
 namespace compare {
 
 /// Returns the values of the result columns for each measured row. Some columns compare a row with the other
-/// rows: the speedup, the scaling efficiency, and the row with the same program. `device` describes the
-/// device on which the rows ran. `rate` returns the speed of matrix products.
+/// rows: the speedup, the scaling efficiency, and the first row with the same program (schedule and buffers
+/// of a step). `device` describes the device on which the rows ran. `rate` returns the speed of matrix
+/// products.
 std::vector<results::Measurements> measurements(std::vector<Measured> const& measured,
                                                 Settings const& settings, DeviceFacts const& device,
                                                 cli::ProductRate const& rate = &product_rate);
@@ -53,8 +54,8 @@ std::optional<double> step_deviation(Measured const& row);
 /// timed.
 std::optional<bool> is_unsteady(Measured const& row);
 /// timed_skips returns how many timed steps of all repeats skipped the update because of an overflow in fp16.
-/// skips_many_steps returns whether they are more than 5% of the timed steps, so that the rate does not
-/// represent training.
+/// skips_many_steps returns whether more than 5% of the timed steps skipped it. The rate of such a row does
+/// not represent training.
 std::int64_t timed_skips(Measured const& row);
 bool skips_many_steps(Measured const& row);
 /// Returns the rate in tokens per second over the timed steps that updated the weights; nullopt if no step

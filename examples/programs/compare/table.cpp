@@ -24,9 +24,10 @@ using results::Best;
 using results::Column;
 using results::Measurements;
 
-/// One dimension of the matrix of rows, such as the batch or the precision. `header` is its column header,
-/// possibly empty. `value` returns its value in a row. If all rows of a table have the same value, there is
-/// no column, and the heading of the table contains the text of `phrase`.
+/// One dimension of the matrix of rows, such as the batch or the precision. `header` is the header of the
+/// dimension's column, possibly empty. `value(point)` returns the text of a row in this column. If all rows
+/// of a table have the same value, the table has no such column; the heading of the table contains
+/// phrase(point).
 struct List {
   std::string header;
   std::string (*value)(Point const&);
@@ -67,8 +68,9 @@ std::vector<List> all_lists() {
        [](Point const& point) { return "accumulation " + std::to_string(point.split.accumulation); }},
       {"", [](Point const& point) { return std::to_string(point.split.global()); },
        [](Point const& point) { return "global batch " + std::to_string(point.split.global()); }}};
-  // All default choices of a slot count as equal. A default can follow from another slot: the loss scale of
-  // fp16 differs from that of fp32, but a column for it would only repeat the precision.
+  // For this comparison all default choices of a slot count as equal. A default can follow from another slot.
+  // For example, fp16 and fp32 have different default loss scales, but a column of loss scales would only
+  // repeat the precision.
   for_each_slot([&]<class Slot>(Slot) {
     if constexpr (!cli::named_otherwise<Slot>)
       lists.push_back(
@@ -143,8 +145,9 @@ std::string footnote(std::vector<Measured> const& measured, std::vector<Measurem
 }
 
 /// Returns which rows of a table are the best in a column. In columns of speed, a row is the best if no other
-/// row is faster by more than the uncertainty; only rows for which is_ranked is true count. Rows of the same
-/// program are all marked if one is. If all rows would be marked, none is.
+/// row is faster by more than the uncertainty; only rows for which is_ranked is true count. If one row is
+/// marked, all rows with the same program are marked too. If this would mark all rows, the function marks
+/// none.
 std::vector<bool> marks(Column const& column, TableRows const& table, std::vector<Measured> const& measured,
                         std::vector<Measurements> const& rows) {
   Best const best = column.terminal.best;

@@ -66,9 +66,9 @@ std::vector<FileSetting> read_config(CommandLine const& line, ConfigFile& file, 
   return settings;
 }
 
-/// Throws if the comparison was run with a flag that its results do not contain. Results of an older program
-/// can lack such a value, so the repeated run would use another one. A flag that is also on the command line
-/// is not checked. The message names the first missing flag.
+/// Throws if the comparison was run with a flag whose value is missing in its results. An older program
+/// possibly did not write the value, so the repeated run would use another one. A flag that is also on the
+/// command line is not checked. The message names the first missing flag.
 void check_recorded(CommandLine const& line, results::Document const& document, std::string const& path) {
   auto const check = [&](results::Row const& stored, RunKey const& key) {
     std::string const flag = flag_in("compare", key.flag), words = " " + document.command;
@@ -215,8 +215,8 @@ std::vector<FileSetting> row_settings(results::Document const& document, std::st
                                                                {"adapters", "--adapters"},
                                                                {"seed", "--seed"}})
     if (auto const found = chosen->find(key); found != chosen->end()) set(flag, *found);
-  // In rows of schema version 1 the column `attention` had the requested attention kernel. Newer rows have it
-  // in attention_policy.
+  // In results of schema version 1, the column `attention` has the attention kernel that was requested. In
+  // newer results the column attention_policy has it.
   if (auto const requested = chosen->find("attention");
       requested != chosen->end() && !chosen->contains("attention_policy"))
     set("--attention", *requested);

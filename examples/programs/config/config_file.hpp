@@ -34,10 +34,10 @@ void add_row_flags(CommandLine& line, ConfigFile& file);
 /// Throws if --best or --row is given without --from.
 void check_row_flags(CommandLine const& line, ConfigFile const& file);
 
-/// Returns the flags of `train` that repeat one row of a comparison. They have the settings of the row and
-/// those of the whole comparison. `name` is the experiment name of the row; if it is empty, the row with the
-/// most tokens per second is repeated. `path` is the file's path for messages. Throws Error(config) if there
-/// is no such row.
+/// Returns the flags of `train` that repeat one row of a comparison. The flags give the settings of the row
+/// and the settings of the whole comparison. `name` is the experiment name of the row; if it is empty, the
+/// row with the most tokens per second is repeated. `path` is the file's path for messages. Throws
+/// Error(config) if the comparison has no such row.
 std::vector<FileSetting> row_settings(results::Document const& document, std::string const& path,
                                       std::string const& name);
 

@@ -154,7 +154,7 @@ class HjsonReader {
   std::string quoted() {
     char const quote = next();
     std::size_t const begin = at_++;
-    std::string json = "\"";  // the string as JSON; ' is not escaped there
+    std::string json = "\"";  // the string as JSON, in which a single quote needs no escape
     while (next() != quote) {
       if (at_line_end()) {
         at_ = begin;
@@ -180,8 +180,8 @@ class HjsonReader {
     }
   }
 
-  /// Reads a value without quotes. If it is a literal (true, false, null) or a number, it ends at a comma, a
-  /// bracket or a comment. Any other value is a string that extends to the end of the line.
+  /// Reads a value without quotes. A literal (true, false, null) or a number ends at a comma, a bracket or a
+  /// comment. Any other value is a string that extends to the end of the line.
   Json bare() {
     if (at_ == text_.size() || std::string_view("{}[],:").find(next()) != std::string_view::npos)
       fail(at_ == text_.size() ? "the end of the file, where a value is expected"

@@ -45,8 +45,8 @@ Json in_current_format(Json json) {
   return json;
 }
 
-/// Returns `value`, converted as DeepSpeed does it with pydantic in some sections. If `expect_bool` is true,
-/// "yes" and 1 become true. Otherwise the string "2" becomes the number 2.
+/// Returns `value`, converted as DeepSpeed's pydantic models do in the sections below. If `expect_bool` is
+/// true, "yes" and 1 become true. If it is false, the string "2" becomes the number 2.
 Json converted(Json const& value, std::string_view path, bool expect_bool) {
   constexpr std::string_view sections[] = {"zero_optimization", "fp16",  "bf16",        "bfloat16",
                                            "tensorboard",       "wandb", "csv_monitor", "flops_profiler"};
@@ -139,8 +139,8 @@ class Reader {
   }
 
   void unknown(std::string const& path, std::string const& above) {
-    // A file with this many errors is probably not a configuration. The search for similar keys is slow, so
-    // it is skipped.
+    // A file with max_refusals errors is probably not a configuration. The search for similar keys is slow,
+    // so it is skipped for such a file and for very long keys.
     if (refusals_.size() >= max_refusals || path.size() > 200)
       return refuse_key(path, "is not a key of DeepSpeed");
     Names others, all;
@@ -309,8 +309,8 @@ class Reader {
     bool const nothing = at(all) == nullptr && at(micro) == nullptr;
     if (nothing && !global_on_line && !batch_on_line)
       refuse_key(all, "and train_micro_batch_size_per_gpu are both missing; give one of them");
-    // Flags override the file. If flags and file together give all three values, one value of the file is
-    // ignored, and the program computes it from the other two.
+    // Flags on the command line override the file. If flags and file together give all three values, one
+    // value of the file is ignored. The program computes this value from the other two.
     bool const knows_global = has(all) || global_on_line, knows_batch = has(micro) || batch_on_line;
     bool const some_on_line = global_on_line || batch_on_line || accumulation_on_line;
     bool const drops_accumulation = some_on_line && knows_global && knows_batch && !accumulation_on_line;
@@ -397,7 +397,7 @@ class Reader {
     if (own) rate_ = number(highest, 1e-3);
     set_rate(rate_, own ? highest : lr);
     if (Names const* const rate = on_line_("--learning-rate"); rate != nullptr && cosine)
-      rate_ = parse_real("--learning-rate", rate->back(), at_least(0.0));  // the first rate is a share of it
+      rate_ = parse_real("--learning-rate", rate->back(), at_least(0.0));  // --first-rate is relative to it
     set("--schedule", type, "scheduler.type");
     std::string const first = params + (cosine ? "warmup_min_ratio" : "warmup_min_lr");
     double const lowest = number(first, 0.0);
@@ -431,7 +431,7 @@ class Reader {
       refuse_key("communication_data_type", "is " + wire +
                                                 ", but gradients are sent in the format of the products, " +
                                                 precision_ + " here; leave it out");
-    // If a flag selects fp16, the file's loss-scale keys apply, unless the file selects another format.
+    // If a flag selects fp16 and the file selects no other format, the loss-scale keys of the file apply.
     Names const* const precision = on_line_("--precision");
     bool const flag_half =
         on_line_("--fp16") != nullptr || (precision != nullptr && *precision == Names{"fp16"});

@@ -30,8 +30,8 @@ constexpr auto spellings = std::to_array<std::pair<std::string_view, std::string
     {"--pairs", ""},
 });
 
-/// Returns two flags out of `names`: the first with Tessera's spelling and the first with a published
-/// spelling. A flag that does not occur is "".
+/// Returns two names out of `names`: the first name that is Tessera's spelling of a flag, and the first name
+/// that is a published spelling of a flag. The text is "" if there is no such name.
 std::pair<std::string, std::string> spelled(Names const& names) {
   std::string own, published;
   for (auto const& name : names)
@@ -42,8 +42,8 @@ std::pair<std::string, std::string> spelled(Names const& names) {
   return {own, published};
 }
 
-/// Returns whether a command line compares offloads instead of stages. It does if it lists offloads, or if it
-/// has --nvme-path but neither --stages nor --strategies.
+/// Returns whether a command line compares offloads and not stages. This is true if it lists offloads, or if
+/// it has --nvme-path but neither --stages nor --strategies.
 bool sweeps_offloads(CommandLine const& line) {
   if (line.given("--offloads")) return true;
   Names const* const strategies = line.on_line("--strategies");

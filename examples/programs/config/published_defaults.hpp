@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the defaults of `compare` and `plan`. They are Tessera's own, or those of one of two published
-// comparisons, of ZeRO stages and of offloads. The published command lines use other names for some flags.
+// Selects the defaults of `compare` and `plan`: Tessera's own defaults, or the defaults of a published
+// comparison. There are two such comparisons: one compares ZeRO stages, the other compares offloads. Their
+// published command lines use other names for some flags.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ using namespace tessera;
 namespace cli {
 
 /// Adds the flag `--defaults`, which sets `chosen` to own, stage-sweep or offload-sweep. Without this flag, a
-/// command line with published flag names gets the published defaults. A command line with names of both
-/// kinds is refused.
+/// command line with published flag names gets the published defaults. A command line that has both published
+/// names and Tessera's names of these flags is refused.
 void add_defaults_flag(CommandLine& line, std::string& chosen);
 
 }  // namespace cli

@@ -45,7 +45,8 @@ char const* name_of(Class fitness) { return class_names[static_cast<std::size_t>
 /// percentages for each grade. They come from a published rule that chooses the ZeRO stage by how full the
 /// GPU is.
 constexpr double max_excellent = 60.0, max_good = 80.0, max_fair = 95.0;
-/// The grade of a row (a strategy), with one reason for each check. The grade is that of the worst check.
+/// The grade of a row (a strategy), with one reason for each check. Each check gives a grade, and the worst
+/// of them is the grade of the row.
 struct Verdict {
   Class fitness = Class::excellent;
   cli::Names reasons;
@@ -148,8 +149,8 @@ struct Judged {
   Planned row;
   Verdict verdict;
 
-  /// Returns a key that sorts rows: by grade, then by the number of features that they give up, then by the
-  /// share of state outside the device.
+  /// Returns a key that sorts rows: first by grade, then by what they give up to save memory
+  /// (planning::given_up), and last by the share of state outside the device.
   auto rank() const {
     return std::tuple{verdict.fitness, planning::given_up(row), verdict.behind_link_pct.value_or(0.0)};
   }

@@ -46,8 +46,8 @@ struct Measuring {
   cli::Names precisions = {"fp32", "bf16", "fp16"};
   std::vector<int> ranks;
   double seconds = 30;  ///< the approximate total duration
-  /// A model with its own sizes, measured first. Only at most two of its layers are measured. If it is
-  /// absent, only built-in sizes are measured.
+  /// The user's model at its own sizes, which is measured first. At most two of its layers are measured. If
+  /// the value is absent, only built-in sizes are measured.
   std::optional<cli::ModelChoice> model;
   std::int64_t batch = 1, sequence = 128;  ///< the micro-batch and sequence of `model`
   std::filesystem::path nvme_path;         ///< the folder for state on disk; empty: disks are not measured
@@ -132,12 +132,12 @@ std::vector<std::int32_t> tokens_of(std::int64_t count, std::int64_t vocabulary)
 /// bytes) share one list of times.
 class Collected {
  public:
-  /// Adds the times of the entries of one run, all from the same step. The times must be from one step
-  /// because ranks share cores: an entry that is faster in one step delays another. On the CPU it is the
-  /// fastest step, which other programs disturbed least. On a GPU it is the median step, because clocks vary
-  /// with power. The events between entries slow a GPU down, so its times are scaled to `undisturbed`, the
-  /// seconds of a step without events. For state on disk only the times of moves are used. Other entries wait
-  /// for the disk; runs without a disk time them.
+  /// Adds the times of the entries of one run. All times are from one step, because ranks share cores: if one
+  /// entry is faster in a step, another entry can be slower. On the CPU this step is the fastest one, which
+  /// other programs disturbed least. On a GPU it is the median step, because clocks vary with power. The
+  /// events between entries slow a GPU down, so its times are scaled to `undisturbed`, the seconds of a step
+  /// without events. If the state is on disk, only the times of moves are used: other entries wait for the
+  /// disk, and runs without a disk time them.
   void add(std::string const& precision, int ranks, std::vector<cli::Cost> const& entry_costs,
            cli::RankTimes const& timed, StepPlan const& plan, std::optional<double> undisturbed) {
     bool const clocks_vary = !info_of(plan.recipe.device).on_cores;

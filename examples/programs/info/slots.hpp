@@ -29,8 +29,8 @@ struct Slot {
   std::vector<Choice> choices;
 };
 
-/// A function that returns why this build cannot run a valid recipe; nullopt if it can. Programs use
-/// unavailable_reason.
+/// A function that returns why this build cannot run a valid recipe; nullopt if it can. Programs pass the
+/// function unavailable_reason here.
 using Availability = std::function<std::optional<std::string>(RecipeTable const&)>;
 
 /// Returns every choice of the slot S; an unavailable choice has a reason. Tries each choice in the default

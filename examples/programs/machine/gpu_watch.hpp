@@ -32,10 +32,11 @@ struct GpuUse {
 /// Computes the use of GPUs from samples.
 class GpuSums {
  public:
-  /// The result of a shorter span would be wrong, since the driver updates its values up to a second late.
+  /// The minimum span in seconds. A result over a shorter span would be wrong, because the driver updates its
+  /// values up to a second late.
   static constexpr double min_seconds = 2.5;
 
-  /// Adds one sample of every GPU. All were taken at the time `now`, in seconds; any clock will do.
+  /// Adds one sample of each GPU. `now` is the time of these samples in seconds, on any clock.
   void add(double now, std::vector<nvml::Sample> const& gpus) {
     auto const power_of = [](nvml::Sample const& gpu) {
       return gpu.power_instant_w ? gpu.power_instant_w : gpu.power_w;

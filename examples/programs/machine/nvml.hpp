@@ -74,8 +74,8 @@ inline constexpr ThrottleReason throttle_reasons[] = {
     {0x400, "reliability", true},
 };
 
-/// Returns whether two PCI addresses "domain:bus:device.function" name the same GPU. A text comparison would
-/// not do: CUDA writes the domain with four digits, NVML with eight.
+/// Returns whether two PCI addresses "domain:bus:device.function" name the same GPU. The function compares
+/// numbers instead of texts, because CUDA writes the domain with four digits and NVML with eight.
 inline bool same_address(std::string const& one, std::string const& other) {
   unsigned a[3] = {}, b[3] = {};
   auto const read = [](std::string const& text, unsigned(&parts)[3]) {
@@ -155,8 +155,8 @@ struct Functions {
 
 }  // namespace detail
 
-/// The NVML library, open while the object exists. It creates no CUDA context and does not block other users
-/// of the GPUs.
+/// The NVML library, open while the object exists. The library creates no CUDA context and does not block
+/// other users of the GPUs.
 class Library {
  public:
   /// Opens the driver's library. If the environment variable TESSERA_NVML is set, opens the file that it
@@ -323,7 +323,7 @@ class Library {
     return found;
   }
   /// Returns whether a mode such as ECC is on now. NVML also reports whether the mode will be on after the
-  /// next restart, which this function ignores.
+  /// next restart; this function ignores this value.
   static std::optional<bool> current(int (*function)(void*, unsigned*, unsigned*), void* device) {
     unsigned now = 0, later = 0;
     if (function == nullptr || device == nullptr || function(device, &now, &later) != detail::success)

@@ -15,8 +15,8 @@ namespace cli {
 /// Returns the documented peak FLOP/s of one device for dense matrix products in a precision; nullopt if
 /// unknown. The figures are from NVIDIA's data sheets and its paper "H100 Tensor Core GPU Architecture"
 /// (appendix A). The data sheets give some rates for sparse matrices; these are halved here. The rate of fp32
-/// is that without tensor cores. bf16x6 and bf16x3 compute an fp32 product as 6 or 3 bf16 products, so they
-/// have 1/6 and 1/3 of the rate of bf16.
+/// is the rate without tensor cores. bf16x6 and bf16x3 compute an fp32 product as 6 or 3 bf16 products, so
+/// they have 1/6 and 1/3 of the rate of bf16.
 inline std::optional<double> peak_flops(std::string_view device_model, DType precision) {
   struct Peak {
     std::string_view model;  // the name that the driver reports

@@ -99,7 +99,8 @@ std::string csv_line(Json const& row) {
 
 std::string json_end(Json const& summary) { return "\n ],\n \"summary\": " + summary.dump() + "\n}\n"; }
 
-/// Blocks signals in this thread and in threads that start later. `take` then returns the signals one by one.
+/// Blocks signals in this thread and in threads that start later. While they are blocked, `take` returns them
+/// one by one.
 class Signals {
  public:
   Signals() {
@@ -111,8 +112,9 @@ class Signals {
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) ::sigaddset(&set, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    // SIGINT is possibly ignored, because a shell without job control starts background jobs so. SIGCHLD is
-    // possibly ignored too; the end of a child is then not reported. So all get their default action.
+    // The parent process possibly made this process ignore SIGINT: a shell without job control does so for
+    // background jobs. SIGCHLD is possibly ignored too; the kernel would then not report the end of a child.
+    // So all three signals get their default action.
     for (int const number : {SIGINT, SIGTERM, SIGCHLD}) ::signal(number, SIG_DFL);
     file_ = files::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -139,7 +141,7 @@ pid_t start(std::vector<char*> command, Signals const& signals) {
   ::posix_spawnattr_init(&attributes);
   sigset_t standard;
   ::sigemptyset(&standard);
-  // monitor ignores these signals, but the command must not
+  // monitor ignores these signals, but the command must start with their default action
   for (int const number : {SIGXFSZ, SIGPIPE}) ::sigaddset(&standard, number);
   ::posix_spawnattr_setsigdefault(&attributes, &standard);
   ::posix_spawnattr_setsigmask(&attributes, &signals.before());
@@ -206,7 +208,7 @@ class Run {
     Json row = sampler_.take(now, 1e-9 * static_cast<double>(unix_ns_));
     if (!settings_.marks.empty()) {
       if (rows_) keep([&] { rows_->add(Json({now, since_start(), row}).dump()); });
-      // null until the marks are read; then step and phase
+      // two empty cells; `attribute` fills them with the step and the phase after it has read the marks
       for (int column = 0; column < 2; ++column) row.push_back(nullptr);
     }
     if (csv_) csv_->add(csv_line(row));
@@ -228,7 +230,8 @@ class Run {
   /// watched process ends.
   void wait(std::int64_t until) {
     std::int64_t left = until - since_start();
-    // this kernel cannot report the end of the process, so it is checked
+    // without a pidfd the kernel does not report the end of the process, so this function checks it every
+    // second
     if (process_.get() < 0 && settings_.pid > 0) {
       if (!ProcessTree(settings_.pid).alive()) ended_ = true;
       left = std::min(left, second_ns);
@@ -252,7 +255,7 @@ class Run {
     } else if (child_ == 0) {
       interrupted_ = number;
     } else if (!ended_ && signal.ssi_code != SI_KERNEL) {
-      ::kill(child_, number);  // signals of the terminal itself have reached the command already
+      ::kill(child_, number);  // if the terminal sent the signal, the command has received it already
     }
   }
 
@@ -294,8 +297,8 @@ class Run {
     json_->add(json_head_);
   }
 
-  /// Runs an action that only --marks needs. Stores its error, so that the run goes on; the end of the run
-  /// reports it.
+  /// Runs an action that only --marks needs. If the action throws, stores the error and continues. The end of
+  /// the run reports the stored error.
   template <class Action>
   void keep(Action&& action) {
     try {
@@ -339,7 +342,7 @@ class Run {
   void write_files(bool last, Json const& summary = nullptr) {
     if (csv_) csv_->write("", last);
     if (json_) json_->write(json_end(summary), last);
-    // If monitor did not start a command, and can no longer write any output file, the run ends.
+    // If monitor did not start a command, and no output file can be written any more, the run ends.
     auto const lost = [](auto const& file) { return !file || file->error(); };
     if (child_ == 0 && (csv_ || json_) && lost(csv_) && lost(json_)) ended_ = true;
   }

@@ -19,9 +19,9 @@ namespace programs {
 using namespace tessera;
 namespace monitor {
 
-/// The span of time that a value of a column describes. It ends with the sample of the value. If `since_last`
-/// is true, it begins at the column's previous value; otherwise it begins `window` nanoseconds before the
-/// sample began.
+/// The span of time that a value of a column describes. The span ends with the sample of the value. If
+/// `since_last` is true, the span begins at the column's previous value. If it is false, the span begins
+/// `window` nanoseconds before the sample began.
 struct ColumnTime {
   std::int64_t window = 0;  ///< nanoseconds
   bool since_last = false;
@@ -66,7 +66,8 @@ class PhaseFigures {
   struct Group {
     std::string name;
     std::vector<cli::Mark> stretches;
-    std::size_t at = 0;  ///< the first run of the phase that had not ended when the last sample began
+    /// index of the first run of the phase that had not ended when the last sample began
+    std::size_t at = 0;
     std::int64_t samples = 0;
     std::vector<std::optional<Counts>> counts;
 
@@ -79,13 +80,13 @@ class PhaseFigures {
   cli::Names names_;
   std::vector<ColumnTime> times_;
   std::vector<std::optional<std::int64_t>> last_;  ///< the time of each column's last value
-  /// one for each phase; the last one is for all steps together
+  /// one group for each phase; the last group is for all steps together
   std::vector<Group> groups_;
   std::size_t step_ = 0;
 };
 
-/// Throws Error(data) if no step of the marks ran between `begin` and `end` (nanoseconds). The marks then
-/// belong to another run. `path` is the file of the marks.
+/// Throws Error(data) if no step of the marks ran between `begin` and `end` (nanoseconds). Such marks belong
+/// to another run. `path` is the file of the marks.
 void check_overlap(std::string const& path, cli::Marks const& marks, std::int64_t begin, std::int64_t end);
 
 }  // namespace monitor

@@ -90,8 +90,8 @@ std::optional<ProcessTree::Use> ProcessTree::read() {
   if (!alive()) return std::nullopt;
   std::unique_ptr<DIR, int (*)(DIR*)> const folder(::opendir(proc_.c_str()), &::closedir);
   if (!folder) return std::nullopt;
-  // A process id that was seen before is known to belong to the tree or not. Only new processes are looked up
-  // by their parent.
+  // For a process id that was seen before, known_ says whether it belongs to the tree. The code looks up the
+  // parents of new processes only.
   std::map<std::int64_t, bool> now;
   std::map<std::int64_t, ProcessLine> fresh;
   while (dirent const* const entry = ::readdir(folder.get())) {
@@ -138,7 +138,7 @@ CpuUse::Reading CpuUse::read() {
   if (passed > 0.0) {
     reading.util_pct =
         100.0 * static_cast<double>(std::max<std::int64_t>(0, system->busy - system_->busy)) / passed;
-    if (tree && ticks_)  // if no process waited for a child that ended, the sum falls by its ticks
+    if (tree && ticks_)  // the sum falls if a child ended and no process waited for it
       reading.process_util_pct =
           100.0 * static_cast<double>(std::max<std::int64_t>(0, tree->ticks - *ticks_)) / passed;
   }

@@ -30,14 +30,14 @@ struct SystemTicks {
 };
 std::optional<SystemTicks> parse_system(std::string_view text);
 
-/// A process (the root) and its descendants. The tree is found by the parent of each process. A descendant is
-/// missed if its parent has ended before the first reading that could see them.
+/// A process (the root) and its descendants. The tree is found from the parent id of each process. A
+/// descendant is missed if its parent ended before any reading saw both of them.
 class ProcessTree {
  public:
   /// `root` is the process id of the root; 0 watches no process. `proc` is the folder of procfs.
   explicit ProcessTree(std::int64_t root, std::string proc = "/proc");
 
-  /// Returns whether the root process still runs. A new process that has got its id does not count.
+  /// Returns whether the root process still runs. A later process with the same id does not count.
   bool alive() const;
 
   struct Use {

@@ -18,11 +18,11 @@ std::optional<double> mebibytes_of(std::optional<std::int64_t> const& bytes) {
 }
 
 /// The length, in nanoseconds, of the time that a value of NVML possibly describes: the time for which the
-/// driver keeps a value, plus the time over which it averages. nvml.h gives 1/6 s to 1 s for utilisation and
-/// 1 s for power. On an H200, instantaneous power, energy and temperature were updated every 59 to 141 ms.
-/// After a sudden change of the load, instantaneous power reached half of its change within 39 to 133 ms.
-/// According to "Part-time Power Measurements" (Yang, Adamek and Armour, SC 2024), instantaneous power is a
-/// mean over 25 ms.
+/// driver keeps a value, plus the time over which the value is averaged. nvml.h gives 1/6 s to 1 s for
+/// utilisation and 1 s for power. On an H200, instantaneous power, energy and temperature were updated every
+/// 59 to 141 ms. After a sudden change of the load, instantaneous power made half of its change within 39 to
+/// 133 ms. According to "Part-time Power Measurements" (Yang, Adamek and Armour, SC 2024), instantaneous
+/// power is a mean over 25 ms.
 constexpr std::int64_t renewal = 150'000'000, instant_window = renewal + 50'000'000,
                        power_window = renewal + 1'000'000'000, utilization_window = 1'000'000'000;
 
@@ -103,8 +103,8 @@ Json Sampler::take(std::int64_t now, double wall) {
   row.push_back(rounded(seconds, 1e6));
   row.push_back(rounded(wall + seconds, 1e6));
   CpuUse::Reading cpu;
-  // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is late and
-  // the next one would follow it too closely, the next one is skipped.
+  // CPU ticks are read at the sample nearest to each multiple of `cpu_interval_`. If a reading is so late
+  // that the next one would follow after less than half of this interval, the next one is skipped.
   if (now + std::min(interval_, cpu_interval_) / 2 >= cpu_due_) {
     cpu = last_cpu_ = cpu_.read();
     while (cpu_due_ < now + cpu_interval_ / 2) cpu_due_ += cpu_interval_;

@@ -17,22 +17,23 @@ enum class Preference {
   simple,     ///< simplest policies: sharding is simpler than recomputation, and recomputation than offload
   speed,      ///< most predicted tokens per second
   memory,     ///< fewest bytes per rank in device memory; on the CPU this includes offloaded state
-  efficiency  ///< most predicted tokens per second for each byte of the same memory
+  efficiency  ///< most predicted tokens per second for each byte of device memory
 };
 
 /// If the predictions of two rows differ by less than this fraction, they count as equal, because predictions
 /// are not more accurate.
 inline constexpr double equal_share = 0.1;
 
-/// Returns the row of one family that fits and best meets the preference. `family` is a text that
-/// `family(point)` returns. For speed and efficiency, all rows within `equal_share` of the best prediction
-/// count as equal; the one with the simplest policies is returned. For memory, the row with the fewest bytes
-/// per rank is returned; among equals, the row with the fewest bytes in total. Returns null if no row fits,
-/// or if a prediction is needed and no row has one.
+/// Returns the row that fits and best meets the preference, out of one family. A family is all rows with the
+/// same model, precision and shape; `family` is the text that the function `family(point)` returns for them.
+/// For speed and efficiency, all rows within `equal_share` of the best prediction count as equal; the one
+/// with the simplest policies is returned. For memory, the row with the fewest bytes per rank is returned;
+/// among equal rows, the row with the fewest bytes in total. Returns null if no row fits, or if a prediction
+/// is needed and no row has one.
 Planned const* pick(std::vector<Planned> const& rows, std::string const& family, Preference preferred);
 
-/// Returns the row of `pick`. If the preference needs predictions and no fitting row has one, returns another
-/// row: for speed the simplest row that fits, and for efficiency the row with the fewest bytes.
+/// Returns the row that `pick` returns. If the preference needs predictions and no fitting row has one,
+/// returns for speed the simplest row that fits, and for efficiency the row with the fewest bytes.
 Planned const* pick_by_what_is_known(std::vector<Planned> const& rows, std::string const& family,
                                      Preference preferred);
 

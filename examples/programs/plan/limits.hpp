@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory limits of a plan. Flags give them; without a flag the limit is this machine's memory. A sentence
-// states the limits.
+// Defines the memory limits of a plan. A flag sets a limit. Without the flag, the limit is the memory of this
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct LimitFlags {
 /// Adds --memory, --host-memory, --nvme-memory and --nvme-path to the command line.
 void add_limit_flags(cli::CommandLine& line, LimitFlags& flags);
 
-/// The memory limits for all rows, and a sentence that gives them with their source.
+/// The memory limits for all rows. `text` is a sentence for the user with each limit and its source.
 struct Limits {
   MemoryLimit bytes;
   std::string text;

@@ -90,7 +90,8 @@ struct Settings {
 
 cli::Names const preferences = {"speed", "memory", "efficiency"};
 
-/// Returns the preference that --prefer names. Throws if it needs predictions and there are none.
+/// Returns the preference that --prefer names. Throws if the preference needs predictions and --machine is
+/// not given.
 Preference preference_of(Settings const& settings) {
   if (settings.prefer.empty()) return Preference::simple;
   if (settings.prefer == "memory") return Preference::memory;
@@ -202,8 +203,8 @@ std::string size_text(std::int64_t bytes) {
   return cli::fixed(static_cast<double>(bytes) / 1024.0, 1) + " KiB";
 }
 
-/// Returns the result of a search as text: "37"; "none"; or "37+" if the search ran out of time, so that more
-/// possibly fits.
+/// Returns the result of a search as text: "37"; "none" if nothing fits; or, if the search ran out of time,
+/// "37+" (more possibly fits) or "?".
 std::string count_text(Largest const& found) {
   if (found.value == 0) return found.exact ? "none" : "?";
   return std::to_string(found.value) + (found.exact ? "" : "+");
@@ -330,7 +331,7 @@ std::string epochs_text(Planned const& row, Settings const& settings) {
   };
   std::string out =
       "  an epoch of " + cli::grouped(settings.samples) + " samples: " + length(steps(settings.samples));
-  if (epochs > 1)  // the last samples of an epoch begin the next step
+  if (epochs > 1)  // one step can contain the last samples of an epoch and the first samples of the next
     out += "; " + cli::grouped(epochs) + " epochs: " + length(steps(settings.samples * epochs));
   if (!row.predicted.step_s)
     out += settings.times ? "; their time is not known: " + row.predicted.reason
@@ -465,7 +466,7 @@ int run(int argc, char const* const* argv) {
     return row;
   };
   std::string group;  // the group of the row that was printed last
-  cli::Names same;    // shardings whose rows are not printed, because stage 0 is the same
+  cli::Names same;    // shardings whose rows are not printed, because they run the same program as stage 0
   cli::Names left_out;
   for (Point const& point : points) {
     if (settings.json.empty() && !std::cout && cli::reader_is_gone()) return 128 + SIGPIPE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans one row. A row is a recipe with a model, a batch and a sequence. The plan says how many bytes it
+// Plans one row. A row is a recipe with a model, a batch and a sequence. The plan says how many bytes the row
 // needs in each memory tier and category, whether it fits, and the largest batch and sequence that would fit.
 #pragma once
 
@@ -33,7 +33,8 @@ struct Planned {
   Largest largest_batch;     ///< the largest batch that fits with the same recipe and sequence
   Largest longest_sequence;  ///< the longest sequence that fits with the same recipe and batch
   std::string schedule_hash;
-  /// another experiment with the same program, whose results are used; empty: none
+  /// name of another experiment with the same program (schedule and buffers), whose plan this row copies;
+  /// empty: none
   std::string same_program_as;
   cli::Prediction predicted;
 

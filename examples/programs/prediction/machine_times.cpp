@@ -93,7 +93,7 @@ std::size_t track_of(StepPlan const& plan, Entry const& entry) {
 /// same kind, and applies the fit to the cost. Then corrects the result by the ratio of measured and fitted
 /// time at the nearest timings.
 double fitted(std::vector<TimedCost const*> const& timings, Cost const& cost) {
-  // Added to squared distances, so that the weights of near timings stay finite.
+  // These constants are added to squared distances. So the weights of very near timings stay finite.
   constexpr double near_fit = 0.1, near_correction = 0.003;
   Parts const parts = parts_of(cost);
   std::vector<double> weights;
@@ -257,7 +257,7 @@ std::optional<Estimate> MachineTimes::seconds(Cost const& cost, std::string_view
   if (above == by_ranks.end() || (above == by_ranks.begin() && above->first != ranks)) {
     // The number of ranks is outside the measured range. On the CPU, ranks share the cores, so times grow
     // with the number of ranks. On other devices, the time of a computation does not depend on the number of
-    // ranks. The time of a move does, so the estimate of a move is marked as guessed.
+    // ranks, but the time of a move does. So the estimate of a move is marked as guessed.
     auto const& [measured, timings] = above == by_ranks.end() ? *by_ranks.rbegin() : *above;
     bool const shares = info_of(device_named(device_)).on_cores;
     return Estimate{fitted(timings, cost) * (shares ? static_cast<double>(ranks) / measured : 1.0),

@@ -30,13 +30,13 @@ struct TimedCost {
 /// An estimated time of an entry, fitted to the measured times of similar entries.
 struct Estimate {
   double seconds = 0;
-  bool guessed = false;  ///< whether no entry of its kind was measured
+  bool guessed = false;  ///< no entry of its kind was measured, or `ranks` is too far off
 };
 
 /// The predicted time of one rank's training step, in seconds.
 struct PredictedStep {
   double seconds = 0;
-  double guessed = 0;  ///< seconds in entries of kinds that were not measured
+  double guessed = 0;  ///< seconds in entries whose estimates are guessed
 };
 
 /// Simulates one training step in which entry i of the schedule needs took[i] seconds. Returns the duration
@@ -80,7 +80,7 @@ class MachineTimes {
 
   /// Returns the estimated seconds of an entry in a run of `ranks` ranks. The estimate is a weighted sum of
   /// the entry's operations, bytes and FLOPs. The weights are fitted to the measured entries of the same
-  /// kind; the ones of nearest size count most. Between two measured numbers of ranks, the estimate is
+  /// kind; the entries of nearest size count most. Between two measured numbers of ranks, the estimate is
   /// interpolated. Outside the measured range, times on the CPU grow with the number of ranks, because ranks
   /// share the cores. Returns nullopt if no entry of a suitable kind was measured.
   std::optional<Estimate> seconds(Cost const& cost, std::string_view precision, int ranks) const;

@@ -76,11 +76,11 @@ inline nlohmann::ordered_json machine_source(KnownTimes const& times) {
 
 struct Prediction {
   std::optional<double> step_s;  ///< seconds of a step; empty: the time of some entry is unknown
-  double guessed = 0.0;          ///< fraction of the step in entries of kinds that were not measured
+  double guessed = 0.0;          ///< fraction of the step in entries whose times are guessed
   std::string reason;            ///< the reason if there is no prediction
   std::int64_t tokens = 0;       ///< tokens of a step over all ranks
 
-  /// Whether more than a tenth of the step is in entries of kinds that were not measured.
+  /// Returns whether more than a tenth of the step is in entries whose times are guessed.
   bool guesses_much() const { return guessed > 0.1; }
   std::optional<double> tokens_per_second() const {
     return step_s && *step_s > 0 ? std::optional(static_cast<double>(tokens) / *step_s) : std::nullopt;

@@ -32,8 +32,8 @@ struct Bars {
   std::function<Bar(Row const&)> bar = {};
 };
 
-/// Returns a key that is equal for rows with the same model and shape. Only such rows show a difference
-/// between recipes.
+/// Returns a key that is equal for rows with the same model and shape. The figures compare only rows with
+/// equal keys, because their difference is due to the recipes.
 std::string shape_of(Row const& row, Inputs const& inputs) {
   return key_without(row, inputs,
                      {"source", "sharding", "precision", "offload", "recompute", "reduction", "communication",

@@ -23,13 +23,14 @@ bool is_faster(Row const& one, Row const& other);
 /// or the uncertainty is unknown.
 bool is_inconclusive_speedup(Row const& row);
 
-/// Returns the rows on the Pareto frontier of memory and speed, in the order of rising memory. Each of them
-/// is faster than the row before by more than the two deviations. Rows without a rate or without a peak
-/// memory are left out.
+/// Returns the rows on the Pareto frontier of memory and speed, in the order of rising memory. Each row is
+/// faster than the row before it by more than the sum of the deviations of these two rows. Rows without a
+/// rate or without a peak memory are left out.
 RowList frontier(RowList rows);
 
-/// Returns the fastest row, and all rows that are slower by no more than the deviations. One of these rows is
-/// the fastest. Returns an empty list if the deviations are unknown, or if all rows would be returned.
+/// Returns the rows that are possibly the fastest: the row with the highest rate, and all rows whose rates
+/// are lower by no more than the deviations. Returns an empty list if the deviations are unknown, or if all
+/// rows would be returned.
 RowList fastest_of(RowList rows);
 /// Returns the rows that need the least device memory; empty if all rows need the same.
 RowList smallest_of(RowList rows);

@@ -48,8 +48,8 @@ void draw_frame(Svg& svg, Scale const& x, Scale const& y, double right, std::str
   svg.text(right, plot_bottom + 34.0, x_title, "t", "end");
 }
 
-/// Returns the heights for labels whose best heights are `positions`. The labels do not overlap at the
-/// returned heights.
+/// Returns a y coordinate for each label, so that the labels do not overlap. `positions` holds the
+/// coordinates at which the labels would be drawn without this restriction.
 std::vector<double> spread_apart(std::vector<double> const& positions) {
   std::vector<std::size_t> order(positions.size());
   for (std::size_t at = 0; at < order.size(); ++at) order[at] = at;

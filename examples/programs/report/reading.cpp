@@ -41,7 +41,8 @@ Row fields_of(Reader const& reader, std::size_t source) {
 void heed_version(Row& row, std::int64_t version) {
   if (version < 2) row[Word::attention].clear();
   if (version >= 3) return;
-  // Before version 3 these deviations were over the steps of all repeats, not over repeats.
+  // In files of versions 1 and 2, std_step_time_s is the deviation over the steps of all repeats. Since
+  // version 3 it is the deviation over repeats, and step_to_step_std_s is the deviation over steps.
   if (!row[Number::step_to_step_std_s]) row[Number::step_to_step_std_s] = row[Number::std_step_time_s];
   row[Number::std_step_time_s].reset();
   auto const &mean = row[Number::avg_step_time_s], &deviation = row[Number::step_to_step_std_s];
@@ -61,8 +62,8 @@ std::string version_note(std::int64_t version) {
   return {};
 }
 
-/// Finds the rows of a comparison that run the same program, and stores in each of them by how much their
-/// rates differ. `first` is the index of the comparison's first row.
+/// Finds the rows of a comparison that run the same program (schedule and buffers), and stores in each of
+/// them by how much their rates differ. `first` is the index of the comparison's first row.
 void note_twins(std::vector<Row>& rows, std::size_t first) {
   std::map<std::string, std::vector<Row*>> programs;
   for (std::size_t at = first; at < rows.size(); ++at) {
@@ -81,8 +82,8 @@ void note_twins(std::vector<Row>& rows, std::size_t first) {
     for (Row* twin : twins) {
       twin->program = program;
       twin->twins_differ = least > 0.0 ? most / least - 1.0 : 0.0;
-      // In older files the uncertainty of a speedup between rows of the same program is too small, so it is
-      // raised here.
+      // In older files the uncertainty of a speedup between two rows of the same program is too small. This
+      // code raises it.
       auto& uncertainty = (*twin)[Number::speedup_uncertainty];
       auto const is_base = [&](Row const* other) {
         return (*other)[Word::experiment] == (*twin)[Word::speedup_against];
@@ -168,7 +169,8 @@ void read_recording(std::string const& name, Json const& json, Source source, In
 std::vector<std::filesystem::path> comparisons_in(std::filesystem::path const& folder) {
   namespace fs = std::filesystem;
   std::error_code code;
-  // for each time the document with all fields, rather than the flat list
+  // Maps a time in file names to the file of this time. If there are two, the file with all fields
+  // ("compare...") is preferred to the flat list.
   std::map<std::string, fs::path> by_time;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code)) {
     std::string const name = entry->path().filename();

@@ -209,8 +209,8 @@ void name_sources(std::vector<Source>& sources) {
   for (Source const& source : sources)
     if (!seen.insert(fs::path(source.path).lexically_normal().string()).second)
       cli::refuse(source.path + " was given twice; give it once");
-  // The label of a source is the last parts of its path, as many as make it unique. The file name
-  // compare.json is left out; the label then begins with the folder's name.
+  // The label of a source consists of the last parts of its path, as few as are needed to make it unique. The
+  // file name compare.json is never part of the label; the folder's name then takes its place.
   std::size_t most = 1;
   for (Source const& source : sources) {
     fs::path const path = fs::path(source.path).lexically_normal();

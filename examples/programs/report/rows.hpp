@@ -17,8 +17,8 @@
 namespace programs {
 namespace reporting {
 
-// The fields of result files and plans that a report uses. They are texts (words) and numbers. Their order is
-// that of the columns of the report's CSV.
+// The fields of result files and plans that a report uses. The first list has the text fields ("words"), the
+// second list the numeric fields. The report's CSV has its columns in this order.
 // clang-format off
 #define TESSERA_REPORT_WORDS(WORD) \
   WORD(experiment) WORD(model) WORD(device) WORD(sharding) WORD(precision) WORD(offload) WORD(recompute) \
@@ -68,7 +68,8 @@ struct Row {
   std::optional<bool> unsteady, disturbed;
   /// name of the source's first row with the same program; empty if this row is the only one
   std::string program;
-  double twins_differ = 0.0;  ///< lead of the fastest row of this program over the slowest, as a fraction
+  /// how much faster the fastest row of `program` is than the slowest one, as a fraction
+  double twins_differ = 0.0;
   std::vector<std::optional<double>> losses;  ///< losses of all steps, beginning with the first
   Categories categories;                      ///< of device memory; only in plans
 
@@ -80,8 +81,8 @@ struct Row {
   }
 
   bool ok() const { return (*this)[Word::status] == "ok"; }
-  /// Returns whether pages mark the row's rate with "~". They do if it varies much, or if other programs
-  /// disturbed it.
+  /// Returns whether pages mark the row's rate with "~". This is so if the rate varies much, or if other
+  /// programs disturbed the row.
   bool is_unsteady() const { return unsteady.value_or(false) || disturbed.value_or(false); }
   /// Returns the median of the step times in seconds; the mean if the file has no median; nullopt if it has
   /// neither.
@@ -157,8 +158,8 @@ class Labels {
   std::string shared_, briefly_;
 };
 
-/// A setting in which rows may differ. `header` is its column header. `value` returns its value in a row, or
-/// "". `phrase` returns the value as it appears in labels and captions.
+/// A setting in which rows may differ. `header` is the header of its column. `value` returns the value of the
+/// setting in a row, or "". `phrase` returns the value as it appears in labels and captions.
 struct Dimension {
   char const* header;
   std::string (*value)(Row const&, Inputs const&);
@@ -172,8 +173,8 @@ std::vector<std::size_t> varying_dimensions(RowList const& rows, Inputs const& i
 /// Returns a label with the values that all rows of a group have in common in the given dimensions.
 std::string common_label(RowList const& group, std::vector<std::size_t> const& varying, Inputs const& inputs);
 
-/// Returns whether two rows ran the same schedule over the same buffers. A difference between their rates is
-/// then only noise.
+/// Returns whether two rows ran the same schedule over the same buffers. If so, a difference between their
+/// rates is only noise.
 inline bool are_one_program(Row const& one, Row const& other) {
   return !one.program.empty() && one.source == other.source && one.program == other.program;
 }

@@ -50,8 +50,8 @@ std::string machine_of(Row const& row, Inputs const& inputs) {
 }
 
 /// Decides which rows do the same work. Models with one name may have different sizes, for example because of
-/// their vocabulary. The numbers of parameters must then agree too, and a row of another program without this
-/// number matches no row.
+/// their vocabulary. For such a name the numbers of parameters must be equal too, and a row of another
+/// program without this number matches no row.
 class Works {
  public:
   explicit Works(Inputs const& inputs) {
@@ -151,7 +151,7 @@ std::string unsteady_note(SideChart const& chart) {
   return {};
 }
 
-/// Returns the fastest row of each group of rows with the same name. `name` is a function of a row.
+/// Groups the rows by `name(row)` and returns the fastest row of each group.
 template <class Name>
 RowList fastest_by(RowList const& rows, Name const& name) {
   RowList fastest;

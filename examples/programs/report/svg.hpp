@@ -19,8 +19,8 @@ double text_width(std::string_view text, double size = 12.0);
 /// and replaced by an ellipsis. There is at least one line.
 std::vector<std::string> text_lines(std::string const& text, double width, std::size_t most,
                                     double size = 12.0);
-/// Returns the number of a series in the names of CSS classes, "1" to "6". It selects the colour and the
-/// dashes.
+/// Returns the number of a series in the names of CSS classes, "1" to "6". The classes with this number set
+/// the colour and the dashes of the series.
 std::string style_number(std::size_t series);
 /// Returns a coordinate as text with at most two decimals.
 std::string coordinate(double value);

@@ -30,7 +30,8 @@ struct Figure {
   int decimals;
   char const* planned = nullptr;  ///< the column with the planned value, for rows that did not run
   enum class By { one, ranks, per_rank } by = By::one;
-  /// which settings of epochs must match the published ones
+  /// how far the epochs of our row must match the published ones: not at all, in samples per epoch, or also
+  /// in number
   enum class Epochs { any, of_samples, all } epochs = Epochs::any;
 };
 
@@ -85,8 +86,9 @@ Row const* printed_for(Row const& row, Row const& of) {
   return nullptr;
 }
 
-/// Returns whether the figure may be compared. A figure that depends on epochs needs the same samples per
-/// epoch, or also the same number of epochs, as the comparison `of`.
+/// Returns whether the figure of our row may be compared with the figure of the comparison `of`. If the
+/// figure depends on epochs, both must have the same samples per epoch. For some figures the number of epochs
+/// must be equal too.
 bool same_epochs(Row const& row, Row const& of, Figure const& figure) {
   if (figure.epochs == Figure::Epochs::any || row.at("samples").is_null()) return true;
   return row.at("samples") == of.value("epoch_samples", Row()) &&

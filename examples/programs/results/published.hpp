@@ -22,9 +22,9 @@ Names published_names();
 /// holds the ratios of our figures to the published ones.
 void add_published(std::vector<results::Row>& rows, Names const& comparisons);
 
-/// Returns one table for each given comparison of which our rows repeat a row. It has the published figures,
-/// our figures, and their ratios. The text below the table names the two machines and the differences in
-/// method. `machine` is the name of our machine.
+/// Returns one table for each given comparison, if our rows repeat at least one of its rows. The table has
+/// the published figures, our figures, and their ratios. The text below the table names the two machines and
+/// the differences in method. `machine` is the name of our machine.
 std::string published_text(std::vector<results::Row> const& rows, Names const& comparisons,
                            std::string const& machine, Terminal const& terminal);
 

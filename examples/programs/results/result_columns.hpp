@@ -64,7 +64,7 @@ struct TerminalColumn {
   int importance = 0;         ///< a narrow terminal leaves out the least important columns
   int decimals = 0;
   Best best = Best::none;
-  std::string_view after{};  ///< the column that comes before this one; empty: this list gives the place
+  std::string_view after{};  ///< the column to the left of this one; empty: the order of this list decides
 };
 
 struct Measurements;
@@ -85,7 +85,7 @@ struct Column {
 /// The columns of every row, in order. The arguments of COLUMN are a kind, a type of namespace `column`, a
 /// name, and initialisers for members of Column. A column of the kind `described` says what ran. A column of
 /// the kind `measured` becomes a member of Measurements. Times are in seconds. Values with `_mb` are in 2^20
-/// bytes, the maximum over ranks. Rates are those of all ranks together. `_w` means watts, `_j` joules, `_c`
+/// bytes, the maximum over ranks. Rates count the work of all ranks. `_w` means watts, `_j` joules, `_c`
 /// degrees Celsius.
 #define TESSERA_RESULT_COLUMNS(COLUMN) \
   COLUMN(described, text, experiment, .about = "") \

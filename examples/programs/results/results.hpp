@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes result files: the rows of a comparison as JSON and CSV, and step logs. Also forms the
+// Reads and writes result files: the rows of a comparison as JSON and CSV, and step logs. Also builds the
 // names of experiments. Needs nlohmann-json.
 #pragma once
 
@@ -222,7 +222,7 @@ struct EpochLogRow {
   std::int64_t samples = 0;
   double seconds = 0;
   double samples_per_sec = 0;
-  double loss = 0;               ///< mean over the tokens that count; the loss of a step is before its update
+  double loss = 0;  ///< mean over the tokens that count; a step's loss is computed before its update
   double loss_with_padding = 0;  ///< like `loss`, but padding counts too
 };
 

@@ -33,8 +33,8 @@ inline double deviation(std::vector<double> const& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// Returns the pooled standard deviation of several lists: the distance of a value is taken from the mean of
-/// its own list. Returns nullopt if every list has fewer than two values.
+/// Returns the pooled standard deviation of several lists: each list contributes the distances of its values
+/// from its own mean. Returns nullopt if every list has fewer than two values.
 inline std::optional<double> deviation_within(std::vector<std::vector<double>> const& lists) {
   double sum = 0.0, free = 0.0;
   for (std::vector<double> const& list : lists) {
@@ -49,9 +49,9 @@ inline std::optional<double> deviation_within(std::vector<std::vector<double>> c
 /// If the standard deviation is more than this fraction of the mean, tables mark the value with "~".
 inline constexpr double steady_share = 0.05;
 
-/// Returns whether other programs used so much CPU time that a rate is not meaningful. They did if they used
-/// more than a tenth of all core time while the cores were more than 60 % busy. The arguments are this
-/// program's share and the other programs' share of the time of all cores.
+/// Returns whether other programs used so much CPU time that a rate is not meaningful. This is so if they
+/// used more than a tenth of all core time while the cores were more than 60 % busy. `own` is this program's
+/// share of the time of all cores, and `others` is the share of all other programs.
 inline bool is_disturbed(double own, double others) { return others > 0.1 && own + others > 0.6; }
 
 }  // namespace cli

@@ -48,7 +48,8 @@ Bpe::Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merg
     std::uint64_t const pair = pair_of(merges[rank].left, merges[rank].right);
     std::size_t at = mixed(pair) & mask_;
     while (slots_[at].pair != ~std::uint64_t{0} && slots_[at].pair != pair) at = (at + 1) & mask_;
-    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};  // the last equal pair counts
+    // if a pair is listed twice, the last entry counts
+    slots_[at] = {pair, static_cast<std::uint32_t>(rank), merges[rank].result};
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     auto const letter = static_cast<char>(byte);
@@ -165,7 +166,7 @@ void Bpe::merge_long(WordCache& cache, Ids& out) const {
     auto const at = static_cast<std::int32_t>(top & 0xffffffffu);
     auto& symbol = symbols[static_cast<std::size_t>(at)];
     if (symbol.rank != static_cast<std::uint32_t>(top >> 32))
-      continue;  // outdated: one symbol of this pair was merged since
+      continue;  // outdated: one of the two symbols was merged after this entry was queued
     auto& eaten = symbols[static_cast<std::size_t>(symbol.next)];
     symbol.id = find(symbol.id, eaten.id)->result;
     symbol.next = eaten.next;

@@ -69,8 +69,8 @@ class Bpe {
     TokenId left, right, result;
   };
 
-  /// If `options.bytes` is true, the keys of `vocabulary` are raw bytes. Otherwise they are UTF-8. Throws
-  /// Error(data) that starts with `name`.
+  /// If `options.bytes` is true, the keys of `vocabulary` are raw bytes. If it is false, they are UTF-8.
+  /// Error messages of `encode` start with `name`.
   Bpe(std::string name, Vocabulary vocabulary, std::vector<Merge> const& merges, Options options);
 
   /// Appends the tokens of `word` to `out`. Throws Error(data) if a symbol is not in the vocabulary and

@@ -42,8 +42,8 @@ class RawBytes {
   std::string const& name() const { return name_; }
   std::int64_t consumed() const { return consumed_; }
 
-  /// Returns the unread part of the buffer. If it is empty, first reads the next bytes of the file. Empty at
-  /// the end of the file.
+  /// Returns the unread part of the buffer. If this part is empty, first reads the next bytes of the file.
+  /// Returns an empty text at the end of the file.
   std::string_view next() {
     if (begin_ == end_) begin_ = end_ = 0, load();
     return {buffer_.data() + begin_, end_ - begin_};
@@ -299,8 +299,9 @@ Inputs find_inputs(std::vector<std::string> const& paths, InputFormat format) {
     if (ending == Ending::jsonl) file.records = true;
     if (ending == Ending::json) {
       JsonKind const kind = json_kind(path);
-      // A .json file with one object is JSONL if the user named it. In a folder it is text, like the files
-      // around it, for example in a folder of source code.
+      // A .json file with one object is JSONL if the user named the file. If the user named only its folder,
+      // the file is text, like the other files of the folder. This suits a folder of source code, for
+      // example.
       file.records = kind == JsonKind::objects || (kind == JsonKind::object && named);
       if (kind == JsonKind::other && named)
         throw Error(ErrorKind::data, files::path_text(path) +

@@ -133,7 +133,8 @@ class BlockReader {
       std::size_t end = carry_.rfind('\n');
       auto const left = static_cast<std::size_t>(std::max<std::int64_t>(1, limit_ - at_.bytes));
       limit_reached_ = limit_ > 0 && carry_.size() >= left;
-      if (limit_reached_) {  // the last record is the one with the last allowed byte
+      if (limit_reached_) {  // with this limit, the last record is the one that contains the last allowed
+                             // byte
         end = carry_.find('\n', left - 1);
         if (end != carry_.npos) return move_front(block, end + 1), true;
       } else if (more && end != carry_.npos) {
@@ -259,8 +260,8 @@ class Exchange {
     failures_[number] = error;
     changed_.notify_all();
   }
-  /// Waits for the next result in the order of the input and returns it. Returns nullopt after the last
-  /// result. If the encoding of this block failed, throws its error.
+  /// Waits for the result of the next block in the order of the input and returns it. Returns nullopt after
+  /// the last block. If the encoding of the block failed, throws the error of the encoding.
   std::optional<Encoded> next_encoded() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] {

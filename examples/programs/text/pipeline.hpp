@@ -38,10 +38,11 @@ struct PipelineOptions {
   std::size_t stretch = longest_stretch;  ///< size of a section of text in bytes
 };
 
-/// Returns the size in bytes of the sections into which a text is split, so that some sections can be held
-/// out. `share` is the held-out share of the input, such as 0.01 for validation data. `bytes` is the size of
-/// the input; 0 means unknown. The result is `longest_stretch`. If bytes x share is smaller than this, the
-/// result is half of bytes x share, and at least 16, so that the share contains at least one section.
+/// Returns the size in bytes of the sections into which a text is split. Whole sections are held out, for
+/// example as validation data. `share` is the share of the input to hold out, such as 0.01. `bytes` is the
+/// size of the input; 0 means unknown. The result is `longest_stretch`, unless bytes x share is smaller. In
+/// this case the result is half of bytes x share, but at least 16, so that at least one section can be held
+/// out.
 std::size_t stretch_for(std::int64_t bytes, double share);
 
 /// The tokens of one block.

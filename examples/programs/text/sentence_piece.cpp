@@ -63,8 +63,8 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string const& bytes, std::st
   check(model_->inside.LoadFromSerializedProto(bytes + std::string("\x1a\x02\x18\0", 4)), name_);
   vocabulary_ = processor.GetPieceSize();
   // A text may be cut before a space only under three conditions. The library adds a space at the start of a
-  // text. A space occurs only at the start of tokens. An unknown character is not one token with the space
-  // before it; otherwise adjacent unknown words would become one token.
+  // text. A space occurs only at the start of tokens. An unknown character is not one token together with the
+  // space before it, because adjacent unknown words would then become one token.
   std::vector<std::string> pieces;
   check(processor.Encode("x", &pieces), name_);
   bool cuts = !pieces.empty() && pieces.front().starts_with(word_mark);

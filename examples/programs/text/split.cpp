@@ -215,7 +215,8 @@ void Expression::split(std::string_view text, Delimiter delimiter, bool invert, 
     add(done, ends[0], false);
     add(ends[0], ends[1], true);
     done = at = ends[1];
-    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);  // after an empty match
+    // after an empty match, the search continues behind the next character
+    if (ends[0] == ends[1] && at < text.size()) at += character_bytes(text[at]);
   }
   add(done, text.size(), false);
   if (!plain) join_stretches(stretches, delimiter, out);

@@ -46,8 +46,9 @@ class Expression {
   /// another meaning.
   Expression(std::string const& name, std::string_view pattern);
 
-  /// Splits valid UTF-8 text and appends the pieces to `out`. If `invert` is true, the text between matches
-  /// is the delimiter instead of the matches. Throws Error(data) if PCRE2 reaches its limits.
+  /// Splits valid UTF-8 text and appends the pieces to `out`. If `invert` is true, the matches and the text
+  /// between them exchange their roles: the text between matches is the delimiter. Throws Error(data) if
+  /// PCRE2 reaches its limits.
   void split(std::string_view text, Delimiter delimiter, bool invert, MatchScratch& scratch,
              Pieces& out) const;
 

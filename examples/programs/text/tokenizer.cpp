@@ -58,7 +58,7 @@ struct Folder {
     return bytes;
   }
   Json read_json(char const* name) { return is_file(place / name) ? parsed(name, read_file(name)) : nullptr; }
-  /// Parses a file as Python does, which also accepts NaN, Infinity and unpaired surrogates.
+  /// Parses a file as Python's json module does: accepts also NaN, Infinity and unpaired surrogates.
   Json parsed(char const* name, std::string const& bytes) const {
     Json json = Json::parse(bytes, nullptr, false);
     if (json.is_discarded())
@@ -103,15 +103,16 @@ struct Folder {
   }
 };
 
-/// A token that another file than the tokenizer's own file adds, such as added_tokens.json.
+/// A token that is not defined in the tokenizer's main file (such as tokenizer.json) but in a file next to
+/// it, such as added_tokens.json.
 struct SideToken {
   AddedToken token;
   std::string from;         ///< the file and the key that define the token
   std::int64_t given = -1;  ///< the id in this file; -1: none
 };
 
-/// Returns the tokens that other files than the tokenizer's own file add, in the order in which transformers
-/// adds them.
+/// Returns the tokens that the files next to the tokenizer's main file add, in the order in which
+/// transformers adds them.
 std::vector<SideToken> side_tokens(Folder const& folder) {
   std::vector<SideToken> tokens;
   auto const file = [&](char const* name) { return files::path_text(folder.place / name); };
@@ -171,9 +172,9 @@ std::vector<SideToken> side_tokens(Folder const& folder) {
   return tokens;
 }
 
-/// Adds the tokens of other files than the tokenizer's own file to `list`. If `plain` is true, the tokens are
-/// searched for in the text before normalization. Throws Error(data) if the id in a file differs from the id
-/// that transformers would assign.
+/// Adds the tokens of the files next to the tokenizer's main file to `list`. If `plain` is true, the tokens
+/// are searched for in the text before normalization. Throws Error(data) if the id in a file differs from the
+/// id that transformers would assign.
 void add_side_tokens(Folder const& folder, AddedTokenList& list, bool plain) {
   for (SideToken& side : side_tokens(folder)) {
     if (plain && side.token.single_word)
@@ -208,7 +209,8 @@ struct TokenizerClass {
     auto const& known = model ? models : classes;
     return std::find(known.begin(), known.end(), name) != known.end();
   }
-  /// Whether the folder names no class, or a class that does not change the meaning of the files.
+  /// Returns whether transformers treats the folder in no special way: the folder names no tokenizer class,
+  /// or names a generic class.
   bool is_plain() const {
     return value.empty() || is_one_of({"PreTrainedTokenizer", "TokenizersBackend"}, {});
   }
@@ -222,8 +224,8 @@ struct TokenizerClass {
   }
 };
 
-/// Returns the class in tokenizer_config.json or, if it has none, in config.json. This is the order of
-/// transformers.
+/// Returns the tokenizer class that tokenizer_config.json names. If it names none, returns the one of
+/// config.json. transformers searches in this order too.
 TokenizerClass class_of(Folder const& folder) {
   auto const of = [&](Json const& json, char const* file, char const* key) -> TokenizerClass {
     if (!json.is_object() || !json.contains(key) || json[key].is_null()) return {};
@@ -238,8 +240,8 @@ TokenizerClass class_of(Folder const& folder) {
   return found.value.empty() ? of(config, "config.json", "model_type") : found;
 }
 
-/// Throws Error(data) for a folder whose tokenizer class changes the meaning of its files. `meaning` is the
-/// end of the message.
+/// Throws Error(data) for a folder with the tokenizer class `name`, because transformers would encode texts
+/// in another way than Tessera. `meaning` is the end of the message and describes the difference.
 [[noreturn]] void refuse_class(TokenizerClass const& name, std::string_view meaning) {
   throw Error(ErrorKind::data, name.key + " is " + files::printable(name.value, 60) + std::string(meaning));
 }
@@ -257,7 +259,7 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
   if (name.is_plain() || (!given && !implied)) return;
   auto& stages = d.pre_tokenizers;
   bool const byte_level = !stages.empty() && std::holds_alternative<ByteLevel>(stages.back());
-  if (byte_level && name.is_llama()) return;  // for these files transformers ignores the class
+  if (byte_level && name.is_llama()) return;  // for these files transformers ignores the tokenizer class
   if (byte_level && stages.size() == 1) {
     std::get<ByteLevel>(stages.front()).prefix_space = add_prefix;
     return;
@@ -277,8 +279,8 @@ void apply_prefix_space(Folder const& folder, BpeDescription& d) {
                     "; make both agree");
 }
 
-/// Whether the bytes are a tiktoken vocabulary: each line has a token in base64, a space and the token's
-/// rank. Checks the first line.
+/// Returns whether the bytes are a tiktoken vocabulary: each line has a token in base64, a space and the
+/// token's rank. Only the first line is checked.
 bool is_tiktoken(std::string_view bytes) {
   std::string_view line = bytes.substr(0, std::min<std::size_t>(bytes.find('\n'), 1024));
   if (line.ends_with('\r')) line.remove_suffix(1);
@@ -382,8 +384,8 @@ std::shared_ptr<Tokenizer const> Tokenizer::open(std::string const& path, std::s
                                               folder.flag("add_prefix_space", false));
     AddedTokenList list(d.added, static_cast<std::int64_t>(d.tokens().size()), finder(d));
     add_side_tokens(folder, list, true);
-    // For this class, transformers uses <|endoftext|> as the default of these special tokens and adds it,
-    // unless a file defines them.
+    // GPT2Tokenizer of transformers uses <|endoftext|> for these special tokens if no file defines them, and
+    // adds this token to the vocabulary.
     std::string const usual = "<|endoftext|>";
     for (char const* key : {"bos_token", "eos_token", "unk_token"})
       if (folder.special(key).empty() && !folder.denies(key) && d.tokens().contains(usual) &&

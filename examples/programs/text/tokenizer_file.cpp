@@ -339,7 +339,7 @@ BpeDescription parse_tokenizer_json(std::string_view bytes, std::string const& n
   if (Node const added = root["added_tokens"]; !added.is_null())
     for (std::size_t i = 0; i < added.size(); ++i) {
       Node const token = added.at(i);
-      (void)token["id"].id();  // only validated, because the package assigns its own ids
+      (void)token["id"].id();  // only checked, because the package tokenizers assigns its own ids
       if (token["content"].text().empty()) continue;
       list.add({.content = token["content"].text(),
                 .left_strip = token["lstrip"].flag(),

@@ -65,7 +65,8 @@ Marks read_marks(std::filesystem::path const& path, int rank, std::string const&
   if (!file) fail("cannot be read, so there are no marks");
   if (file.peek() == std::ifstream::traits_type::eof())
     fail("empty, so there are no marks; its writer may have been stopped");
-  // While parsing, drops the slices of single entries. Only the slices of steps and phases are needed.
+  // A trace has one event for each run of an entry, a phase or a step. The parser drops the events of
+  // entries, because only steps and phases are needed.
   Json::parser_callback_t const keep = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth > max_depth) fail("nested more deeply than a trace; --marks needs a file from train --trace");
     if (event != Json::parse_event_t::object_end || depth != 2) return true;

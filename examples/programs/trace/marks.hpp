@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the times of training steps and of their phases from a trace that train wrote. Programs that measure
-// at the same time use them.
+// Reads the times of training steps and of their phases from a trace that train wrote. With these times,
+// monitor finds the step and the phase of each of its samples.
 #pragma once
 
 #include <cstdint>

@@ -103,8 +103,8 @@ int phase_of(Verb verb) {
   }
 }
 
-/// Returns the name of a kind of entry in files. Six verbs were renamed in the library; files still have the
-/// old names.
+/// Returns the name that a kind of entry has in files. Six verbs were renamed in the library, but files still
+/// use their old names.
 std::string stored(std::string const& kind) {
   constexpr std::pair<std::string_view, std::string_view> renamed[] = {
       {"gather", "acquire"},     {"accumulate", "fold"}, {"fetch", "stream"},

@@ -148,7 +148,7 @@ struct Profile {
   double step = 0;  ///< duration of a step, from the reports
   std::vector<LaneTimes> lanes;
   double collectives = 0;  ///< time of all collectives, including waits for other ranks
-  double hidden = 0;       ///< the part of it during which entries compute
+  double hidden = 0;       ///< the part of `collectives` during which entries compute
 
   double exposed() const { return collectives - hidden; }
 };
@@ -160,11 +160,11 @@ nlohmann::ordered_json profile_json(std::vector<RankTimes> const& ranks);
 
 /// Returns the numbers of the timed steps as text, for example "steps 3 to 5".
 std::string steps_text(RankTimes const& times);
-/// Writes the times in Chrome's trace event format. Each rank is a process. Its threads are the lanes, the
-/// steps and the phases of the steps. Each run of an entry is one slice. Arrows lead from the rank that was
-/// the last to reach a collective to the other ranks, which waited for it. The field otherData contains the
-/// name of the clock and its reading at time 0, for `read_marks`. The file appears completely or not at all.
-/// Throws Error(failed) with the path.
+/// Writes the times in Chrome's trace event format. In the trace each rank is a process. It has one thread
+/// for each lane, one for the steps and one for the phases of the steps. Each run of an entry is one slice.
+/// Arrows lead from the rank that was the last to reach a collective to the other ranks, which waited for
+/// it. The field otherData contains the name of the clock and its reading at time 0, for `read_marks`. The
+/// file appears completely or not at all. Throws Error(failed) with the path.
 void write_trace(std::filesystem::path const& path, std::vector<RankTimes> const& ranks);
 
 }  // namespace cli

@@ -45,9 +45,9 @@ inline void add_adapter_flags(CommandLine& line, AdapterSettings& flags, LoraOpt
   line.toggle("--merge", flags.merge, "merge the adapters into the weights that --save writes");
 }
 
-/// Throws if adapter flags contradict each other. `saved` is the path of --save, or empty. A --lora that
-/// comes from a row of a comparison, instead of the command line, is cleared if the row trained the model's
-/// own weights or if --adapter is given.
+/// Throws if adapter flags contradict each other. `saved` is the path of --save, or empty. If --lora comes
+/// from a row of a comparison (--from) and not from the command line, it is cleared in two cases: the row
+/// trained the model's own weights, or --adapter is given.
 inline void check_adapter_flags(AdapterSettings const& flags, LoraOptions& lora, RecipeTable const& recipe,
                                 std::filesystem::path const& saved, CommandLine const& line) {
   auto const path = [](char const* flag, std::filesystem::path const& value) {

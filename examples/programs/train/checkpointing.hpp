@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles the checkpoints of `train`: the flags, the checkpoint from which a run resumes, and the end of the
-// log there.
+// Handles the checkpoints of `train`: the flags, the checkpoint from which a run resumes, and the part of the
+// log that a resumed run keeps.
 #pragma once
 
 #include <algorithm>
@@ -92,7 +92,7 @@ inline void add_checkpoint_flags(CommandLine& line, CheckpointSettings& flags) {
 }
 
 /// Finds the checkpoint from which the run resumes, and stores it in `settings.from`. Throws Error(usage) if
-/// the flags contradict each other or the contents of the folder.
+/// a flag contradicts another flag or the contents of the folder.
 inline void resolve_checkpoints(CommandLine const& line, CheckpointSettings& settings) {
   if (settings.folder.empty()) {
     for (char const* flag : {"--checkpoint-every", "--checkpoint-async", "--keep", "--resume"})
@@ -133,8 +133,8 @@ struct DataIdentity {
 };
 
 /// Checks that the run can continue from its checkpoint, and sets `settings.data_shift`. The data and their
-/// order must be the same as before. The number of samples read so far must be a multiple of the global
-/// batch. Throws Error(config) or Error(data).
+/// order must be the same as in the run that saved the checkpoint. The number of samples read so far must be
+/// a multiple of the global batch. Throws Error(config) or Error(data).
 inline void continue_data(CheckpointSettings& settings, DataIdentity const& data, std::int64_t global_batch,
                           std::int64_t steps) {
   if (!settings.from) return;
@@ -167,7 +167,7 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
         ErrorKind::config,
         name + ": was saved with other data, so this data cannot continue at its position: " + differ +
             "; give the same, or start from its weights with --init " + name + "/model in another folder");
-  if (data.whole_epochs_of > 0) return;  // the run has the same global batch as before
+  if (data.whole_epochs_of > 0) return;  // whole epochs: the global batch is the same as before
   auto const samples = notes["samples"].get<std::int64_t>();
   if (samples % global_batch != 0)
     throw Error(ErrorKind::config, name + ": is after " + std::to_string(samples) +
@@ -177,9 +177,9 @@ inline void continue_data(CheckpointSettings& settings, DataIdentity const& data
   settings.data_shift = samples / global_batch - done;
 }
 
-/// Returns the number of bytes of the log that a run resumed after `step` keeps. The rest begins with the
-/// first line that is incomplete, a summary, or of a later step. Returns nullopt if the file does not exist.
-/// Throws Error(data) if the log ends before that step.
+/// Returns the number of bytes of the log that a run resumed after `step` keeps. The rest of the file begins
+/// with the first line that is incomplete, a summary, or of a later step. Returns nullopt if the file does
+/// not exist. Throws Error(data) if the log ends before `step`.
 inline std::optional<std::uintmax_t> end_of_log(std::filesystem::path const& path, std::int64_t step) {
   std::error_code code;
   if (path.empty() || !std::filesystem::is_regular_file(path, code)) return std::nullopt;

@@ -28,8 +28,8 @@ namespace cli {
 /// the run.
 class RunRates {
  public:
-  /// Must be called if other work, such as a validation, followed the last step. For the next step only its
-  /// own time counts, without the time since the previous step.
+  /// Must be called if other work, such as a validation, followed the last step. The time of the next step is
+  /// then its own duration, without this other work.
   void pause() { paused_ = true; }
   void add(StepReport const& report) {
     double const took = std::exchange(paused_, false) ? report.seconds : report.interval;
@@ -82,11 +82,11 @@ class RunRates {
   double seconds_ = 0.0, mean_ = 0.0, squares_ = 0.0;
 };
 
-/// Measures the rates of a run, and the use and the memory of its GPUs. Only rank 0 uses it, except for
-/// `prepare`.
+/// Measures the rates of a run, and the use and the memory of its GPUs. Only rank 0 calls the functions,
+/// except `prepare`, which is called before the ranks start.
 class RunFigures {
  public:
-  /// Must be called before the ranks start.
+  /// Finds the peak rate of the GPUs and opens their sensors. Must be called before the ranks start.
   void prepare(RecipeTable const& recipe, int ranks) {
     device_ = recipe.device;
     ranks_ = ranks;
@@ -96,21 +96,22 @@ class RunFigures {
     ceiling_ = ceiling_of(recipe, ranks, facts);
     if (!gpus.empty()) watch_.emplace(gpu_library(), std::move(gpus));
   }
-  /// Must be called when the report of the first step has been read.
+  /// Stores the seconds from the start of the process until now. Must be called when the report of the first
+  /// step has been read.
   void first_step() { first_step_s_ = process_seconds(); }
   /// Starts to sample the GPUs. The steps that follow are the timed ones.
   void begin() {
     paused_ = false;
     if (watch_) watch_->begin();
   }
-  /// Must be called if other work followed the last step. The GPU figures of the run are then dropped, since
-  /// they would include this work.
+  /// Must be called if other work followed the last step. It drops the GPU figures of the run, because they
+  /// would include this work.
   void pause() {
     paused_ = true;
     rates.pause();
   }
-  /// Must be called after the last step, while every rank still has its trainer, so that its memory is
-  /// counted.
+  /// Reads the use and the memory of the GPUs. Must be called after the last step, while every rank still has
+  /// its trainer, so that the memory of the trainers is counted.
   void end() {
     if (watch_ && !paused_) use_ = watch_->sums().use();
     memory_ = device_memory_of(device_, ranks_);

@@ -270,8 +270,8 @@ inline void check_free_space_for(Settings const& settings) {
     int const ranks = static_cast<int>(settings.relation.ranks);
     StepShape const shape = step_shape(settings.recipe, options, 0, ranks, cli::ranks_on_host());
     std::int64_t const state = footprint(settings.lister(), settings.recipe, shape).nvme;
-    // If only the state is too large for the disk, this function does not throw. Planning then does, with a
-    // message that says what would fit.
+    // If only the state is too large for the disk, this function does not throw. The planning of memory
+    // throws later, with a message that says what would fit.
     if (state <= host_memory::free_bytes(options.nvme_directory))
       files.push_back({.path = std::filesystem::path(options.nvme_directory) / "tessera-scratch",
                        .bytes = state,
@@ -460,8 +460,8 @@ inline Settings resolve(CommandLine const& line, TrainFlags const& flags) {
   return settings;
 }
 
-/// Returns the values that the program derived for flags that were not given. The value is "" if the program
-/// would refuse the flag.
+/// Returns the values that the program derived for flags that were not given. The value "" means that the
+/// flag must not be printed, because the program would refuse it together with the others.
 inline std::map<std::string, std::string> derived_flags(Settings const& settings) {
   std::map<std::string, std::string> flags;
   for_each_slot([&]<class Slot>(Slot) {

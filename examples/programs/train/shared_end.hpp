@@ -24,7 +24,8 @@ using namespace tessera;
 namespace cli {
 
 /// Tells all processes of a launch which data error or signal ended training in this process. Returns the
-/// data error of the lowest rank that has one; nullopt if no rank has one. Returns nullopt without a launch.
+/// data error of the lowest rank that has one; nullopt if no rank has one. If no launcher started this
+/// process, returns nullopt.
 inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Error> const& data_error) {
   std::optional<Error> first;
   if (!joined_launch()) return first;
@@ -53,8 +54,8 @@ inline void agree_on_data(comm::Comm const& comm, std::optional<TokenSource> con
 }
 
 /// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share
-/// `all`. In a launch, the processes exchange their times, so rank 0 has the times of all ranks. All ranks
-/// must call it together. The times are on the clock of rank 0, also if ranks run on several hosts.
+/// `all`. If a launcher started several processes, they exchange their times, so that rank 0 has the times of
+/// all ranks. The times are on the clock of rank 0. All ranks must call it together.
 inline void gather_times(RankTimes times, comm::Comm const& comm, std::vector<RankTimes>& all) {
   if (!joined_launch()) {
     all[static_cast<std::size_t>(comm.rank())] = std::move(times);

@@ -43,8 +43,8 @@ namespace programs {
 using namespace tessera;
 namespace cli {
 
-/// One training run. Its ranks are threads of this process; in a launch, this process is one rank. Threads
-/// share constant data, and data behind a mutex or an atomic. Comments mark what only rank 0 uses.
+/// One training run. Its ranks are threads of this process; under a launcher, this process is one rank.
+/// Threads share constant data, and data behind a mutex or an atomic. Comments mark parts for rank 0 only.
 class Training {
  public:
   Training(Settings const& settings, std::string command)
@@ -150,7 +150,7 @@ class Training {
                      settings_.checkpoints.first_step(), settings_.checkpoints.epoch());
 
     std::int64_t const first = settings_.checkpoints.first_step(), every = settings_.checkpoints.every;
-    // With --min-time, steps are added until the timed steps have taken this time. No step is then `last`.
+    // With --min-time, steps are added until the timed steps have lasted this long. No step is `last` then.
     bool const beyond = settings_.min_time > 0.0 && settings_.steps > 0;
     TracedSteps traced(settings_.trace, first, *trainer, comm.rank());
     std::int64_t validated = -1, saved = first;
@@ -259,7 +259,8 @@ class Training {
     if (!async) say_saved();
   }
 
-  /// Returns f(), for work before --save. If the loss diverges, the error adds that nothing was saved.
+  /// Returns f(). The weights must not be saved yet: if f throws because the loss diverged, the message of
+  /// the error adds that nothing was saved.
   template <class F>
   std::invoke_result_t<F> without_save(F&& f) const {
     try {
@@ -379,8 +380,7 @@ class Training {
   /// Returns whether steps or a validation loss are missing because the run was interrupted.
   bool interrupted() const { return done_ < settings_.steps || validation_cut_; }
 
-  /// Calls write(log), if there is a log. If writing fails, prints a warning and closes the log; the run
-  /// continues without it.
+  /// Calls write(log) if there is a log. If writing fails, prints a warning and closes the log.
   template <class Write>
   void to_log(Write&& write) {
     if (!log_) return;

@@ -55,7 +55,7 @@ inline BatchRelation checked_relation(BatchRelation relation) {
 }
 
 /// Returns a text with the possible global batches nearest to `requested`: "; the nearest are --global-batch
-/// 12 and 24". The possible ones are the multiples of `unit` up to `times` * `unit`.
+/// 12 and 24". The possible global batches are the multiples of `unit` up to `times` * `unit`.
 inline std::string nearest_global_batches(std::int64_t requested, std::int64_t unit, std::int64_t times) {
   std::int64_t const most = std::min(times, max_sequences / unit);
   std::int64_t const below = std::min(requested / unit, most), above = std::min(below + 1, most);
@@ -96,9 +96,10 @@ inline std::string remedies_text(std::int64_t requested, std::vector<BatchRelati
 }
 
 /// Returns the relation with the value that was not given. Without a global batch, `batch` and `accumulation`
-/// are as given; the default of `batch` is `default_batch`, and that of `accumulation` is 1. With a global
-/// batch, `batch` or `accumulation` is computed from it. If neither is given, `batch` is the largest number
-/// up to `default_batch` that divides the samples of a rank. Throws Error(config) if there is no solution.
+/// are as given; the default of `batch` is `default_batch`, and the default of `accumulation` is 1. With a
+/// global batch, `batch` or `accumulation` is computed from it. If neither is given, `batch` is the largest
+/// number up to `default_batch` that divides the samples of a rank. Throws Error(config) if there is no
+/// solution.
 inline BatchRelation batch_relation(std::optional<std::int64_t> global, std::int64_t ranks,
                                     std::optional<std::int64_t> batch,
                                     std::optional<std::int64_t> accumulation, std::int64_t default_batch) {

@@ -65,8 +65,8 @@ inline TokenSource open_data(Names const& paths, DataFlags const& flags, std::in
   return TokenSource::open(paths, {.vocabulary = vocabulary});
 }
 
-/// Returns whether the data is possibly JSONL, so that --field has an effect. It is if samples are records,
-/// or if a tokenizer reads the data as one stream of tokens.
+/// Returns whether the data is possibly JSONL, so that --field has an effect. This is so if samples are
+/// records, or if a tokenizer reads the data as one stream of tokens.
 inline bool reads_fields(DataFlags const& flags) {
   return flags.samples_are == SamplesAre::records ||
          (!flags.tokenizer.empty() && flags.samples_are == SamplesAre::tokens);
@@ -126,8 +126,9 @@ class EpochSums {
     double seconds = 0.0, loss = 0.0;
   };
 
-  /// A resumed run has done `first` steps before. If it resumes within an epoch, `part` holds the sums over
-  /// the epoch's earlier steps. Without `part`, the figures of this epoch cover only the remaining steps.
+  /// `first` is the number of steps that an earlier run has done; 0 if this run is not resumed. If a resumed
+  /// run continues within an epoch, `part` holds the sums over the earlier steps of the epoch. Without
+  /// `part`, the figures of this epoch cover only the remaining steps.
   EpochSums(std::int64_t samples, std::int64_t global_batch, std::int64_t sequence, std::int64_t first = 0,
             std::optional<Part> part = std::nullopt)
       : samples_(samples),

@@ -162,8 +162,8 @@ inline void add_matrix_flags(CommandLine& line, MatrixFlags& flags) {
               });
 }
 
-/// Whether `experiment_name` treats this slot itself: the name of a row always contains the slot's choice, or
-/// never. Other slots are added to the name only if rows differ in them.
+/// Whether `experiment_name` decides how this slot appears in the name of a row. If it does not, the name
+/// contains the choice of the slot only if the rows of the matrix differ in this slot.
 template <class Slot>
 inline constexpr bool named_otherwise =
     std::is_same_v<Slot, slot::device> || std::is_same_v<Slot, slot::sharding> ||
@@ -183,8 +183,8 @@ struct Point {
   std::size_t number = 0;  ///< the index of the row among all rows of the command
 
   int world() const { return static_cast<int>(split.ranks); }
-  /// Returns a heading for the rows that have this model, precision and shape. They differ only in sharding
-  /// and offload.
+  /// Returns a heading for the rows that have this model, precision and shape. The rows under one heading
+  /// differ only in sharding and offload.
   std::string group() const {
     SlotNames const& names = recipe.names;
     std::string text = model.name + ", " + std::string(names.precision) + ", " + std::to_string(split.ranks) +
@@ -204,9 +204,9 @@ struct Point {
 
 namespace detail {
 
-/// Returns the batch per rank if only --global-batch is given. It is the largest one, up to the default, that
-/// divides the samples of a rank for every number of ranks. All rows then have the same micro-batch, so they
-/// end with the same weights.
+/// Returns the batch per rank if only --global-batch is given. This is the largest batch, up to the default,
+/// that divides the samples of a rank for every number of ranks. With one batch for all rows, all rows have
+/// the same micro-batches and end with the same weights.
 inline std::int64_t common_batch(MatrixFlags const& flags) {
   for (std::int64_t batch = default_batch; batch > 1; --batch)
     if (std::all_of(flags.ranks.begin(), flags.ranks.end(),
@@ -284,7 +284,8 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
                                                .sequence = point.sequence,
                                                .offload = std::string(names.offload),
                                                .accumulation = point.split.accumulation});
-  // If rows of the matrix differ in a slot that the name does not contain yet, its choice is appended.
+  // If rows of the matrix differ in a slot that the name does not contain yet, appends the choice of the
+  // slot, unless it is the first one in the list of the slot.
   for_each_slot([&]<class Slot>(Slot) {
     Names const& list = flags.slots.template of<Slot>();
     std::string_view const value = names.*Slot::field;
@@ -295,7 +296,7 @@ inline std::string name_of_point(MatrixFlags const& flags, Point const& point) {
   });
   if (point.mesh.replicas > 1) name += "_mesh" + point.mesh.text(point.split.ranks);
   if (flags.models.size() > 1) name += "_" + point.model.name;
-  // the name of a model's folder can contain it, but an experiment's name is part of a path
+  // A folder's name as a model name can contain "/", but the name of an experiment is part of a path.
   std::replace(name.begin(), name.end(), '/', '-');
   return name;
 }
@@ -382,8 +383,8 @@ inline std::vector<Point> make_matrix(
   return points;
 }
 
-/// Returns the values that the program derived for flags that were not given. The value is "" if it differs
-/// between rows, since a list of the values would give other rows.
+/// Returns the values that the program derived for flags that were not given. If a value differs between
+/// rows, the result has "" for its flag, because a list of the values would give other rows.
 inline std::map<std::string, std::string> derived_flags(MatrixFlags const& flags,
                                                         std::vector<Point> const& points) {
   std::map<std::string, std::string> derived;

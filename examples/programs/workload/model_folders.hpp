@@ -75,9 +75,9 @@ inline FolderModel read_model_file(std::filesystem::path const& path) {
               files::path_text(path) + ": belongs to GPT-2, which is not part of this build");
 }
 
-/// Returns whether a folder contains weights of any format, or parts of weights without their index file.
-/// `folder` may also be a file, which must contain weights, so the result is true. For an empty path it is
-/// false.
+/// Returns whether a folder contains weights of any format, or parts of weights without their index file. If
+/// `folder` is the path of a file, returns true, because the only files that can be named are weights. For an
+/// empty path returns false.
 inline bool holds_weights(std::filesystem::path const& folder) {
   if (folder.empty()) return false;
   std::error_code code;
@@ -94,8 +94,8 @@ inline bool holds_weights(std::filesystem::path const& folder) {
   return false;
 }
 
-/// Returns whether --save writes a folder at this path. It does if the path does not end in .safetensors and
-/// is not a device or a pipe.
+/// Returns whether --save writes a folder at this path. This is so if the path does not end in .safetensors
+/// and is not a device or a pipe.
 inline bool is_model_folder(std::filesystem::path const& path) {
   std::error_code code;
   if (path.empty() || path.native().ends_with(".safetensors")) return false;
@@ -107,8 +107,9 @@ inline bool is_model_folder(std::filesystem::path const& path) {
          std::filesystem::symlink_status(path, code).type() == std::filesystem::file_type::not_found;
 }
 
-/// Returns a path on the disk that will contain the weights of a folder, so that its free space can be read.
-/// The folder does not need to exist.
+/// Returns the path of the weights file in `folder`. If the folder does not exist, returns a path of this
+/// name in its nearest existing parent folder. The caller reads the free space of the disk that contains this
+/// path.
 inline std::filesystem::path weights_file_in(std::filesystem::path folder) {
   std::error_code code;
   while (!std::filesystem::exists(folder, code)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model that the command line gives as text. The text is the name of a known model, the sizes of a
-// model as FAMILY:key=N,... (without FAMILY: of the first family), or a folder with a config.json.
+// model as FAMILY:key=N,..., or a folder with a config.json. Without "FAMILY:" the sizes are of the first
+// family.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +49,7 @@ struct ModelChoice {
   friend bool operator==(ModelChoice const& a, ModelChoice const& b) { return a.name == b.name; }
 };
 
-/// Returns the folders or files of the models that have one.
+/// Returns the folders of the models, or their files of llm.c. A model that has neither is left out.
 inline std::vector<std::filesystem::path> folders_of(std::vector<ModelChoice> const& models) {
   std::vector<std::filesystem::path> folders;
   for (ModelChoice const& model : models)
@@ -256,8 +257,8 @@ inline void warn_of_hub_name(std::string const& flag, ModelChoice const& model) 
             << ", or --init ./" << model.name << std::endl;
 }
 
-/// Returns the models in a list, which is separated by commas or spaces. Sizes such as
-/// "layers=2,heads=2,channels=64" are one model.
+/// Returns the models in a list, which is separated by commas or spaces. The commas between sizes such as
+/// "layers=2,heads=2,channels=64" do not separate models.
 inline std::vector<ModelChoice> model_list(std::string const& flag, Names const& values) {
   Names models;
   for (auto const& value : values) {
@@ -265,7 +266,7 @@ inline std::vector<ModelChoice> model_list(std::string const& flag, Names const&
       models.push_back(value);
       continue;
     }
-    Names keys;  // the keys of the last model so far; empty if it is not a list of sizes
+    Names keys;  // the keys in the sizes of the last model; empty if this model is a name
     for (auto const& item : split_list(flag, {value})) {
       std::size_t const equals = item.find('='), colon = item.find(':');
       bool const size = equals != std::string::npos, begins = colon < equals;
@@ -312,8 +313,8 @@ inline void open_weights(ModelChoice& model) {
         ModelWeights::open(model.folder, model.built.units({1, 1}), model.family->weights).source();
 }
 
-/// Throws if a step would have more than 10^15 values. Numbers of bytes could then overflow 64 bits, so it
-/// must be called before planning.
+/// Throws if a step would have more than 10^15 values, because numbers of bytes could overflow 64 bits. Must
+/// be called before planning.
 inline void check_magnitude(ModelChoice const& model, std::int64_t batch, std::int64_t sequence) {
   if (!model.built) return;
   double values = 0.0;  // activations per token

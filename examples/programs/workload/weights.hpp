@@ -20,8 +20,8 @@ namespace cli {
 /// values, because it is computed before the last update.
 class FiniteWeights {
  public:
-  /// Throws Error(diverged) if a value is not finite. The message names the tensor and the element, and ends
-  /// with `then`. `values` is the next block of the tensor `parameter`.
+  /// Checks `values`, the next block of the tensor `parameter`. Throws Error(diverged) if a value is not
+  /// finite. The message names the tensor and the element, and ends with the text `then`.
   void check(ParameterSpec const& parameter, std::span<float const> values, std::string const& then = {}) {
     if (name_ != parameter.name) {
       name_ = parameter.name;

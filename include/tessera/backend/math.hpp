@@ -10,6 +10,7 @@ inline namespace v0 {
 
 /// The arithmetic of the operations. `product` is the format in which matrix products are computed. This
 /// format may differ from the type of the tensors: tf32, bf16x6 and bf16x3 multiply fp32 tensors.
+/// `attention` is the requested implementation of attention.
 struct Math {
   DType product = DType::f32;
   AttentionKind attention = AttentionKind::automatic;
@@ -18,8 +19,8 @@ struct Math {
   friend constexpr bool operator==(Math const&, Math const&) = default;
 };
 
-/// Base class of a context. Tells the operations which arithmetic to use, and stores which attention
-/// implementation ran last.
+/// Base class of Context<Place>, which every operation receives. It tells the operations which arithmetic to
+/// use, and stores which implementation of attention ran last.
 class MathChannel {
  public:
   explicit MathChannel(Math const& math) : math_(math) {}

@@ -16,8 +16,9 @@
 namespace tessera {
 inline namespace v0 {
 
-/// The first non-finite value in a rank's part of the gradient, in the order of the backward pass. `unit` and
-/// `element` are -1 if all values are finite.
+/// The position of the first non-finite value in a rank's part of the gradient, in the order of the backward
+/// pass: the index of the unit (a part of the model), and the index of the value in the flat buffer of the
+/// unit's gradient. Both indices are -1 if all values are finite.
 struct BadElement {
   std::int64_t unit = -1;
   std::int64_t element = -1;
@@ -98,22 +99,24 @@ struct RotaryFrequencies {
   float inverse[most] = {};
 };
 
-/// `first` is the position of a sample's first row. If `transposed` is true, the rotation is by the negative
-/// angle (the backward pass).
+/// Options of a rotation by rotary position embeddings. `first` is the position in the sequence of the first
+/// row of each sample. If `transposed` is true, the rotation is by the negative angle (the backward pass).
 struct RotaryOptions {
   std::int64_t first = 0;
   bool transposed = false;
 };
 
-/// `first_position` is the row of the position table for position 0. The embedding of `padding_token` gets no
-/// gradient from lookups; a negative value means no such token.
+/// Options of an embedding lookup. `first_position` is the row of the table of position embeddings that
+/// belongs to position 0. Lookups of the token `padding_token` add nothing to the gradient of its embedding.
+/// If `padding_token` is negative, every lookup adds to the gradient.
 struct EmbeddingOptions {
   std::int64_t first_position = 0;
   std::int64_t padding_token = -1;
 };
 
-/// The weights of a matrix product: usually a plain tensor. Quantized weights also have scales, and a
-/// transposed copy (`twin`) if the product supports only one orientation.
+/// The weights of a matrix product, usually a plain tensor. `format` is the number format of the weights.
+/// Quantized weights also have `scales`. `twin` is a transposed copy of quantized weights, for products that
+/// support only one orientation.
 template <class T, class Place>
 struct Operand {
   Tensor<T const, Place> values;
@@ -137,11 +140,11 @@ struct LinearOptions {
   double scale = 1.0;      ///< factor of the product
 };
 
-/// Options of the gradient of x, a matrix (M,K): the orientation of w, a tensor to add, and the activation
-/// that produced x.
+/// Options of the gradient dx of a linear layer y = x w. x and dx are (M,K). If an activation function
+/// produced x, dx is the gradient of the input of this function.
 template <class T, class Place>
 struct LinearInputOptions {
-  bool transposed = false;
+  bool transposed = false;            ///< w is (N,K) instead of (K,N)
   Tensor<T const, Place> residual{};  ///< (M,K), added to the product; may be the same tensor as dx
   Activation activation = Activation::none;
   Tensor<T const, Place> pre{};  ///< (M,K), the input of the activation
@@ -152,12 +155,12 @@ struct LinearInputOptions {
   Tensor<compute_t<T>, Place> partials{};
 };
 
-/// Options of the gradient of w: the orientation of w, the destination of the bias gradient, and sums for the
-/// bias gradient.
+/// Options of the gradient dw of a linear layer y = x w. y and its gradient dy are (M,N). The bias gradient
+/// is the sum of the rows of dy.
 template <class T, class Place>
 struct LinearWeightOptions {
-  bool transposed = false;
-  Tensor<T, Place> dbias{};  ///< (N)
+  bool transposed = false;   ///< w is (N,K) instead of (K,N)
+  Tensor<T, Place> dbias{};  ///< (N), receives the bias gradient
   /// (blocks,N): the sums of dy over blocks of its rows, if an earlier operation computed these sums;
   /// otherwise empty.
   Tensor<compute_t<T> const, Place> partials{};
@@ -172,16 +175,17 @@ struct NormSums {
   Tensor<S, Place> residual_gradient{}, dx{};
 };
 
-/// Tells an operation on values of a unit where to record the first non-finite value. The operation sets *bad
-/// to {unit, begin + index of the value}. It does not do so if *bad already names a later unit, because
-/// backward visits later units first. If `bad` is null, it records nothing.
+/// Tells an operation where to record its first non-finite value. The values of the operation are a range of
+/// the gradient of the unit `unit`, and `begin` is the position of the range in this gradient. The operation
+/// sets *bad to {unit, begin + index of the value}. It leaves *bad unchanged if *bad already names a later
+/// unit, because the backward pass visits later units first. If `bad` is null, it records nothing.
 struct BadNote {
   BadElement* bad = nullptr;
   std::int64_t unit = 0, begin = 0;
 };
 
-/// One array of a norm over several arrays (ops::norm_partials). `partials` receives the sums of squares of
-/// the array's blocks. `block` is the number of blocks of the arrays before it.
+/// One array of a norm over several arrays (ops::norm_partials). `partials` receives the sum of squares of
+/// each block of the array. `block` is the number of blocks of all previous arrays.
 struct NormRow {
   void const* values = nullptr;
   void* partials = nullptr;
@@ -193,7 +197,8 @@ struct NormRow {
 inline constexpr int max_optimizer_states = 2;
 
 /// The arrays of one update in an operation with several updates (ops::adamw). `weights` is null if the model
-/// computes with the master weights themselves. `block` is the number of blocks of the updates before it.
+/// computes with the master weights themselves. `factors` are the update's AdamWFactors. `block` is the
+/// number of blocks of all previous updates.
 struct UpdateRow {
   std::int64_t elements = 0, block = 0;
   void const* gradient = nullptr;
@@ -260,16 +265,17 @@ namespace backend {
 template <class Place>
 inline constexpr bool always_false = false;
 
-/// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing, because a device
-/// without a specialisation computes each sum at once.
+/// Begins and ends a batch of sums over rows (ops::RowSumBatch). This default does nothing: on a device
+/// without a specialisation, each operation computes its sums itself.
 template <class Place>
 struct RowSums {
   static void begin(Context<Place>& /*context*/) noexcept {}
   static void end(Context<Place>& /*context*/) noexcept {}
 };
 
-/// The base class of the operations below, for a device that lacks an operation. It accepts every call, so
-/// that the static_assert is the only error.
+/// The base class of the templates below. Such a template is instantiated if a device lacks the operation,
+/// and its static_assert fails. NoOperations accepts every call of an operation, so the compiler reports only
+/// the static_assert.
 struct NoOperations {
   struct Call {
     void operator()(auto&&...) const {}

@@ -27,8 +27,8 @@ namespace detail {
 /// The exception that ends the thread of an abandoned save.
 struct SaveStopped {};
 
-/// Sleeps for 2 ms while the caller waits for another thread. The heartbeat shows other ranks that this rank
-/// is alive.
+/// Sends a heartbeat, which shows other ranks that this rank is alive, and sleeps for 2 ms. For loops in
+/// which the caller waits for another thread.
 inline void pause(comm::Transport& transport) {
   transport.heartbeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(2));

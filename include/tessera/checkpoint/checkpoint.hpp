@@ -45,9 +45,9 @@ class Checkpoints {
   std::vector<std::int64_t> steps() const;
   std::optional<std::int64_t> newest() const;
 
-  /// Creates the folder and locks it for the lifetime of this object. Removes incomplete checkpoints of
-  /// killed saves and the remains of killed removals. Only one rank may call it. Throws Error(failed) if
-  /// another run has locked the folder.
+  /// Creates the folder and locks it for the lifetime of this object. Removes the folders that killed
+  /// processes left: incomplete checkpoints, and old checkpoints that were only partly removed. Only one rank
+  /// may call it. Throws Error(failed) if another run has locked the folder.
   void lock();
 
   /// Saves a checkpoint of the trainer's current step, then removes the oldest checkpoints so that `keep`

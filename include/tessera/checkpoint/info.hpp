@@ -19,7 +19,8 @@ inline namespace v0 {
 struct CheckpointOptions {
   std::string config = {};   ///< the text of the model's config.json; empty: do not write the file
   std::string notes = "{}";  ///< the text of a JSON object; `resume` returns it
-  /// After a tensor that brings a file of weights to this size, a new file begins.
+  /// The size in bytes at which a file of weights ends. The weights are divided into several files. The
+  /// tensor that brings a file to this size is the last one in the file.
   std::int64_t part_bytes = 5'000'000'000;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a checkpoint into a trainer. The trainer may have another recipe and number of ranks than the run
-// that saved it. Each rank reads the elements that it holds. Needs nlohmann-json and xxHash.
+// that saved the checkpoint. Each rank reads the elements that it holds. Needs nlohmann-json and xxHash.
 #pragma once
 
 #include <algorithm>
@@ -164,8 +164,8 @@ class CheckpointReader {
     fail(text + "resume with the model and the frozen parameters that were saved");
   }
 
-  /// Throws Error(data) if the scale of an adapter differs from the saved scale. The shapes do not show a
-  /// different scale.
+  /// Throws Error(data) if the scale of an adapter differs from the saved scale. A different scale does not
+  /// change any shape, so `match` does not find it.
   void match_scales(CheckpointInfo const& info) const {
     auto const saved =
         nlohmann::ordered_json::parse(info.json).value("adapters", nlohmann::ordered_json::object());

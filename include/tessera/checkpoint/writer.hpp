@@ -48,7 +48,7 @@ inline namespace v0 {
 namespace detail {
 
 /// Runs `part` on each rank, then exchanges the outcomes. If `part` fails on some ranks, all ranks throw the
-/// error of the lowest of them. All ranks call it together. `part` must not communicate. `what` names the
+/// error of the lowest failed rank. All ranks call it together. `part` must not communicate. `what` names the
 /// exchange in messages.
 inline void together(comm::Transport& transport, char const* what, FunctionRef<void()> part) {
   struct Outcome {
@@ -280,7 +280,8 @@ class CheckpointWriter {
   };
 
   static std::string mark_of(int rank) { return ".rank-" + std::to_string(rank); }
-  /// Sleeps for 5 ms while this thread waits for another thread or another process.
+  /// Calls `heartbeat_` and sleeps for 5 ms. For loops in which this thread waits for another thread or
+  /// process.
   void rest() const {
     heartbeat_();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

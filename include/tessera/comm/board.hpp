@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides what ranks know of one another while their GPUs work: their progress, and which rank is lost.
+// Provides the state that ranks share while their GPUs work: how many collectives each rank has reached, and
+// which rank has failed.
 #pragma once
 
 #include <algorithm>
@@ -27,21 +28,23 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// The largest number of communicators of a rank, that of all ranks included.
+/// The largest number of communicators that a rank can have. The communicator of all ranks is one of them.
 inline constexpr int max_communicators = 32;
 
-/// Progress and state of one rank, in one page of memory. Only that rank and its GPU write to it. Ranks of a
-/// group compare only the counts of that group, because groups make progress independently.
+/// The progress of one rank, in one page of memory. The rank and its GPU write to the board, and other ranks
+/// read it. If two ranks are in different processes, each process has a copy of the other rank's board. A
+/// rank that waits for its group compares only the counts of the group's communicator, because groups make
+/// progress independently.
 struct alignas(4096) Board {
-  /// Collectives of one communicator that were reached.
+  /// The number of collectives of one communicator that the rank has reached.
   struct Count {
-    std::atomic<std::uint64_t> device{0};  ///< by its GPU, graph replays included
-    std::atomic<std::uint64_t> host{0};    ///< on host memory
+    std::atomic<std::uint64_t> device{0};  ///< on device memory; counted by the GPU, also in graph replays
+    std::atomic<std::uint64_t> host{0};    ///< on host memory; counted by the CPU
   };
-  std::atomic<std::uint64_t> word{0};   ///< the last collective that was reached (`watch_word`)
+  std::atomic<std::uint64_t> word{0};   ///< the watch word of the last collective that was reached
   std::atomic<std::uint64_t> beats{0};  ///< number of calls of Transport::heartbeat
-  std::atomic<std::uint32_t> left{0};   ///< 1: the rank will enter no more collectives
-  Count counts[max_communicators];      ///< by the number of the communicator
+  std::atomic<std::uint32_t> left{0};   ///< 1: the rank enters no more collectives; otherwise 0
+  Count counts[max_communicators];      ///< indexed by ProcessGroup::communicator
 
   std::uint64_t reached(int communicator) const {
     Count const& count = counts[communicator];
@@ -56,8 +59,9 @@ struct alignas(4096) Board {
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "a process and its GPU share these words");
 static_assert(sizeof(Board) == 4096);
 
-/// Maps watch words to requests, for error texts. Replays of captured graphs reuse their words, so captured
-/// requests are kept forever. Of the others, only the most recent 512 are kept.
+/// Finds the request that belongs to a watch word, for error messages. When a CUDA graph is replayed, its
+/// collectives store the same watch words again. So requests that were captured in a graph are kept forever.
+/// Of the other requests, only the most recent 512 are kept.
 class History {
  public:
   void put(Request const& request, bool captured) {
@@ -70,8 +74,10 @@ class History {
     std::memcpy(last_unit_, entry.unit, sizeof last_unit_);
   }
 
-  /// Returns the collective that a watch word of `rank` names, such as "17, all_gather of 64 bytes
-  /// (write_back h.3)". If this history has no such request of a group with that rank, only names the move.
+  /// Describes the collective that the watch word `word` of rank `rank` names: its sequence number and its
+  /// request, such as "17, all_gather of 64 bytes (write_back h.3)". If this history has no such request of a
+  /// group that contains the rank, the result is only the sequence number and the move, such as "17,
+  /// all_gather".
   std::string text(std::uint64_t word, int rank = 0) const {
     std::lock_guard lock(mutex_);
     std::string result = std::to_string(sequence_of(word)) + ", ";
@@ -122,7 +128,8 @@ class History {
   char last_unit_[64] = {};
 };
 
-/// Access to the boards of all ranks, and the failure that ended the communicator. Any thread may use it.
+/// Gives access to the boards of all ranks, and to the failure that ended the communicator. Any thread may
+/// use it.
 class RankStates {
  public:
   RankStates(RankStates const&) = delete;
@@ -132,28 +139,30 @@ class RankStates {
   virtual int world() const noexcept = 0;
   /// Returns the number of ranks on this rank's host.
   virtual int ranks_on_host() const noexcept { return world(); }
-  /// Returns a rank's board.
+  /// Returns the board of a rank. If the rank is in another process, this is a copy, about a second old.
   virtual Board* board(int rank) const noexcept = 0;
-  /// Returns the requests of a rank's collectives by number, as far as this rank knows them.
+  /// Returns the history in which to look up the watch words of a rank. If the rank is in another process, it
+  /// is the history of this process, which has the requests of the groups to which this process belongs.
   virtual History& history(int rank) const noexcept = 0;
   virtual bool has_left(int rank) const = 0;
-  /// Returns the rank that failed (-1 if it is unknown) and the reason. Returns nullopt if there was no
-  /// failure.
+  /// Returns the rank that failed (-1 if it is unknown) and the reason. Returns nullopt if the communicator
+  /// has not failed.
   virtual std::optional<std::pair<int, std::string>> fault() const = 0;
-  /// Declares rank `lost` failed. Ends the communicator for all ranks that can read this rank's board, unless
-  /// it has already ended.
+  /// Declares that rank `lost` has failed (-1 if the rank is unknown), and ends the communicator for all
+  /// ranks. `text` is the reason. Does nothing if the communicator has already ended.
   virtual void lose(int lost, std::string const& text) = 0;
   /// Records a sign of life from `rank`.
   virtual void mark_alive(int rank) noexcept = 0;
   virtual void leave() noexcept = 0;
-  /// Returns the rank in words, such as "rank 2".
+  /// Returns the name of a rank for error messages, such as "rank 2".
   virtual std::string name(int rank) const { return "rank " + std::to_string(rank); }
 
  protected:
   RankStates() = default;
 };
 
-/// The state that threads of one process share.
+/// The boards and the histories of ranks that are threads of one process. All of these ranks share one
+/// object.
 struct ThreadBoards {
   explicit ThreadBoards(int world)
       : boards(std::make_unique<Board[]>(static_cast<std::size_t>(world))),
@@ -162,7 +171,7 @@ struct ThreadBoards {
   std::unique_ptr<History[]> histories;
 };
 
-/// Ranks that are threads of one process.
+/// The states of ranks that are threads of one process.
 class ThreadRankStates final : public RankStates {
  public:
   ThreadRankStates(std::shared_ptr<ThreadGroup> group, std::shared_ptr<ThreadBoards> shared)
@@ -177,15 +186,16 @@ class ThreadRankStates final : public RankStates {
   std::optional<std::pair<int, std::string>> fault() const override { return group_->fault(); }
   void lose(int lost, std::string const& text) override { group_->lose(lost, text); }
   void mark_alive(int rank) noexcept override { group_->mark_alive(rank); }
-  void leave() noexcept override {}  // the group's handle leaves instead
+  void leave() noexcept override {}  // nothing to do: the member `threads_` of Nccl leaves the group
 
  private:
   std::shared_ptr<ThreadGroup> group_;
   std::shared_ptr<ThreadBoards> shared_;
 };
 
-/// Ranks that are processes of a launch. Each has its own board. Of the others it has copies, which the
-/// launch sends about twice a second.
+/// The states of ranks that are processes of a launch. Each process writes only to the board of its own rank.
+/// The boards of the other ranks are copies. The server of the launch sends new values for the copies about
+/// twice a second.
 class LaunchRankStates final : public RankStates {
  public:
   explicit LaunchRankStates(std::shared_ptr<Launch> launch)
@@ -212,7 +222,8 @@ class LaunchRankStates final : public RankStates {
     }
     return &board;
   }
-  /// Returns this process's own history for every rank, because all ranks of a group have the same requests.
+  /// Returns the history of this process, whatever the rank. All ranks of a group have the same requests, so
+  /// the history also describes the collectives of other ranks in the groups of this rank.
   History& history(int) const noexcept override { return history_; }
   bool has_left(int rank) const override { return board(rank)->left.load(std::memory_order_relaxed) != 0; }
   std::optional<std::pair<int, std::string>> fault() const override {
@@ -221,7 +232,8 @@ class LaunchRankStates final : public RankStates {
   }
   void lose(int lost, std::string const& text) override { launch_->lose(lost, text); }
   void mark_alive(int) noexcept override {}
-  /// If the rank ends with an exception, tells the other ranks. They need not find out that it has left.
+  /// Called when this rank ends. If an exception ends the rank, tells the other ranks at once. Otherwise they
+  /// would notice only later that this rank has left.
   void leave() noexcept override {
     if (std::uncaught_exceptions() > exceptions_) launch_->give_up(Launch::by_exception);
     launch_->watch({});

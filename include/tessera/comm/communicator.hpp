@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides communication between ranks: Transport, the abstract interface that engines use, and Comm, the
-// handle that users pass.
+// handle that users pass to a trainer.
 #pragma once
 
 #include <algorithm>
@@ -30,13 +30,15 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One rank's endpoint of a communicator. One thread at a time may call collectives, and the ranks of a group
-/// must call its collectives in the same order. Ranks outside the group do not take part. Any thread may call
-/// `heartbeat`, `poison`, `word` and `where`. A collective allocates nothing, except the first one of a
-/// group. Its buffers may be reused when it returns; on device transports, later work of the stream may reuse
-/// them. A collective of 0 bytes is legal, and all ranks of the group must still call it. Errors:
-/// - Error(usage): the arguments are wrong, or the group has ranks outside the world or not this rank.
-/// - Error(failed), on all ranks: ranks request different collectives.
+/// One rank's endpoint of a communicator. The member functions run collectives between the ranks of a group
+/// (ProcessGroup). One thread at a time may call collectives. All ranks of a group must call the collectives
+/// of the group in the same order; ranks outside the group do not call them. Any thread may call `heartbeat`,
+/// `poison`, `word` and `where`. The first collective of a group allocates memory, and later ones do not. The
+/// caller may reuse the buffers when the collective returns. A device transport only enqueues the collective
+/// on a stream; then only later work of this stream may reuse the buffers. A collective of 0 bytes is legal,
+/// and all ranks of the group must still call it. Errors:
+/// - Error(usage): an argument is wrong, or the group does not contain this rank or exceeds the world.
+/// - Error(failed), on all ranks: ranks of the group request different collectives.
 /// - PeerLost: another rank threw, left or did not arrive.
 /// After any of these errors the communicator cannot be used again.
 class Transport {
@@ -58,12 +60,12 @@ class Transport {
   /// Returns all ranks of the world as one group.
   ProcessGroup everyone() const noexcept { return {0, 1, world_}; }
 
-  /// Returns `group` with the number of its communicator filled in, and opens the communicator on the first
-  /// call. A `count` of 0 means all ranks. If the transport has channels, collectives on different channels
-  /// need not wait for each other. To open a communicator, all ranks of the world call this function
-  /// together, in the same order and between steps, each with the group to which it belongs. Only opening is
-  /// a call of the whole world: a collective is a call of its group. On GPUs, opening waits for the other
-  /// ranks and allocates device memory. Later calls return the open communicator.
+  /// Returns `group` with the number of its communicator filled in (ProcessGroup::communicator). The first
+  /// call for a group opens the communicator, and later calls return the open one. A `count` of 0 means all
+  /// ranks. All ranks of the world must make the first call together: in the same order, between training
+  /// steps, and each with the group to which it belongs. On GPUs the first call waits for the other ranks and
+  /// allocates device memory. If the transport has channels, collectives on different channels need not wait
+  /// for each other. Throws Error(usage) if the group does not contain this rank or exceeds the world.
   ProcessGroup over(ProcessGroup group) {
     if (group.count <= 0) group.count = world_;
     group.communicator = 0;
@@ -75,9 +77,11 @@ class Transport {
     return opened(group);
   }
 
-  /// Runs one collective, given as a `move`, between the ranks of a group. Without `group`, these are all
-  /// ranks. A buffer consists of pieces of `bytes` bytes: one per peer, one per rank, or the whole buffer.
-  /// The functions below say how many pieces each buffer holds. `dtype` is the element type of sums.
+  /// Runs the collective `move` between the ranks of `group`. An empty `group` means all ranks. A buffer
+  /// consists of pieces of `bytes` bytes each. The functions below call this function, and their comments say
+  /// how many pieces each buffer has. `root` is the index in the group of the root, or of the other rank of a
+  /// send or receive. `dtype` is the element type of sums. `pieces` is only for all_to_all: the number of
+  /// pieces in `send`.
   void run(Move move, std::int64_t bytes, void const* send, void* recv, CollectiveId const& id = {},
            ProcessGroup const& group = {}, int root = -1, DType dtype = DType::f32, int pieces = 0) {
     Request request = make(move, id, bytes, root, dtype, group);
@@ -129,34 +133,37 @@ class Transport {
     perform(request, send, recv, sent);
   }
 
-  /// recv[p] = peer p's send[own index modulo pieces], on every rank of a group, or of the world. `recv`
-  /// holds one piece for each peer. `send` holds `pieces` pieces, or one for each peer if `pieces` is 0. The
-  /// buffers must not overlap.
+  /// Sends one piece of `bytes_per_peer` bytes from every rank of the group to every rank of the group,
+  /// itself included. On the rank with index i in the group, recv[p] becomes the piece send[i % pieces] of
+  /// the rank with index p. `recv` has one piece for each rank of the group. `send` has `pieces` pieces, or
+  /// one for each rank if `pieces` is 0. The two buffers must not overlap. Here and in the functions below,
+  /// an empty `group` means all ranks.
   void all_to_all(void const* send, void* recv, std::int64_t bytes_per_peer, CollectiveId const& id = {},
                   int pieces = 0, ProcessGroup const& group = {}) {
     run(Move::all_to_all, bytes_per_peer, send, recv, id, group, -1, DType::f32, pieces);
   }
-  /// recv[p] = peer p's send, on every rank of a group, or of the world. `send` may be this rank's slot of
-  /// `recv`.
+  /// Copies the buffer `send` of every rank to all ranks of the group: recv[p] becomes the buffer of the rank
+  /// with index p in the group. Each buffer `send` has `bytes_per_rank` bytes. `send` may be the part of
+  /// `recv` that receives this rank's own buffer.
   void all_gather(void const* send, void* recv, std::int64_t bytes_per_rank, CollectiveId const& id = {},
                   ProcessGroup const& group = {}) {
     run(Move::all_gather, bytes_per_rank, send, recv, id, group);
   }
-  /// The same as all_gather, but only the root receives. `root` is an index in the group. On other ranks
-  /// `recv` is not touched and may be null.
+  /// Does the same as all_gather, but only the root receives the buffers. `root` is the index of the root in
+  /// the group. On the other ranks `recv` is not used and may be null.
   void gather(int root, void const* send, void* recv, std::int64_t bytes_per_rank,
               CollectiveId const& id = {}, ProcessGroup const& group = {}) {
     run(Move::gather, bytes_per_rank, send, recv, id, group, root);
   }
-  /// Copies the root's buffer to every rank. `root` is an index in the group.
+  /// Copies the buffer of the root to every rank of the group. `root` is the index of the root in the group.
   void broadcast(int root, void* buffer, std::int64_t bytes, CollectiveId const& id = {},
                  ProcessGroup const& group = {}) {
     run(Move::broadcast, bytes, buffer, buffer, id, group, root);
   }
-  /// Sends a buffer to one rank of the group, which must call `receive`. `to` and `from` are indices in the
-  /// group. No other rank takes part. Either call may wait for the other. Ranks that send to each other must
-  /// do so between `begin_group` and `end_group`. Buffers from one rank to another arrive in the order of the
-  /// calls.
+  /// Sends a buffer to one rank of the group. That rank must call `receive` with the same number of bytes.
+  /// `to` and `from` are indices in the group. No third rank takes part. `send` may wait until the receiver
+  /// calls `receive`. So if two ranks send to each other, both must make their calls between `begin_group`
+  /// and `end_group`. The buffers that one rank sends to another rank arrive in the order of the calls.
   void send(int to, void const* buffer, std::int64_t bytes, CollectiveId const& id = {},
             ProcessGroup const& group = {}) {
     run(Move::send, bytes, buffer, nullptr, id, group, to);
@@ -165,31 +172,34 @@ class Transport {
                ProcessGroup const& group = {}) {
     run(Move::receive, bytes, nullptr, buffer, id, group, from);
   }
-  /// Replaces every rank's buffer of `count` elements by the sum of all ranks' buffers. The transport between
-  /// threads sums in rank order. It sums 16-bit formats in fp32 and rounds once. Other transports sum in any
-  /// order and may round every partial sum.
+  /// Replaces every rank's buffer of `count` elements by the sum of the buffers of all ranks of the group.
+  /// The transports Threads and Processes add in rank order; they sum 16-bit formats in fp32 and round once.
+  /// NCCL adds in an order of its own, and may round every partial sum.
   void all_reduce(DType dtype, void* buffer, std::int64_t count, CollectiveId const& id = {},
                   ProcessGroup const& group = {}) {
     run(Move::all_reduce, count * static_cast<std::int64_t>(size_of(dtype)), buffer, buffer, id, group, -1,
         dtype);
   }
-  /// recv = the sum of all ranks' send[index of this rank], over a group, or the world. `send` holds a shard
-  /// for each rank. `recv` may be this rank's shard of `send`.
+  /// Sums shards over the ranks of the group. `send` has one shard of `count_per_rank` elements for each rank
+  /// of the group. On the rank with index i in the group, `recv` becomes the sum of the shards i of all
+  /// ranks. `recv` may be the shard i of `send`. The order of the sum and its rounding are those of
+  /// all_reduce.
   void reduce_scatter(DType dtype, void const* send, void* recv, std::int64_t count_per_rank,
                       CollectiveId const& id = {}, ProcessGroup const& group = {}) {
     run(Move::reduce_scatter, count_per_rank * static_cast<std::int64_t>(size_of(dtype)), send, recv, id,
         group, -1, dtype);
   }
-  /// Returns when every rank of the group, or of the world, has called it.
+  /// Returns when every rank of the group has called `barrier`. A device transport returns at once; instead,
+  /// later work of its stream waits until the streams of all ranks of the group have reached the barrier.
   void barrier(CollectiveId const& id = {}, ProcessGroup const& group = {}) {
     run(Move::barrier, 0, nullptr, nullptr, id, group);
   }
 
-  /// Starts a group of collectives, which `end_group` ends. All of them must use the same stream and
-  /// communicator, and none may touch bytes that another one writes. A transport that supports groups, such
-  /// as NCCL, runs them as one call; other transports run them one by one. Results are available when
-  /// `end_group` has returned; on device transports, to later work of the stream. `end_group` does nothing if
-  /// no group is open.
+  /// Starts a batch of collectives: all calls until `end_group`. All calls of the batch must use the same
+  /// stream and the same communicator. No call may read or write bytes that another call of the batch writes.
+  /// NCCL runs the batch as one operation; the transports for host memory run the calls one by one. When
+  /// `end_group` has returned, the results are available; on a device transport they are available to later
+  /// work of the stream. `end_group` does nothing if `begin_group` was not called before.
   void begin_group() noexcept { grouped_ = true; }
   void end_group() {
     if (!grouped_) return;
@@ -204,46 +214,50 @@ class Transport {
   std::int64_t bytes_sent() const noexcept { return traffic_.bytes_sent; }
   void reset_traffic() noexcept { traffic_ = {}; }
 
-  /// Sets the native stream on which device transports enqueue later collectives. Other transports ignore it.
+  /// Sets the stream (a cudaStream_t) on which a device transport enqueues the collectives that follow. With
+  /// a null stream, collectives work on host memory. Other transports ignore the stream.
   void on_stream(void* stream) noexcept { stream_ = stream; }
 
-  /// Tells the other ranks that this rank is alive although its next collective is far away. Restarts their
-  /// timeouts.
+  /// Tells the other ranks that this rank is alive, for example in a long computation without collectives.
+  /// Restarts the timeouts with which other ranks wait for this rank.
   virtual void heartbeat() noexcept {}
-  /// Returns when `done()` returns true. `done` queries a device about work that was enqueued before; it is
-  /// called at least every 50 us. Transports that enqueue work on devices throw PeerLost if another rank
-  /// prevents the work from ending.
+  /// Calls done() about every 50 us until the result is true, and then returns. `done` queries a device
+  /// whether work that was enqueued before is complete. `what` names the work in error messages. A device
+  /// transport throws PeerLost if the work cannot end because another rank is lost or makes no progress.
   virtual void await(std::function<bool()> const& done, char const* /*what*/) {
     while (!done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
-  /// Makes the communicator unusable: every rank that waits in it or enters it throws PeerLost with this rank
-  /// and cause.
+  /// Ends the communicator. Every rank that waits in a collective or enters one throws a PeerLost. The text
+  /// of the PeerLost contains this rank and `cause`.
   virtual void poison(char const* cause) noexcept = 0;
   /// Returns a rank's watch word, which names the last collective that the rank has reached (`watch_word`).
   virtual std::uint64_t word(int rank) const noexcept = 0;
-  /// Returns a description of the collective in which a rank is or was last seen: "in collective 17,
-  /// all_gather of 64 bytes (write_back h.3)".
+  /// Describes the collective in which a rank was last seen, such as "in collective 17, all_gather of 64
+  /// bytes (write_back h.3)".
   virtual std::string where(int rank) const = 0;
 
  protected:
   using Clock = std::chrono::steady_clock;
 
-  /// `word` receives this rank's watch word and must outlive this object. Other ranks may read it.
+  /// This object stores the watch word of its rank in `word`. The variable must outlive this object, and
+  /// other ranks may read it.
   Transport(int rank, int world, std::atomic<std::uint64_t>& word)
       : rank_(rank), world_(world), word_(&word) {}
 
-  /// Runs the collective. Returns the seconds spent waiting for other ranks. If the collective works in
-  /// place, send == recv.
+  /// Runs the collective `request`. Returns the seconds that this rank waited for other ranks. For a
+  /// collective with only one buffer, such as all_reduce, `send` equals `recv`.
   virtual double exchange(Request const& request, void const* send, void* recv) = 0;
 
-  /// Opens the communicator of a group and a channel. Returns its number (ProcessGroup::communicator).
+  /// Opens a communicator for a group and its channel, and returns the number of the communicator
+  /// (ProcessGroup::communicator).
   virtual int open_communicator(ProcessGroup const& /*group*/) { return 0; }
 
-  /// Runs the collectives that `exchange` has deferred because a group was open.
+  /// Runs the collectives that `exchange` has deferred since `begin_group`.
   virtual void flush() {}
   bool grouped() const noexcept { return grouped_; }
 
-  /// Stores this rank's watch word before a collective. Device transports store it in stream order.
+  /// Stores the watch word of this rank before the collective `request`. A device transport enqueues this on
+  /// the stream, so the word changes when the GPU reaches the collective.
   virtual void note(Request const& request) {
     word_->store(watch_word(request.sequence, request.move, request.group.communicator),
                  std::memory_order_release);
@@ -282,7 +296,7 @@ class Transport {
 
   void perform(Request const& request, void const* send, void* recv, std::int64_t sent) {
     std::uint64_t& last = last_sequence(request.group);
-    if (request.sequence != last) note(request);  // send and receive have no number
+    if (request.sequence != last) note(request);  // a send or receive does not change the number
     last = request.sequence;
     auto const start = Clock::now();
     double const waited = exchange(request, send, recv);
@@ -304,7 +318,7 @@ class Transport {
     return {};
   }
 
-  /// Returns the number of the last collective of a group.
+  /// Returns a reference to the number of the last collective of a group, which is 0 before the first one.
   std::uint64_t& last_sequence(ProcessGroup const& group) {
     for (Counter& counter : counters_)
       if (counter.group.same(group)) return counter.last;
@@ -314,8 +328,9 @@ class Transport {
   void need_memory(Request const& request, void const* memory) const {
     if (request.bytes > 0 && !memory) refuse(request, {"a buffer is null"});
   }
-  /// Throws Error(usage) if the buffers, of these numbers of pieces, overlap. Except in all_to_all, a buffer
-  /// of one piece may be this rank's slot of the other buffer.
+  /// Throws Error(usage) if the two buffers overlap. `send_pieces` and `recv_pieces` are the numbers of
+  /// pieces in the buffers. One overlap is allowed, except in all_to_all: a buffer of one piece may be this
+  /// rank's piece of the other buffer.
   void refuse_overlap(Request const& request, void const* send, int send_pieces, void const* recv,
                       int recv_pieces) const {
     need_memory(request, send);
@@ -351,7 +366,8 @@ class Transport {
   Traffic traffic_;
 };
 
-/// The transport of a world of one rank: collectives copy, and do nothing in place.
+/// The transport of a world of one rank. A collective copies the send buffer to the receive buffer, or does
+/// nothing if there is only one buffer.
 class Single final : public Transport {
  public:
   Single() : Transport(0, 1, own_word_) {}
@@ -374,8 +390,8 @@ class Single final : public Transport {
   std::atomic<std::uint64_t> own_word_{0};
 };
 
-/// A transport that communicates with no other rank. It reports the name of each collective and the bytes of
-/// one piece to a recorder, and touches no buffer.
+/// A transport that does not communicate. It reports each collective to a recorder, with its name and the
+/// bytes of one piece, and does not touch the buffers.
 class RecordingTransport final : public Transport {
  public:
   RecordingTransport(int rank, int world, Recorder& recorder)
@@ -425,17 +441,19 @@ class Comm {
 
 static_assert(Communicator<Comm>);
 
-/// Returns whether every rank passed true. All ranks get the same result, so ranks that notice a reason to
-/// stop at different times can stop before the same step. Collective, between steps. Costs one sum in host
-/// memory, which waits for the slowest rank. Threads sum without their GPUs. Processes sum through their
-/// GPUs, after the steps that are enqueued, so they should call this only every few steps.
+/// Returns whether every rank passed true. All ranks get the same result. So a rank that wants to stop passes
+/// false, and all ranks then stop before the same step. All ranks must call this function together, between
+/// steps. The cost is one all_reduce of 8 bytes in host memory, which waits for the slowest rank. If ranks
+/// are processes with GPUs, the all_reduce runs on the GPUs, after the steps that are already enqueued. In
+/// this case it is best to call this function only every few steps.
 inline bool unanimous(Comm const& comm, bool yes) {
   double votes = yes ? 1.0 : 0.0;
   comm.transport().all_reduce(DType::f64, &votes, 1, {"vote"});
   return votes == comm.world();
 }
 
-/// Returns the texts that all ranks pass, by rank. Costs two all-gathers in host memory.
+/// Returns the texts of all ranks, in rank order. All ranks must call this function together. Costs two
+/// all-gathers in host memory.
 inline std::vector<std::string> all_gather_text(Transport& transport, std::string_view text,
                                                 CollectiveId const& id = {}) {
   auto const ranks = static_cast<std::size_t>(transport.world());
@@ -479,9 +497,9 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
 
 }  // namespace detail
 
-/// Checks that all ranks pass the same value, such as the hash of a schedule. Throws Error(config) with the
-/// ranks and their values if they differ. Costs one all-gather of 8 bytes. It allocates, so call it before
-/// step 1.
+/// Checks that all ranks pass the same value, such as the hash of a schedule. All ranks must call this
+/// function together. If the values differ, throws Error(config) with the ranks and their values; `what`
+/// names the value. Costs one all-gather of 8 bytes. It allocates memory, so call it before step 1.
 inline void agree(Transport& transport, std::uint64_t value, char const* what) {
   std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
   transport.all_gather(&value, values.data(), sizeof value, {"agree", what});

@@ -17,8 +17,10 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// A launcher's information about this process. Unknown values: local_rank -1, local_world 0, no address,
-/// port 0.
+/// The information about this process that a launcher gives in environment variables. `local_rank` is the
+/// index of the rank on its host, and `local_world` is the number of ranks on the host. Rank 0 listens at
+/// `master_address` and `master_port`. If the launcher does not give a value, `local_rank` is -1,
+/// `local_world` and `master_port` are 0, and `master_address` is empty.
 struct LaunchEnvironment {
   std::string source = "none";
   int rank = 0;
@@ -27,13 +29,14 @@ struct LaunchEnvironment {
   int local_world = 0;
   std::string master_address{};
   int master_port = 0;
-  bool master_port_taken = false;  ///< the launcher itself listens on that port: use another one
+  bool master_port_taken = false;  ///< the launcher itself listens on `master_port`; use another port
 };
 
 /// Returns the value of an environment variable, or null if it is not set.
 using GetEnvironment = std::function<char const*(char const*)>;
 
-/// Returns "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500", or "none".
+/// Describes a launch environment, such as "torchrun: rank 1 of 4, local rank 1 of 2, master 10.0.0.1:29500".
+/// Returns "none" if there is no launcher.
 inline std::string describe(LaunchEnvironment const& launch) {
   if (launch.source == "none") return launch.source;
   std::string text = sentence({launch.source, ": rank ", launch.rank, " of ", launch.world});
@@ -51,8 +54,9 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Returns the first host of a SLURM list: "a[01-04,07],b" gives "a01", "n[3,5]-ib[0-1]" gives "n3-ib0".
-/// Throws Error(config), which names the list, if it is empty or its brackets do not match.
+/// Returns the first host of a list that SLURM writes: "a[01-04,07],b" gives "a01", "n[3,5]-ib[0-1]" gives
+/// "n3-ib0". If the list is empty or its brackets do not match, throws Error(config) with the text of the
+/// list.
 inline std::string first_host(std::string_view list) {
   std::string host;
   for (std::size_t at = 0; at < list.size() && list[at] != ','; ++at) {
@@ -77,15 +81,16 @@ class LaunchReader {
  public:
   explicit LaunchReader(GetEnvironment const& get) : get_(get) {}
 
-  /// Empty variables count as unset.
+  /// Returns whether the variable `name` is set. An empty variable counts as not set.
   bool has(char const* name) const { return text(name) != nullptr; }
   char const* text(char const* name) const {
     char const* const value = get_(name);
     return value && *value ? value : nullptr;
   }
 
-  /// Reads a whole number in [low, high]. If the variable is not set, throws Error(config) that names the
-  /// launcher `source` and `seen`, one of its variables that is set.
+  /// Returns the value of the variable `name`, a whole number from `low` to `high`. Throws Error(config) if
+  /// the variable is not set or has another value. `source` is the name of the launcher, and `seen` is one of
+  /// its variables that is set, for the error message.
   int need(char const* name, int low, int high, char const* source, char const* seen) const {
     if (!has(name)) missing(name, source, seen);
     return number(name, low, high);
@@ -115,9 +120,10 @@ class LaunchReader {
 
 inline constexpr int max_ranks = 1 << 24;
 
-/// The names of one launcher's variables. If the rank or the world size is set, both must be set, and so must
-/// the local rank. If `optional` is true, the local rank may be unset or come from SLURM_LOCALID. A world of
-/// one process needs only the world size.
+/// The names of the variables of one launcher. `source` is the name of the launcher. If the rank or the world
+/// size is set, the rank, the world size and the local rank must all be set. If `optional` is true, the local
+/// rank may be missing; then SLURM_LOCALID is read in its place, if it is set. For a world of one process,
+/// only the world size must be set.
 struct LauncherNames {
   char const* source;
   char const* rank;
@@ -138,7 +144,7 @@ inline LaunchEnvironment read_ranks(LaunchReader const& read, LauncherNames cons
                                     launch.world, "; ranks run from 0 to ", launch.world - 1});
   char const* local_rank = names.local_rank;
   if (names.optional && !read.has(local_rank)) local_rank = "SLURM_LOCALID";
-  if (launch.world == 1) {  // a local number selects this process's GPU; -1 means none
+  if (launch.world == 1) {  // the local rank selects the GPU of this process; -1 counts as not set
     if (read.has(local_rank) && std::string_view(read.text(local_rank)) != "-1")
       launch.local_rank = read.number(local_rank, 0, max_ranks);
     return launch;
@@ -165,8 +171,9 @@ inline void read_master(LaunchReader const& read, LaunchEnvironment& launch) {
   if (read.has("MASTER_PORT")) launch.master_port = read.number("MASTER_PORT", 1, 65535);
 }
 
-/// Returns the number of ranks on host number `node`, from 0, in SLURM's list. "4(x2),3" means two hosts with
-/// 4 ranks each, then one with 3. Returns 0 if the list is invalid or has no such host.
+/// Returns the number of ranks on the host with the number `node`, counted from 0. `list` is SLURM's list of
+/// the numbers of ranks: "4(x2),3" means two hosts with 4 ranks each, then one host with 3 ranks. Returns 0
+/// if the list is invalid or has no such host.
 inline int tasks_on_node(std::string_view list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     auto const read = [&] {
@@ -190,16 +197,18 @@ inline int tasks_on_node(std::string_view list, int node) {
   return 0;
 }
 
-/// Returns the name of the variable that holds the number of tasks of the SLURM step. The number of the job
-/// may differ: salloc -n 4 reserves 4 tasks, but starts one shell.
+/// Returns the name of the variable with the number of tasks of the SLURM step. Prefers the variable of the
+/// step, because the number of tasks of the whole job can differ: `salloc -n 4` reserves 4 tasks, but starts
+/// only one shell.
 inline char const* slurm_tasks(LaunchReader const& read) {
   if (read.has("SLURM_STEP_NUM_TASKS")) return "SLURM_STEP_NUM_TASKS";
   return read.has("SLURM_NTASKS") || !read.has("SLURM_NPROCS") ? "SLURM_NTASKS" : "SLURM_NPROCS";
 }
 
-/// Checks whether the PMI variables were set by srun --mpi=pmi2. They then give the rank and the world size
-/// but nothing about the host, so the variables of SLURM are read instead. mpiexec inside a step sets its own
-/// numbers and a local rank.
+/// Returns whether `srun --mpi=pmi2` has set the PMI variables. In this case they only repeat the rank and
+/// the world size of SLURM and do not give the local rank, so the variables of SLURM are read instead. If
+/// mpiexec runs inside a SLURM step, it sets PMI variables with a local rank or with other numbers; then this
+/// function returns false.
 inline bool pmi_of_slurm(LaunchReader const& read) {
   auto const same = [&](char const* one, char const* other) {
     return read.has(one) && read.has(other) && std::string_view(read.text(one)) == read.text(other);
@@ -210,11 +219,12 @@ inline bool pmi_of_slurm(LaunchReader const& read) {
 
 }  // namespace detail
 
-/// Returns the launcher's settings, read through `get`. `source` is "none" if there is no launcher. The
-/// launchers are tried in this order: RANK and WORLD_SIZE (torchrun, deepspeed), Open MPI, PMI (MPICH, Intel
-/// MPI), MVAPICH, SLURM (SLURM_PROCID). PMI variables set by srun --mpi=pmi2 count as SLURM. A SLURM job id
-/// without SLURM_PROCID does not count as a launch. Throws Error(config), which names the variable, if a
-/// launcher's variables are incomplete, are not numbers or contradict each other.
+/// Detects the launcher and returns its settings. `get` reads environment variables. `source` of the result
+/// is "none" if there is no launcher. The launchers are tried in this order: RANK and WORLD_SIZE (torchrun,
+/// deepspeed), Open MPI, PMI (MPICH, Intel MPI), MVAPICH, SLURM (SLURM_PROCID). PMI variables that srun
+/// --mpi=pmi2 has set count as SLURM. A SLURM job id without SLURM_PROCID does not count as a launch. If the
+/// variables of a launcher are incomplete, are not numbers or contradict each other, throws Error(config)
+/// with the name of the variable.
 inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   detail::LaunchReader const read(get);
   constexpr detail::LauncherNames launchers[] = {
@@ -278,15 +288,17 @@ inline LaunchEnvironment launch_environment(GetEnvironment const& get) {
   return {};
 }
 
-/// Same, from the environment of this process.
+/// Does the same with the environment variables of this process.
 inline LaunchEnvironment launch_environment() {
   return launch_environment([](char const* name) -> char const* { return std::getenv(name); });
 }
 
 namespace detail {
-/// Connects this process to the others of its launch. `get` reads variables; null means: join the launch of
-/// this process, once. The header <tessera/launch.hpp> sets it. It is a pointer, so that programs without
-/// launches do not compile sockets.
+/// The function that connects this process to the other processes of its launch and returns the communicator.
+/// `get` reads environment variables. If `get` is null, the function reads the variables of this process, and
+/// only its first call connects to the other processes. The header <tessera/launch.hpp> stores the function
+/// here. In a program without this header the pointer is null, and the program does not compile the code for
+/// sockets.
 inline std::atomic<Comm (*)(GetEnvironment const* get)> join_processes{nullptr};
 
 inline Comm join_or_refuse(LaunchEnvironment const& launch, GetEnvironment const* get) {
@@ -299,15 +311,17 @@ inline Comm join_or_refuse(LaunchEnvironment const& launch, GetEnvironment const
 }
 }  // namespace detail
 
-/// Returns the communicator of this process: a world of one if there is no launcher or it started one rank.
-/// Otherwise the processes meet, and all ranks call it together. This needs the header <tessera/launch.hpp>
-/// in one source of the program, or the library tessera::recipes; without them it throws Error(unsupported).
-/// Throws Error(config) if the processes do not meet.
+/// Returns the communicator of this process. If there is no launcher, or if it started only one process, this
+/// is a world of one rank. Otherwise the function connects the processes of the launch, and all of them must
+/// call it together. To connect processes, one source of the program must include <tessera/launch.hpp>, or
+/// the program must link the library tessera::recipes; otherwise the function throws Error(unsupported).
+/// Throws Error(config) if the variables are wrong or if the processes cannot connect.
 inline Comm from_environment(GetEnvironment const& get) {
   return detail::join_or_refuse(launch_environment(get), &get);
 }
-/// The same, from the environment of this process. The processes meet once. Later calls return further
-/// communicators of the same launch; earlier ones cannot be used any more.
+/// Does the same with the environment variables of this process. Only the first call connects the processes.
+/// Each later call returns a new communicator of the same launch, and communicators from earlier calls cannot
+/// be used any more.
 inline Comm from_environment() { return detail::join_or_refuse(launch_environment(), nullptr); }
 
 }  // namespace comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides Launch: the processes that a launcher started, seen from one of them. They meet at rank 0,
-// exchange small values, and learn when one of them is lost.
+// Provides Launch, one process's connection to all processes that a launcher started. The processes connect
+// to rank 0 through TCP. They exchange small values, and each one learns when another process is lost.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Returns the first line of a file, or "" if it cannot be read.
+/// Returns the first line of a file, or "" if the file cannot be read.
 inline std::string line_of(char const* path) {
   char text[256] = {};
   Descriptor const file(::open(path, O_RDONLY | O_CLOEXEC));
@@ -47,8 +47,8 @@ inline std::string line_of(char const* path) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
-/// Returns a text that is equal for two processes if they can share memory: they run on one host, which has
-/// not been restarted, with one /dev/shm and one numbering of processes.
+/// Returns a text that identifies the environment of this process: the boot id of the host, its /dev/shm and
+/// the PID namespace. Two processes with equal texts can share memory.
 inline std::string machine_text() {
   struct ::stat memory {
   }, processes{};
@@ -62,8 +62,8 @@ inline std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 && *name ? name : "an unnamed host";
 }
 
-/// Returns the build id of the program, which its linker computed from its content. Returns "" if it has
-/// none.
+/// Returns the build id of this program, a hash of the content that the linker stores in the program. Returns
+/// "" if the program has no build id.
 inline std::string build_id() {
   std::string id;
   ::dl_iterate_phdr(
@@ -82,17 +82,18 @@ inline std::string build_id() {
             at = content + (note.n_descsz + 3u) / 4 * 4;
           }
         }
-        return 1;  // the program comes first; libraries do not count
+        return 1;  // stops after the program, which is the first object; the others are libraries
       },
       &id);
   return id;
 }
 
-/// Fills in the key and the parent of `hello`. The key holds the launcher's number of the launch, if it sets
-/// one. Otherwise the parent process distinguishes launches with equal keys.
+/// Fills in `hello.key` and `hello.parent`, which identify a launch. The key contains the address of rank 0
+/// and, if the launcher sets one, an id of the launch such as SLURM_JOB_ID. Without such an id, two launches
+/// can have equal keys; then the id of the parent process distinguishes them.
 inline void name_launch(LaunchEnvironment const& launch, GetEnvironment const& get, Hello& hello) {
   hello.key = launch.source;
-  bool numbered = launch.master_port_taken;  // its own port is taken only once
+  bool numbered = launch.master_port_taken;  // only one launcher at a time can listen on a port
   for (char const* name :
        {"TESSERA_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE", "PMI_JOBID",
         "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
@@ -105,7 +106,8 @@ inline void name_launch(LaunchEnvironment const& launch, GetEnvironment const& g
   if (!numbered) hello.parent = std::to_string(::getppid());
 }
 
-/// Returns what the user of a launcher can do if ranks do not meet.
+/// Returns advice for the end of an error message about ranks that do not connect: how to start all ranks
+/// with this launcher.
 inline std::string launch_advice(LaunchEnvironment const& launch) {
   std::string const count = std::to_string(launch.world);
   std::string const later = ", or raise TESSERA_JOIN_TIMEOUT if ranks start late";
@@ -121,12 +123,14 @@ inline std::string launch_advice(LaunchEnvironment const& launch) {
 
 }  // namespace detail
 
-/// The processes of one launch. Any thread may call its functions, but one thread at a time may exchange
-/// values. It owns a thread that receives messages, and on rank 0 another one that serves them.
+/// The connection of this process to all processes of its launch. Any thread may call the functions, but only
+/// one thread at a time may call `all_gather`. The object has a thread that receives messages. On rank 0 it
+/// also has the server to which all processes connect, with a thread of its own.
 class Launch {
  public:
-  /// Meets the other processes. Returns when all have come. Throws Error(config) if some do not come within
-  /// the join timeout, cannot reach rank 0, or belong to another launch, program or world.
+  /// Connects to rank 0, and waits until all processes of the launch have connected. Throws Error(config) if
+  /// a process does not connect within the join timeout, if two processes have the same rank, or if processes
+  /// have different world sizes or different builds of the program. `get` reads environment variables.
   Launch(LaunchEnvironment environment, GetEnvironment const& get, LaunchOptions const& options = {})
       : environment_(std::move(environment)), options_(options) {
     detail::name_launch(environment_, get, own_);
@@ -134,7 +138,8 @@ class Launch {
     own_.world = world();
     own_.binary = detail::build_id();
     own_.member = {detail::host_name(), ::getpid(), detail::machine_text()};
-    // Starts at the next port if the launcher itself listens on the first one.
+    // Rank 0 listens on the first free port from `first_port_` on. The master port is not free if the
+    // launcher itself listens on it.
     first_port_ = environment_.master_port > 0 ? environment_.master_port : 29500;
     if (environment_.master_port_taken) ++first_port_;
     if (environment_.master_address.empty())
@@ -185,18 +190,19 @@ class Launch {
   }
   /// Returns whether two ranks run on one host and can share memory.
   bool share_memory(int one, int other) const { return member(one).machine == member(other).machine; }
-  /// Returns "rank 2 (process 4711 on node3)".
+  /// Returns the name of a rank for error messages, such as "rank 2 (process 4711 on node3)".
   std::string name(int rank) const {
     return sentence({"rank ", rank, " (", detail::in_words(member(rank)), ")"});
   }
 
-  /// Returns the number of the current communicator.
+  /// Returns the number of the current communicator: how often `begin` was called.
   std::uint64_t communicator() const {
     std::lock_guard lock(mutex_);
     return communicator_;
   }
-  /// Starts a communicator: a failure of an earlier one does not concern it. All ranks call it equally often.
-  /// Does not wait.
+  /// Starts a new communicator of the launch, which takes the place of the one before. A failure of an
+  /// earlier communicator is forgotten, unless a process was lost. All ranks must call `begin` equally often.
+  /// Does not wait for other ranks.
   void begin() {
     std::scoped_lock lock(watching_, mutex_);
     left_ = false;
@@ -208,8 +214,10 @@ class Launch {
     failed_.store(fault_.has_value(), std::memory_order_release);
   }
 
-  /// Returns the values that all ranks pass. `what` follows "wants to" in error texts. Waits for all ranks,
-  /// with a `limit` for at most that long. Throws PeerLost if a rank is lost meanwhile or the time is over.
+  /// Returns the values of all ranks, in rank order. All ranks must call it together, and it waits for them;
+  /// if `limit` is given, it waits at most for this duration. `what` names the purpose in error messages,
+  /// where it follows "wants to", for example "compare their GPUs". Throws PeerLost if a rank is lost or the
+  /// limit has passed.
   std::vector<std::string> all_gather(std::string_view value, char const* what,
                                       std::optional<std::chrono::duration<double>> limit = std::nullopt) {
     std::unique_lock lock(mutex_);
@@ -226,24 +234,28 @@ class Launch {
     return std::move(values_);
   }
 
-  /// Returns the failure that ended the current communicator, if any. Cheap while there is none.
+  /// Returns the failure that ended the current communicator, if any. Costs one atomic load if there is no
+  /// failure.
   std::optional<Fault> fault() const {
     if (!failed_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard lock(mutex_);
     return fault_;
   }
-  /// The cause to give if an exception ends this rank.
+  /// The argument for `give_up` if an exception ends this rank.
   static constexpr char by_exception[] = "it ended with an exception; see its own message";
-  /// Tells the other ranks that this rank gives up, and why. If there is no memory for the text, the other
-  /// ranks only notice that this rank leaves.
+  /// Ends the current communicator on all ranks: declares this rank lost, with the reason `cause`. If there
+  /// is no memory for the message, does nothing. Then the other ranks only notice later that this rank has
+  /// left.
   void give_up(char const* cause) noexcept {
     try {
       lose(rank(), cause);
     } catch (...) {
     }
   }
-  /// Ends the current communicator on all ranks, unless it has ended. The text of another rank's failure gets
-  /// the place where that rank was last seen.
+  /// Ends the current communicator on all ranks, unless it has already ended. `rank` is the rank that is lost
+  /// (-1: unknown), and `text` is the reason. `mismatch` says that ranks request different collectives. If
+  /// the lost rank is not this rank, the server appends to `text` where the lost rank was last seen. This
+  /// function waits up to 1 s for the answer of the server.
   void lose(int rank, std::string const& text, bool mismatch = false) {
     std::unique_lock lock(mutex_);
     if (fault_) return;
@@ -252,8 +264,9 @@ class Launch {
     changed_.wait_for(lock, std::chrono::seconds(1), [&] { return fault_.has_value(); });
     set_fault(std::move(fault));
   }
-  /// Tells all ranks that this one has failed. Returns false if a lower rank fails with the same text within
-  /// half a second, so that the text need not be printed twice.
+  /// Tells all ranks that this rank has failed with the message `text`. Returns whether this rank should
+  /// print the message. Returns false if a lower rank fails with the same message within half a second,
+  /// because that rank prints it.
   bool first_to_fail(std::string const& text) {
     std::unique_lock lock(mutex_);
     failures_.push_back({communicator_, rank(), false, text});
@@ -265,8 +278,9 @@ class Launch {
       });
     });
   }
-  /// Throws PeerLost for a failure, or Error(failed) for a mismatch. `own` completes "rank R ...", such as
-  /// "was in collective 17".
+  /// Throws the exception for the failure `fault`: Error(failed) if ranks request different collectives,
+  /// otherwise PeerLost. `own` says what this rank did, such as "was in collective 17". The text of the
+  /// PeerLost ends with `own`. The exception gets the unit `unit`.
   [[noreturn]] void raise(Fault const& fault, std::string const& own, std::string const& unit = {}) const {
     if (fault.mismatch) throw Error(ErrorKind::failed, fault.text, rank(), unit);
     int const lost = fault.rank;
@@ -277,8 +291,9 @@ class Launch {
                    lost, unit);
   }
 
-  /// Sets the function that tells how far this rank has come. The launch calls it about twice a second, from
-  /// its own thread, until the next call. An empty function ends that.
+  /// Sets the function that returns the progress of this rank. Until the next call of `watch`, the receiver
+  /// thread calls the function about twice a second and sends the result to rank 0, which sends it to all
+  /// ranks. An empty function says that this rank enters no more collectives of the current communicator.
   void watch(std::function<Progress()> own) {
     std::lock_guard lock(watching_);
     left_ = !own;
@@ -286,7 +301,8 @@ class Launch {
     watched_ = std::move(own);
     tells_now_.store(true, std::memory_order_relaxed);
   }
-  /// Returns how far a rank had come about a second ago. `place` is empty but for this rank.
+  /// Returns the progress that a rank had about a second ago. Its member `place` is empty, except for this
+  /// rank.
   Progress progress(int rank) const {
     std::lock_guard lock(mutex_);
     return progress_[static_cast<std::size_t>(rank)];
@@ -303,7 +319,8 @@ class Launch {
     return at <= 65535 ? at : at - 65536 + 1024;
   }
 
-  /// Starts the server on the first free port of the list that all ranks try.
+  /// Starts the server on rank 0. It listens on the first free port from `first_port_` on. The other ranks
+  /// try these ports in the same order.
   void serve() {
     for (int number = 0; number < most_ports; ++number) {
       detail::Descriptor listener = detail::listen_on(port(number));
@@ -327,8 +344,10 @@ class Launch {
     int error = 0;
     bool other_server = false;
     for (;;) {
-      // Another launch may use the same address. Ranks of one launch have different parents only if a script
-      // starts each of them, so waits for a launch of the same parent first.
+      // Another launch may use the same address with the same key. The ranks of one launch on a host usually
+      // have the same parent process. So for the first 5 s, this rank joins only if rank 0 has the same
+      // parent as this rank. After 5 s it joins with any parent, because a script may have started each rank
+      // from a different shell.
       own_.any = Clock::now() - start > std::chrono::seconds(5);
       for (int number = 0; number < (served_ ? 1 : most_ports); ++number) {
         int last = 0;
@@ -336,7 +355,7 @@ class Launch {
             addresses.connect(served_ ? served_ : port(number), std::chrono::seconds(2), last);
         if (!socket) {
           error = last;
-          if (last != ECONNREFUSED) break;  // the host, not the port, is the reason
+          if (last != ECONNREFUSED) break;  // the host cannot be reached at any port
           continue;
         }
         if (greet(std::move(socket), deadline)) return;
@@ -356,7 +375,9 @@ class Launch {
                 rank());
   }
 
-  /// Introduces this process to a server. Returns false if the server belongs to another program or launch.
+  /// Introduces this process to the server at the other end of `socket`, and waits until all ranks have
+  /// joined. Returns false if the server belongs to another program or launch. Throws Error(config) if the
+  /// server refuses this process or the launch fails.
   bool greet(detail::Descriptor socket, Clock::time_point deadline) {
     detail::Connection connection(std::move(socket));
     connection.send(own_.frame());
@@ -403,14 +424,15 @@ class Launch {
     }
   }
 
-  /// Receives messages, and tells how far this rank has come, until this object ends.
+  /// Runs the receiver thread. Receives messages from the server and sends the progress of this rank. Returns
+  /// when this object is destroyed or when rank 0 is lost.
   void receive() {
     auto told = Clock::time_point{}, heard = Clock::now(), turn = heard;
     for (;;) {
       pollfd waiting{connection_.socket(), POLLIN, 0};
       ::poll(&waiting, 1, 50);
       auto const now = Clock::now();
-      if (now - turn > std::chrono::seconds(2)) heard = now;  // this process was stopped
+      if (now - turn > std::chrono::seconds(2)) heard = now;  // this process was stopped, not rank 0
       turn = now;
       if (parent_ > 0 && ::getppid() != std::exchange(parent_, ::getppid())) ::kill(::getpid(), SIGTERM);
       Progress own;
@@ -477,7 +499,8 @@ class Launch {
     }
   }
 
-  /// Keeps the first failure.
+  /// Stores the first failure of the communicator; ignores later ones. The caller must hold the lock
+  /// `mutex_`.
   void set_fault(Fault fault) {
     if (!fault_) fault_ = std::move(fault);
     failed_.store(true, std::memory_order_release);
@@ -487,7 +510,8 @@ class Launch {
   LaunchEnvironment const environment_;
   LaunchOptions const options_;
   detail::Hello own_;
-  /// The launcher, after whose end no rank stays; 0: a script that may end first started the rank.
+  /// The process id of the launcher. When the launcher ends, this process ends itself with SIGTERM. 0 if a
+  /// script may have started the rank, because such a script may end before its ranks.
   ::pid_t parent_ = environment_.source == "torchrun" && !environment_.master_port_taken ? 0 : ::getppid();
   int first_port_ = 0;
   int served_ = 0;
@@ -502,20 +526,21 @@ class Launch {
   std::uint64_t exchange_ = 0;
   std::uint64_t gathered_ = 0;
   std::vector<std::string> values_;
-  std::optional<Fault> fault_;   // the first one of the current communicator
-  std::vector<Fault> failures_;  // all of them
+  std::optional<Fault> fault_;   // the first failure of the current communicator
+  std::vector<Fault> failures_;  // all failures of the current communicator
   std::atomic<bool> failed_{false};
   std::vector<Progress> progress_;
   bool leaving_ = false;
   std::mutex watching_;
   std::function<Progress()> watched_;
-  Progress last_;  // what `watched_` returned last; stays when this rank leaves
+  Progress last_;  // the last result of `watched_`; still sent after this rank has left
   bool left_ = false;
   std::atomic<bool> tells_now_{false};
   std::thread receiver_;
 };
 
-/// Returns the options of a launch: TESSERA_JOIN_TIMEOUT is the join timeout in seconds.
+/// Returns the options of a launch. The variable TESSERA_JOIN_TIMEOUT, if it is set, is the join timeout in
+/// seconds, from 1 to 86400. Throws Error(config) for another value.
 inline LaunchOptions launch_options(GetEnvironment const& get) {
   LaunchOptions options;
   detail::LaunchReader const read(get);
@@ -524,21 +549,24 @@ inline LaunchOptions launch_options(GetEnvironment const& get) {
   return options;
 }
 
-/// Connects processes that do not share memory. tessera::mpi provides one.
+/// Two functions that connect processes which do not share memory, for example on several hosts. The CMake
+/// target tessera::mpi provides such a link.
 struct HostLink {
-  /// Completes a launch whose launcher does not give the address of rank 0. All ranks call it together.
+  /// Fills in the address and the port of rank 0 in `launch` if the launcher does not give the address. All
+  /// ranks must call it together.
   void (*meet)(LaunchEnvironment& launch, LaunchOptions const& options);
-  /// Returns the messages between all ranks of a launch, which call it together.
+  /// Returns the object that moves bytes between the ranks of a launch. All ranks must call it together.
   std::unique_ptr<Messages> (*connect)(std::shared_ptr<Launch> const& launch);
 };
 
-/// The link that launches of this program use; null: none. A program that links tessera::mpi stores the link
-/// before main.
+/// The HostLink that launches of this program use, or null if there is none. A program that links
+/// tessera::mpi stores its link here before main starts.
 inline std::atomic<HostLink const*> linked_hosts{nullptr};
 
-/// Meets the other processes of a launch, whose variables `get` reads. Returns null if there is no launcher
-/// or it started one rank. Throws Error(config) in a batch script of a SLURM job with several tasks, because
-/// the script itself is not one of the tasks. Also throws the errors of Launch's constructor.
+/// Connects this process to the other processes of its launch. `get` reads environment variables. Returns
+/// null if there is no launcher, or if it started only one process. Throws Error(config) in the batch script
+/// of a SLURM job with several tasks, because the script itself is not one of the tasks. Also throws the
+/// errors of launch_environment and of Launch's constructor.
 inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
   LaunchEnvironment environment = launch_environment(get);
   if (environment.world == 1) return nullptr;
@@ -553,8 +581,8 @@ inline std::shared_ptr<Launch> join_launch(GetEnvironment const& get) {
   return std::make_shared<Launch>(std::move(environment), get, options);
 }
 
-/// Returns the launch of this process, or null if there is no launcher or it started one rank. The first call
-/// meets the other processes and throws the errors of join_launch.
+/// Returns the launch of this process, or null if there is no launcher or it started only one process. The
+/// first call connects to the other processes and throws the errors of join_launch.
 inline std::shared_ptr<Launch> const& launch_of_process() {
   static std::shared_ptr<Launch> const launch =
       join_launch([](char const* name) -> char const* { return std::getenv(name); });

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects processes on several hosts through MPI. A program that links tessera::mpi needs no call:
-// comm::from_environment then uses MPI if ranks share no memory. Other programs include this header.
+// Connects processes on several hosts through MPI. In a program that links the CMake target tessera::mpi,
+// comm::from_environment uses MPI if the ranks share no memory; the program needs no further call. A program
+// that is built without this target includes this header.
 #pragma once
 
-// The C++ bindings of old MPI libraries need another library.
+// Leaves out the C++ bindings of old MPI libraries, because they must be linked with one more library.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -45,7 +46,7 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// Returns MPI's text for an error code.
+/// Returns the message of MPI for an error code.
 inline std::string mpi_text(int code) {
   char text[MPI_MAX_ERROR_STRING + 1] = {};
   int size = 0;
@@ -53,16 +54,17 @@ inline std::string mpi_text(int code) {
   return text;
 }
 
-/// `what` completes "MPI could not".
+/// Throws Error(failed) if `code` is an error. `what` follows "MPI could not" in the message.
 inline void need_mpi(int code, char const* what) {
   if (code != MPI_SUCCESS) throw_error(ErrorKind::failed, {"MPI could not ", what, ": ", mpi_text(code)});
 }
 
-/// MPI in this process.
+/// Initializes and finalizes MPI. A process has one object of this class.
 class MpiLibrary {
  public:
-  /// Returns the library. The first call initializes MPI, unless the program has done so; all ranks make it
-  /// together. Throws Error(config) if MPI and the launcher number the processes differently.
+  /// Returns the object of this process. The first call initializes MPI, unless the program has already done
+  /// so; all ranks must make the first call together. Throws Error(config) if MPI and the launcher do not
+  /// give this process the same rank and the same number of ranks.
   static MpiLibrary& of(LaunchEnvironment const& launch) {
     static MpiLibrary library;
     library.compare(launch);
@@ -70,8 +72,8 @@ class MpiLibrary {
   }
   MpiLibrary(MpiLibrary const&) = delete;
   MpiLibrary& operator=(MpiLibrary const&) = delete;
-  /// Ends MPI if this class has started it and all ranks end it too. If a rank is lost, MPI_Finalize would
-  /// wait for ever.
+  /// Finalizes MPI if this class has initialized it. Before that, waits until all ranks have reached this
+  /// point. If a rank is lost, does not call MPI_Finalize, because MPI_Finalize would wait for ever.
   ~MpiLibrary() {
     if (!initialized_here_ || !usable()) return;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -82,15 +84,16 @@ class MpiLibrary {
     MPI_Finalize();
   }
 
-  /// Returns whether MPI may still be called to clean up.
+  /// Returns whether this process may still call MPI to free communicators and to finalize. Returns false
+  /// after a failure and after MPI_Finalize.
   bool usable() const {
     int ended = 0;
     MPI_Finalized(&ended);
     return !ended && !failed_;
   }
-  /// Notes a failure, after which nothing is cleaned up.
+  /// Records a failure. Afterwards `usable` returns false.
   void fail() noexcept { failed_ = true; }
-  /// Keeps the launch, which knows of lost ranks.
+  /// Stores the launch. The destructor reads there whether a rank is lost.
   void keep(std::shared_ptr<Launch> launch) { launch_ = std::move(launch); }
 
  private:
@@ -139,10 +142,12 @@ class MpiLibrary {
   std::shared_ptr<Launch> launch_;
 };
 
-/// A duplicate of MPI_COMM_WORLD. Its messages meet no others, and its errors are returned.
+/// A duplicate of MPI_COMM_WORLD. Messages of the program's own MPI calls cannot arrive in this communicator.
+/// MPI returns the errors of this communicator as codes instead of ending the process.
 class MpiWorld {
  public:
-  /// All ranks call it together. `check` is called while this rank waits for others, and may throw.
+  /// Duplicates the communicator. All ranks must call it together. While this rank waits for the other ranks,
+  /// it calls check() again and again. `check` may throw, to end the wait.
   template <class Check>
   MpiWorld(MpiLibrary& library, Check const& check) : library_(library) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -159,7 +164,8 @@ class MpiWorld {
   MPI_Comm get() const noexcept { return world_; }
   MpiLibrary& library() const noexcept { return library_; }
 
-  /// Returns when the request is complete.
+  /// Waits until `request` is complete. Calls check() again and again; `check` may throw. `what` follows "MPI
+  /// could not" in error messages.
   template <class Check>
   void wait(MPI_Request request, char const* what, Check const& check) const {
     try {
@@ -193,7 +199,7 @@ inline std::vector<std::string> network_addresses() {
   return addresses;
 }
 
-/// Returns the port of a socket, or 0 if it has none.
+/// Returns the local port of a socket, or 0 if the socket has none.
 inline int port_of(int socket) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
@@ -202,8 +208,10 @@ inline int port_of(int socket) {
                                          : reinterpret_cast<sockaddr_in const&>(own).sin_port);
 }
 
-/// Gives the launch an address and a port of rank 0, if the launcher gives no address. Rank 0 tells its
-/// addresses through MPI, and all ranks choose the first one that each of them reaches.
+/// Fills in the address and the port of rank 0 in `launch`, unless the launcher gives the address. Rank 0
+/// sends its port and the addresses of its network interfaces to all ranks through MPI. All ranks then choose
+/// the first address to which every rank can connect. Throws Error(config) if there is no such address, or if
+/// a rank does not take part within the join timeout.
 inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& options) {
   if (!launch.master_address.empty()) return;
   auto const deadline = SteadyClock::now() + options.join_timeout;
@@ -253,7 +261,7 @@ inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& opt
         "and MASTER_PORT on every rank",
         launch.rank);
 
-  std::uint64_t reached = 0, by_all = 0;  // a bit for each address
+  std::uint64_t reached = 0, by_all = 0;  // bit i belongs to addresses[i]
   int error = 0;
   for (std::size_t i = 0; i < addresses.size(); ++i)
     if (launch.rank == 0 || Addresses(addresses[i]).connect(port, std::chrono::seconds(2), error))
@@ -281,11 +289,12 @@ inline void meet_through_mpi(LaunchEnvironment& launch, LaunchOptions const& opt
 
 }  // namespace detail
 
-/// Messages through MPI. They reach other hosts, and processes that share no memory.
+/// Moves bytes between processes through MPI. The processes can be on several hosts and need not share
+/// memory.
 class Mpi final : public Messages {
  public:
-  /// All ranks of the launch call it together. Throws Error(config) if MPI and the launcher number the
-  /// processes differently, and PeerLost if a rank is lost meanwhile.
+  /// All ranks of the launch must call it together. Throws Error(config) if MPI and the launcher do not give
+  /// this process the same rank and the same number of ranks, and PeerLost if a rank is lost meanwhile.
   explicit Mpi(std::shared_ptr<Launch> launch)
       : launch_(std::move(launch)), world_(detail::MpiLibrary::of(launch_->environment()), [&] {
           if (auto const fault = launch_->fault()) launch_->raise(*fault, "waited for MPI");
@@ -313,16 +322,19 @@ class Mpi final : public Messages {
   bool progress() override {
     if (error_.empty() && !requests_.empty()) advance();
     if (error_.empty()) return requests_.empty();
-    // The launch notices a lost rank at about the same time, and its message names the rank.
+    // An error of MPI is often the result of a lost rank. The launch notices the lost rank at about the same
+    // time, and its message is better because it names the rank. So this function throws the error of MPI
+    // only after 3 s.
     if (detail::SteadyClock::now() - failed_at_ > std::chrono::seconds(3))
       throw Error(ErrorKind::failed, error_, launch_->rank());
     return false;
   }
-  /// Lets the messages between the other ranks complete. An MPI library may end a process that reads memory
-  /// which the sender has freed.
+  /// Continues the sends and receives for a short time, so that messages between ranks that still run can
+  /// complete. Otherwise this process would free memory from which another process reads, and some MPI
+  /// libraries end that other process.
   void abandon() noexcept override {
-    // Messages of the lost rank never complete, so a pause ends this. The launcher may kill this process
-    // soon.
+    // Messages of the lost rank never complete. So the loop ends when no message has completed for 50 ms, or
+    // after 500 ms in all. It must be short, because the launcher may kill this process soon.
     auto moved = detail::SteadyClock::now();
     auto const last = moved + std::chrono::milliseconds(500);
     while (error_.empty() && !requests_.empty()) {
@@ -336,7 +348,7 @@ class Mpi final : public Messages {
   }
 
  private:
-  static constexpr std::int64_t piece = std::int64_t{1} << 30;  // MPI counts bytes in an int
+  static constexpr std::int64_t piece = std::int64_t{1} << 30;  // bytes of a message; MPI counts them as int
 
   static int size_at(std::int64_t at, std::int64_t bytes) {
     return static_cast<int>(std::min(piece, bytes - at));
@@ -361,7 +373,8 @@ class Mpi final : public Messages {
     note(code, "move data");
     std::erase(requests_, MPI_REQUEST_NULL);
   }
-  /// Keeps the first error.
+  /// If `code` is the first error, stores its message, the time and the failure. `what` follows "MPI could
+  /// not".
   void note(int code, char const* what) {
     if (code == MPI_SUCCESS || !error_.empty()) return;
     error_ = sentence({"MPI could not ", what, " on rank ", launch_->rank(), ": ", detail::mpi_text(code)});
@@ -372,14 +385,14 @@ class Mpi final : public Messages {
   std::shared_ptr<Launch> launch_;
   detail::MpiWorld world_;
   int const exceptions_ = std::uncaught_exceptions();
-  std::vector<MPI_Request> requests_;  // these keep their capacity, so that a step allocates nothing
+  std::vector<MPI_Request> requests_;  // the vectors keep their capacity, so a step allocates nothing
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;
   std::string error_;
   detail::SteadyClock::time_point failed_at_{};
 };
 
-/// Connects processes through MPI.
+/// The HostLink that connects processes through MPI.
 inline constexpr HostLink mpi_link{detail::meet_through_mpi,
                                    [](std::shared_ptr<Launch> const& launch) -> std::unique_ptr<Messages> {
                                      // MPI_Init waits for all ranks and does not notice that one has
@@ -389,7 +402,8 @@ inline constexpr HostLink mpi_link{detail::meet_through_mpi,
                                    }};
 
 namespace detail {
-/// Makes launches connect hosts through MPI in programs that include this header.
+/// Stores `mpi_link` in `linked_hosts` before main starts, so that launches of this program connect hosts
+/// through MPI.
 inline bool const links_hosts = (linked_hosts.store(&mpi_link), true);
 }  // namespace detail
 

@@ -30,7 +30,9 @@ namespace comm {
 
 namespace detail {
 
-/// Returns the GPU of a process: its local rank, or 0 if the launcher shows each process only its own GPU.
+/// Returns the index of the GPU that this process uses: its local rank, or 0 if the launcher shows each
+/// process only one GPU. `devices` is the number of GPUs that this process sees. Throws Error(config) if the
+/// local rank is unknown, and Error(unsupported) if there are too few GPUs.
 inline int device_of(LaunchEnvironment const& launch, int devices) {
   if (devices == 1 && launch.world > 1) return 0;
   if (launch.local_rank < 0)
@@ -62,7 +64,7 @@ inline ncclUniqueId make_id() {
   return id;
 }
 
-/// Returns the host and the PCI address of a GPU.
+/// Returns the host name and the PCI address of a GPU, which identify it among all GPUs of a launch.
 inline std::string gpu_name(int device, Member const& member) {
   char address[32] = {};
   cudaDeviceGetPCIBusId(address, sizeof address, device);
@@ -71,10 +73,10 @@ inline std::string gpu_name(int device, Member const& member) {
 
 }  // namespace detail
 
-/// Returns the communicator of this process in a launch, after Launch::begin, with one GPU for each rank. The
-/// process's GPU becomes current for the calling thread. All ranks of the launch call it together. Throws
-/// Error(unsupported) without a GPU for this rank, Error(config) if two ranks have the same GPU, and PeerLost
-/// if a rank is lost.
+/// Returns a communicator between the processes of a launch, with one GPU for each process. The caller must
+/// have called launch->begin(). All ranks of the launch must call this function together. It makes the GPU of
+/// this process current for the calling thread. Throws Error(unsupported) if there is no GPU for this rank,
+/// Error(config) if two ranks have the same GPU, and PeerLost if a rank is lost.
 inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& options = {}) {
   int const rank = launch->rank(), device = detail::device_of(launch->environment(), detail::count_devices());
   auto const states = std::make_shared<detail::LaunchRankStates>(launch);
@@ -102,8 +104,9 @@ inline Comm nccl(std::shared_ptr<Launch> const& launch, NcclOptions const& optio
   return Comm(transport);
 }
 
-/// Returns a communicator of GPUs for this process; without a launcher, a world of one. Otherwise the
-/// processes meet as in from_environment, and the errors are those of `nccl`.
+/// Returns the communicator of this process, with one GPU for each process. Without a launcher it is a world
+/// of one rank. With a launcher, all ranks must call this function together. Its first call connects the
+/// processes as from_environment does. Throws the errors of from_environment and of `nccl`.
 inline Comm nccl_from_environment(NcclOptions const& options = {}) {
   std::shared_ptr<Launch> const& launch = launch_of_process();
   if (launch) {
@@ -148,8 +151,8 @@ inline void run_gpu_threads(int ranks, std::function<void(comm::Comm&)> const& f
 
 }  // namespace detail
 
-/// The same as `run`, with one GPU per rank: rank r has GPU r, which is current in its thread. Throws
-/// Error(unsupported) if there are fewer GPUs than ranks.
+/// Calls fn(comm) on `ranks` threads, as `run` does, with one GPU for each rank: GPU r is current in the
+/// thread of rank r. Throws Error(unsupported) if there are fewer GPUs than ranks.
 template <class Fn>
 requires std::invocable<Fn&, comm::Comm&>
 void run_gpus(int ranks, Fn&& fn, RunOptions const& options = {}) {

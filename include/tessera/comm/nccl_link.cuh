@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides one rank's NCCL communicators and the thread that watches them and ends them when a rank is lost.
+// Provides NcclLink: the NCCL communicators of one rank, and the thread that ends them when a rank is lost.
 #pragma once
 
 #include <algorithm>
@@ -32,10 +32,11 @@ inline namespace v0 {
 
 namespace cuda {
 
-/// Stores the watch word, which names the collective that a rank has reached, and counts collectives, in
-/// stream order. The count distinguishes replays of one graph, whose word is the same. Streams of several
-/// channels may run this kernel at once; the largest count remains. Uses one thread. It is a template, so
-/// that a program with several source files contains one kernel.
+/// A kernel that records on the rank's board that its stream has reached a collective. Stores the watch word
+/// `value` in `word`. Increments `counter`, which is in device memory, and copies the count to `reached`. The
+/// count is necessary because each replay of a CUDA graph stores the same watch word. If several streams run
+/// this kernel at once, the loop makes sure that the largest count remains in `reached`. Uses one thread. It
+/// is a template, so that a program in which several source files include it has only one kernel.
 template <class Word>
 __global__ void reach_collective(Word* counter, Word volatile* reached, Word volatile* word, Word value) {
   *word = value;
@@ -52,7 +53,8 @@ __global__ void reach_collective(Word* counter, Word volatile* reached, Word vol
 namespace comm {
 
 struct NcclOptions {
-  /// Seconds that a rank waits for enqueued work while no visible rank reaches a collective.
+  /// Seconds that a rank waits for enqueued work while no rank reaches a collective or calls `heartbeat`.
+  /// Then the rank throws PeerLost.
   std::chrono::duration<double> timeout{300.0};
 };
 
@@ -63,10 +65,11 @@ inline std::string text_of(ncclResult_t status, ncclComm_t communicator) {
   return std::string(ncclGetErrorString(status)) + (last && *last ? std::string(": ") + last : "");
 }
 
-/// One rank's NCCL communicators and the thread that watches them. The first communicator contains all ranks.
-/// Communicators are non-blocking, so they can be aborted at any time, even while they connect. Only the
-/// watcher thread ends them, when a rank is lost or when the transport is destroyed. This also ends kernels
-/// that wait for a lost rank.
+/// The NCCL communicators of one rank. The first communicator contains all ranks, and `split` adds
+/// communicators of groups. They are non-blocking, so they can be aborted at any time, even while they
+/// connect. The transport starts a watcher thread, which runs `watch`. Only this thread ends the
+/// communicators, when a rank is lost or when the transport is destroyed. If it aborts them, NCCL kernels
+/// that wait for the lost rank end too.
 class NcclLink {
  public:
   NcclLink(std::shared_ptr<RankStates> states, int rank, int device, std::chrono::duration<double> timeout)
@@ -78,7 +81,7 @@ class NcclLink {
   History& history() const noexcept { return states_->history(rank_); }
 
   /// Opens the communicator of all ranks, and waits for the other ranks. The watcher thread must already run
-  /// `watch`.
+  /// `watch`. `place` follows "waited for all N ranks to join" in error messages.
   void join(ncclUniqueId const& id, std::string const& place) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -93,8 +96,10 @@ class NcclLink {
     joined_.store(true, std::memory_order_release);
   }
 
-  /// Makes a communicator of the ranks of a group. Returns its number, which is the same on all ranks. All
-  /// ranks of the world call it together, each with its own group, with no NCCL work running.
+  /// Opens a communicator for the ranks of `group`. Returns its number, which is its index in
+  /// `communicators_` and the same on all ranks. All ranks of the world must call it together, each with the
+  /// group to which it belongs, while no NCCL work runs. Throws Error(unsupported) if there are already
+  /// max_communicators communicators.
   int split(ProcessGroup const& group) {
     check();
     if (groups_.size() == static_cast<std::size_t>(max_communicators))
@@ -108,11 +113,11 @@ class NcclLink {
       std::lock_guard lock(calls_);
       if (is_open_) {
         number = static_cast<int>(communicators_.size());
-        communicators_.push_back(nullptr);  // a deque never moves its elements
+        communicators_.push_back(nullptr);  // NCCL writes to it later; a deque does not move its elements
         status = ncclCommSplit(communicators_.front(), group.first, group.index_of(rank_),
                                &communicators_.back(), nullptr);
-        // NCCL sets the new communicator when it is ready. Until then, the state of the first one may not be
-        // ncclInProgress.
+        // NCCL stores the new communicator when it is ready. Until then the first communicator can report
+        // another state than ncclInProgress, so this code sets the status itself.
         if (status == ncclSuccess) status = ncclInProgress;
       }
     }
@@ -122,7 +127,8 @@ class NcclLink {
     return number;
   }
 
-  /// Enqueues the NCCL operations that `calls(communicators)` requests, as one group.
+  /// Enqueues NCCL operations as one NCCL group, and waits until NCCL has enqueued them. calls(communicators)
+  /// calls the NCCL functions of the operations, such as ncclAllGather, and returns their status.
   template <class Calls>
   void enqueue(Calls const& calls) {
     check();
@@ -140,7 +146,7 @@ class NcclLink {
     check();
   }
 
-  /// Throws PeerLost once the communicator has ended.
+  /// Throws PeerLost if the communicator has ended.
   void check() const {
     if (auto const fault = states_->fault()) raise(fault->first, fault->second);
   }
@@ -157,7 +163,7 @@ class NcclLink {
       patience.look(now, what);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
-    check();  // `done` also returns true after an abort
+    check();  // an abort also ends the work, so `done` returns true after it
   }
 
   std::string where(int rank) const {
@@ -167,7 +173,8 @@ class NcclLink {
                      : "at collective " + states_->history(rank).text(word, rank);
   }
 
-  /// Runs the watcher thread. Returns when the communicator has ended.
+  /// Runs the watcher thread. Waits until a rank is lost or `close` is called, then ends the communicators
+  /// and returns.
   void watch() {
     cudaSetDevice(device_);
     std::unique_lock lock(watcher_);
@@ -181,8 +188,8 @@ class NcclLink {
     wake_.notify_all();
   }
   void wake() noexcept { wake_.notify_all(); }
-  /// Ends the communicator. Returns false if that takes longer than 5 s, for example while a graph or another
-  /// process still holds it.
+  /// Makes the watcher thread end the communicators, and waits until it has done so. Returns false if that
+  /// takes longer than 5 s, for example because a CUDA graph or another process still uses a communicator.
   bool close() {
     std::unique_lock lock(watcher_);
     closing_ = true;
@@ -191,12 +198,13 @@ class NcclLink {
   }
 
  private:
-  /// Measures how long a rank has waited without visible progress.
+  /// Measures for how long no rank has made progress while this rank waits. `look` ends the communicator when
+  /// this takes too long.
   struct Patience {
     explicit Patience(NcclLink& of) : link(of), start(Clock::now()), moved(start), seen(of.movement()) {}
 
     void look(Clock::time_point now, char const* what) {
-      link.states_->mark_alive(link.rank_);  // this wait has its own timeout
+      link.states_->mark_alive(link.rank_);  // a rank that waits here must not seem lost
       if (auto const current = link.movement(); current != seen) {
         seen = current;
         moved = now;
@@ -216,7 +224,7 @@ class NcclLink {
     std::uint64_t seen;
   };
 
-  /// Returns a number that changes whenever a visible rank gives a sign of life.
+  /// Returns a number that changes whenever a rank reaches a collective or calls `heartbeat`.
   std::uint64_t movement() const {
     std::uint64_t sum = 0;
     for (int rank = 0; rank < states_->world(); ++rank)
@@ -227,8 +235,8 @@ class NcclLink {
 
   std::string name() const { return states_->name(rank_); }
 
-  /// Returns the collective that this rank had reached when the communicator ended. The first call stores it,
-  /// because kernels that follow an aborted one still run and change the board.
+  /// Describes the collective that this rank had reached when the communicator ended. The first call stores
+  /// the description. Later the board can change: kernels that were enqueued after an aborted one still run.
   std::string last_place() const {
     std::lock_guard lock(place_);
     if (last_place_.empty()) last_place_ = where(rank_);
@@ -242,7 +250,8 @@ class NcclLink {
     throw PeerLost(who + text + " [" + name() + " was " + last_place() + "]", lost, history().last_unit());
   }
 
-  /// Calls body(communicator, rank) for the other ranks of each group of this rank.
+  /// Calls body(communicator, rank) for each group of this rank and each other rank of the group.
+  /// `communicator` is the number of the communicator of the group.
   template <class Body>
   void each_peer(Body const& body) const {
     for (std::size_t number = 0; number < groups_.size(); ++number)
@@ -250,8 +259,8 @@ class NcclLink {
         if (int const rank = groups_[number].rank(index); rank != rank_) body(static_cast<int>(number), rank);
   }
 
-  /// Ends the communicator if a rank has left before it reached the collective of a group that this rank
-  /// waits for. That rank will never reach it.
+  /// Ends the communicator if another rank of a group has left and has reached fewer collectives of the group
+  /// than this rank. That rank will never reach the collective in which this rank waits.
   void blame_leavers() {
     each_peer([&](int communicator, int rank) {
       if (!states_->has_left(rank)) return;
@@ -261,9 +270,10 @@ class NcclLink {
     });
   }
 
-  /// Ends the communicator if this rank and another one of a group are in collectives of the same number but
-  /// of different kinds, for example an all_reduce and a broadcast. NCCL does not compare requests, so both
-  /// ranks would wait until the timeout. Different sizes of one kind are not noticed.
+  /// Ends the communicator if this rank and another rank of a group are in collectives with the same sequence
+  /// number but different moves, for example an all_reduce and a broadcast. NCCL does not compare requests,
+  /// so both ranks would wait until the timeout. The watch words contain no sizes, so collectives of the same
+  /// move with different sizes are not noticed.
   void blame_disagreement() {
     std::uint64_t const own = states_->board(rank_)->word.load(std::memory_order_acquire);
     each_peer([&](int communicator, int rank) {
@@ -278,9 +288,11 @@ class NcclLink {
     });
   }
 
-  /// Ends the communicator after a timeout. The error names the rank that is furthest behind this one in a
-  /// group of both, or this rank if others are ahead of it. If all have reached equally many collectives, it
-  /// names a rank that has requested another one than this rank, if any.
+  /// Ends the communicator after a timeout. `what` says what this rank waited for. The error names the rank
+  /// that is probably the cause. In each group, this function compares how many collectives this rank and
+  /// every other rank have reached. If other ranks are behind this rank, it names the one that is furthest
+  /// behind. Otherwise, if another rank is ahead, it names this rank. Otherwise it names a rank with another
+  /// watch word than this rank, or no rank.
   void blame(char const* what) {
     auto const word = [&](int rank) { return states_->board(rank)->word.load(std::memory_order_acquire); };
     std::uint64_t const own_word = word(rank_);
@@ -314,7 +326,8 @@ class NcclLink {
     states_->lose(lost, text + "; if the GPUs are still computing, raise the timeout");
   }
 
-  /// Waits until NCCL has completed a call. Throws if the call failed.
+  /// Waits until NCCL has completed a call. `status` is the result of the call, and `what` says in error
+  /// messages what this rank waited for. Throws PeerLost or Error(failed) if the call failed.
   void await_completion(ncclResult_t status, char const* what) {
     if (status == ncclInProgress)
       await(
@@ -326,7 +339,8 @@ class NcclLink {
           },
           what);
     if (status == ncclSuccess || status == ncclInProgress) return;
-    // If a peer's process ended, NCCL reports a connection error, often before the launch names the process.
+    // If the process of another rank ended, NCCL reports a connection error, often before the launch names
+    // the process. So this loop waits up to 0.5 s for the launch.
     for (int wait = 0; wait < 50 && !states_->fault(); ++wait)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     check();
@@ -344,8 +358,9 @@ class NcclLink {
     return text_of(status, is_open_ ? communicators_.front() : nullptr);
   }
 
-  /// Returns the combined state of all communicators. A failure takes precedence over work in progress. A
-  /// communicator that NCCL has not set yet counts as in progress. The caller must hold the lock `calls_`.
+  /// Returns one status for all communicators: the first failure, or ncclInProgress if a communicator is in
+  /// progress, or ncclSuccess. A communicator that NCCL has not stored yet counts as in progress. The caller
+  /// must hold the lock `calls_`.
   ncclResult_t state() {
     ncclResult_t all = ncclSuccess;
     for (ncclComm_t& each : communicators_) {
@@ -361,7 +376,7 @@ class NcclLink {
     return all;
   }
 
-  /// Called repeatedly by the watcher. Returns true once a rank is lost.
+  /// Returns whether the communicator has failed. The watcher thread calls this function about every 50 ms.
   bool lost() {
     if (states_->fault()) return true;
     ncclResult_t status = ncclSuccess;
@@ -370,8 +385,8 @@ class NcclLink {
       status = state();
     }
     failures_ = status == ncclSuccess || status == ncclInProgress ? 0 : failures_ + 1;
-    // Reports an error only when ten successive checks see it. By then the launch has named a process that
-    // ended.
+    // Reports an error of NCCL only when ten calls in a row, about 0.5 s, have seen it. By then the launch
+    // has reported a process that ended, and its message is better because it names the process.
     if (failures_ >= 10 && joined_.load(std::memory_order_acquire))
       states_->lose(-1, "NCCL reports an error on " + name() + ": " + failure(status));
     return states_->fault().has_value();
@@ -392,8 +407,8 @@ class NcclLink {
     }
   }
 
-  /// Completes pending communication, for at most 3 s. Returns false if the communication fails or does not
-  /// end in that time.
+  /// Completes the pending communication of a communicator. Waits for this for at most 3 s. Returns whether
+  /// it succeeded in this time.
   bool finalize(ncclComm_t communicator) const {
     if (states_->fault()) return false;
     auto const start = Clock::now();
@@ -410,8 +425,8 @@ class NcclLink {
   int const rank_;
   int const device_;
   std::chrono::duration<double> const timeout_;
-  std::vector<ProcessGroup> groups_;      ///< by communicator; only the rank's thread uses it
-  std::mutex calls_;                      ///< held during calls of NCCL, but not while waiting
+  std::vector<ProcessGroup> groups_;      ///< indexed by communicator; only the rank's own thread uses it
+  std::mutex calls_;                      ///< held during calls of NCCL functions, not while waiting
   std::deque<ncclComm_t> communicators_;  ///< NCCL writes to the elements, even after an abort
   bool is_open_ = false;
   std::atomic<bool> joined_{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the NCCL transport of one rank: collectives on its GPU, and on host memory through it.
+// Provides Nccl, the transport of a rank with a GPU. It runs collectives on device memory and on host memory.
 #pragma once
 
 #include <algorithm>
@@ -33,14 +33,19 @@ inline namespace v0 {
 
 namespace comm {
 
-/// The transport of a rank with its own GPU. With a stream (`on_stream`), buffers are device memory and a
-/// collective only enqueues work. It does not wait for the GPU, and does not allocate memory once NCCL has
-/// connected. A CUDA graph can capture it in thread-local capture mode; a process that replays graphs must
-/// destroy them before this transport. Without a stream, buffers are host memory and collectives block:
-/// threads exchange directly, processes through the GPUs. To wait for a stream that contains collectives, use
-/// `await`, which throws PeerLost if a rank is lost or there is no progress for the timeout. The rank's
-/// device must be current in the calling thread. `where` describes a collective of another process by looking
-/// up its word in this process's own history.
+/// The transport of a rank with its own GPU. The GPU must be current in the calling thread.
+///
+/// If a stream is set (`on_stream`), buffers are in device memory, and a collective only enqueues work on the
+/// stream. It does not wait for the GPU, and allocates no memory once NCCL has connected. A CUDA graph can
+/// capture it in thread-local capture mode. The program must destroy such graphs before this transport. To
+/// wait for a stream that contains collectives, use `await`: it throws PeerLost if a rank is lost or if no
+/// rank makes progress for the timeout.
+///
+/// Without a stream, buffers are in host memory, and a collective returns when it is complete. Ranks that are
+/// threads exchange the data directly. Ranks that are processes exchange it through their GPUs.
+///
+/// `where` describes a collective of a rank in another process: it looks up the watch word of that rank in
+/// the history of this process.
 class Nccl final : public Transport {
  public:
   /// Creates the transport of a rank that is a thread. Call `connect` from that thread.
@@ -65,19 +70,20 @@ class Nccl final : public Transport {
       if (link_->close())
         watcher_.join();
       else
-        watcher_.detach();  // the thread keeps the link alive
+        watcher_.detach();  // the thread shares the ownership of the link
     }
     if (!words_) return;
     int current = device_;
     cudaGetDevice(&current);
     cudaSetDevice(device_);
-    cudaDeviceSynchronize();  // collectives have ended, but later kernels may still write to the board
+    cudaDeviceSynchronize();  // kernels that are still enqueued may write to the board
     cudaHostUnregister(&board_);
     cudaSetDevice(current);
   }
 
-  /// Makes the rank's GPU current for this thread and waits for all other ranks, which also call it. `place`
-  /// follows "waited for all ranks to join" in error texts, such as " at HOST:PORT".
+  /// Makes the GPU of this rank current for the calling thread, and connects to the other ranks. All ranks
+  /// must call it together, with the same `id`. `place` follows "waited for all N ranks to join" in error
+  /// messages, for example " at HOST:PORT".
   void connect(ncclUniqueId const& id, std::string const& place) {
     Context<Cuda>::select(device_);
     stream_ = cuda::make_stream();
@@ -152,8 +158,8 @@ class Nccl final : public Transport {
                               at(board_.word), watch_word(request.sequence, request.move, communicator));
     cuda::require(cudaGetLastError(), "reach_collective");
   }
-  /// Notes a collective of a group without a communicator: of this rank alone, or of threads on host memory,
-  /// which do not use NCCL.
+  /// Records a collective of a group that has no NCCL communicator, and so no count on the board. Either the
+  /// group has only this rank, or the ranks are threads that exchange host memory without NCCL.
   void note_uncounted(Request const& request) {
     if (request.stream) return;
     link_->history().put(request, false);
@@ -171,7 +177,7 @@ class Nccl final : public Transport {
     return 0;
   }
 
-  /// A collective that is not yet passed to NCCL.
+  /// A collective that was not yet passed to NCCL.
   struct Call {
     Request request;
     void const* send;
@@ -199,8 +205,9 @@ class Nccl final : public Transport {
     if (!grouped()) flush();
   }
 
-  /// Opens a separate communicator. Runs its first collectives, because these connect the ranks, which must
-  /// not happen while a CUDA graph is captured.
+  /// Opens an NCCL communicator for a group and returns its number. NCCL connects the ranks in the first
+  /// collectives of a communicator, and must not do so while a CUDA graph is captured. So this function also
+  /// runs a barrier, an all_gather and a reduce_scatter.
   int open_communicator(ProcessGroup const& group) override {
     Request first;
     first.stream = stream_.get();
@@ -218,7 +225,7 @@ class Nccl final : public Transport {
     return first.group.communicator;
   }
 
-  /// Enqueues the pending collectives as one NCCL group.
+  /// Passes all pending collectives to NCCL as one NCCL group.
   void flush() override {
     if (calls_.empty()) return;
     link_->enqueue([&](auto const& communicators) {
@@ -274,13 +281,15 @@ class Nccl final : public Transport {
       case Move::barrier:
         break;
     }
-    // Later work of the stream starts when every rank's stream has reached this point.
+    // A barrier is a sum of one number. Later work of the stream starts when the streams of all ranks have
+    // reached this sum.
     void* const sum = static_cast<std::byte*>(small_.get()) + 256;
     return ncclAllReduce(sum, sum, 1, ncclInt32, ncclSum, communicator, stream);
   }
 
-  /// Calls body(peer to send to, peer to receive from) for all other ranks of a group. In each round, all
-  /// ranks send to different peers.
+  /// Calls body(to, from) once for each other rank of a group. `to` is the index of the rank to which this
+  /// rank sends, and `from` is the index of the rank from which it receives. In each round, every rank sends
+  /// to a different rank. Stops at the first error and returns it.
   template <class Body>
   ncclResult_t with_peers(ProcessGroup const& group, Body const& body) const {
     int const own = group.index_of(rank());
@@ -316,7 +325,8 @@ class Nccl final : public Transport {
                 "NCCL cannot sum values of type " + std::to_string(static_cast<int>(dtype)));
   }
 
-  /// Exchanges host memory in chunks through `staging_`: upload, collective, download.
+  /// Runs a collective on host memory, in chunks. Copies each chunk to the GPU, runs the collective there,
+  /// and copies the result back. The chunks are in `staging_`.
   void exchange_through_gpu(Request const& request, std::byte const* send, std::byte* recv) {
     std::size_t const half = std::max(std::size_t{4} << 20, static_cast<std::size_t>(world()) * 256);
     if (!staging_) staging_ = allocate(2 * half);
@@ -363,7 +373,7 @@ class Nccl final : public Transport {
       for (int peer = 0; peer < up; ++peer)
         copy(in + peer * part.bytes, send + peer * request.bytes + at, piece, stream);
       enqueue(part, in, out);
-      flush();  // also within a group, because the download follows
+      flush();  // also after begin_group, because the download needs the result
       cuda::require(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
       await([&] { return arrived(); }, name_of(request.move).data());
       for (int peer = 0; peer < down; ++peer)
@@ -383,12 +393,12 @@ class Nccl final : public Transport {
   std::optional<Threads> threads_;
   std::shared_ptr<detail::NcclLink> link_;
   std::thread watcher_;
-  void* words_ = nullptr;  ///< the address of the board on the GPU
+  void* words_ = nullptr;  ///< the address of the board for the GPU
   cuda::Stream stream_;
   cuda::Event event_;
-  Memory small_;  ///< the counters; from byte 256 the operand of barriers; from 512 a value for each rank
+  Memory small_;  ///< counters; from byte 256 an operand of barriers; from byte 512 a float for each rank
   Memory staging_;
-  std::vector<Call> calls_;  ///< of the open group; keeps its capacity
+  std::vector<Call> calls_;  ///< collectives that NCCL has not got yet; keeps its capacity
 };
 
 }  // namespace comm

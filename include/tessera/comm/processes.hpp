@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the transport between processes whose buffers are in host memory. It sums in rank order, so that
-// its results have the same bits as those of threads.
+// Provides Processes, the transport between processes with buffers in host memory. It sums in rank order, so
+// its results have the same bits as those of the transport between threads.
 #pragma once
 
 #include <algorithm>
@@ -34,12 +34,13 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// The transport of one process of a launch. In a collective, each process sends its request and then its
-/// data to the others of the group, and compares their requests with its own.
+/// The transport of one process of a launch. At the start of a collective, each process sends its request to
+/// the other processes of the group and compares their requests with its own. Then the processes exchange the
+/// data.
 class Processes final : public Transport {
  public:
-  /// All ranks of the launch call it together. `timeout` is the time that a rank waits for another one whose
-  /// process lives but makes no progress.
+  /// All ranks of the launch must call it together. `messages` moves the bytes. `timeout` is the time that
+  /// this rank waits while no other rank makes progress, although their processes live.
   Processes(std::shared_ptr<Launch> launch, std::unique_ptr<Messages> messages,
             std::chrono::duration<double> timeout = ThreadsOptions{}.timeout)
       : Transport(launch->rank(), launch->world(), own_word_),
@@ -73,9 +74,9 @@ class Processes final : public Transport {
   }
 
  private:
-  static constexpr std::int64_t block = 256 << 10;  ///< bytes that are summed at a time
+  static constexpr std::int64_t block = 256 << 10;  ///< bytes of each rank that are summed at a time
 
-  /// A request in the form in which processes exchange it.
+  /// A request as processes send it to each other.
   struct Header {
     std::uint64_t sequence;
     std::int64_t bytes;
@@ -83,7 +84,7 @@ class Processes final : public Transport {
     std::int32_t move, root, dtype, first, stride, count, channel;
     char operation[32];
     char unit[64];
-    std::uint32_t whole;  ///< 1: everything before has arrived
+    std::uint32_t whole;  ///< the sender's 1 replaces the receiver's 0 when the whole header has arrived
 
     static Header of(Request const& request) {
       Header header{};
@@ -103,7 +104,7 @@ class Processes final : public Transport {
       header.whole = 1;
       return header;
     }
-    /// The request, whose strings are in this header.
+    /// Returns the request. Its strings are in this header.
     Request request() const {
       Request request{static_cast<Move>(move),  {operation, unit, micro_batch}, sequence, bytes, root,
                       static_cast<DType>(dtype)};
@@ -174,7 +175,7 @@ class Processes final : public Transport {
     return waited;
   }
 
-  /// Runs the pending sends and receives.
+  /// Runs the pending sends and receives, which are in `later_`.
   void flush() override {
     if (later_.empty()) return;
     pair_headers_.resize(later_.size());
@@ -188,7 +189,8 @@ class Processes final : public Transport {
         messages_->send(other, later_[i].send, request.bytes);
       }
     }
-    // The sizes are compared before any data is received.
+    // Each message starts with a header. For each receive, waits for the header and compares its size with
+    // the size of the receive. Only then receives the data.
     for (std::size_t i = 0; i < later_.size(); ++i) {
       Request const& request = later_[i].request;
       if (request.move != Move::receive) continue;
@@ -206,7 +208,8 @@ class Processes final : public Transport {
     leave_place();
   }
 
-  /// Exchanges requests with all ranks of the group and compares them. Returns the seconds spent.
+  /// Sends the request to all ranks of the group, receives their requests and compares them. Throws
+  /// Error(failed) if they differ. Returns the seconds that this took.
   double meet(Request const& request) {
     auto const start = Clock::now();
     ProcessGroup const& group = request.group;
@@ -225,7 +228,7 @@ class Processes final : public Transport {
       });
       return false;
     };
-    wait(request, compare);  // compares while it waits, because other requests may never arrive
+    wait(request, compare);  // compares during the wait, as some requests may never arrive
     compare();
     return seconds_since(start);
   }
@@ -245,7 +248,7 @@ class Processes final : public Transport {
                             first ? others : own, "; every rank must run the same steps on the same model"}),
                   true);
     check_fault(request);
-    throw Error(ErrorKind::failed, own, rank());  // not reached: the communicator has ended
+    throw Error(ErrorKind::failed, own, rank());  // not reached: check_fault throws
   }
 
   void check_fault(Request const& request) const {
@@ -258,7 +261,8 @@ class Processes final : public Transport {
   void complete(Request const& request) {
     wait(request, [] { return false; });
   }
-  /// Waits until all messages have moved, or `enough` returns true. Throws PeerLost if a rank is lost.
+  /// Waits until all messages that were started are complete, or until enough() returns true. Throws PeerLost
+  /// if a rank is lost, or if no other rank gives a sign of life for the timeout.
   template <class Enough>
   void wait(Request const& request, Enough const& enough) {
     auto const start = Clock::now();
@@ -284,7 +288,7 @@ class Processes final : public Transport {
     }
   }
 
-  /// Returns a number that changes whenever another rank gives a sign of life.
+  /// Returns a number that changes whenever another rank reaches a collective or calls `heartbeat`.
   std::uint64_t movement() const {
     std::uint64_t sum = 0;
     for (int rank = 0; rank < world(); ++rank) {
@@ -303,8 +307,8 @@ class Processes final : public Transport {
         launch_->lose(other, "it left, but other ranks continued; every rank must run the same steps");
     });
   }
-  /// Ends the communicator after a timeout. Names a rank of the group that has not arrived, if any. Of
-  /// several, names the one that has reached the fewest collectives.
+  /// Ends the communicator after a timeout, and names a rank of the group as lost. It prefers ranks that have
+  /// not arrived at the collective. Among them it names the rank that has reached the fewest collectives.
   void blame_late(ProcessGroup const& group) {
     int late = -1;
     std::uint64_t least = 0;
@@ -364,8 +368,10 @@ class Processes final : public Transport {
     });
   }
 
-  /// Sends each peer's piece of this rank's values to it, and sums all ranks' values of the own piece in rank
-  /// order. `piece(peer)` is in this rank's memory. `out` may be the own piece.
+  /// Runs a reduce-scatter. The values of each rank consist of one piece for each rank of the group. piece(p)
+  /// returns the address of piece p in the memory of this rank, and length(p) its size in bytes. Sends piece
+  /// p to the rank with index p, for each p. Stores in `out` the sum over all ranks, in rank order, of the
+  /// piece that belongs to this rank. `out` may be the address of this piece.
   template <class Piece, class Length>
   void sum(Request const& request, Piece const& piece, Length const& length, std::byte* out) {
     ProcessGroup const& group = request.group;
@@ -390,7 +396,8 @@ class Processes final : public Transport {
   }
   std::byte* received(int peer) { return blocks_.data() + peer * block; }
 
-  /// Calls body(peer) for the other ranks of a group. Ranks start with different peers.
+  /// Calls body(peer) for each other rank of a group; `peer` is its index. Each rank begins with the rank
+  /// after itself, so that not all ranks send to one rank at once.
   template <class Body>
   void each_peer(ProcessGroup const& group, Body const& body) {
     int const own = group.index_of(rank());
@@ -409,17 +416,19 @@ class Processes final : public Transport {
   std::chrono::duration<double> const timeout_;
   int const exceptions_ = std::uncaught_exceptions();
   Header own_header_{};
-  std::vector<Header> headers_;       // of the other ranks
-  std::vector<std::byte> blocks_;     // of the other ranks' values in a sum
+  std::vector<Header> headers_;       // headers_[r]: the request that rank r sent last
+  std::vector<std::byte> blocks_;     // in a sum: space for one block of each rank
   std::vector<detail::Call> later_;   // pending sends and receives; keeps its capacity
-  std::vector<Header> pair_headers_;  // of the pending sends
+  std::vector<Header> pair_headers_;  // the headers of the pending sends
   mutable std::mutex place_mutex_;
   Header place_{};
   bool inside_ = false;
 };
 
-/// Returns the communicator of this process in a launch, after Launch::begin. All ranks of the launch call it
-/// together. Ranks that do not share memory need tessera::mpi.
+/// Returns a communicator between the processes of a launch. The caller must have called launch->begin(). All
+/// ranks of the launch must call this function together. Bytes move through shared memory if all ranks share
+/// memory, otherwise through the link of tessera::mpi. Throws Error(unsupported) if this link is necessary
+/// and the program does not have it.
 inline Comm processes(std::shared_ptr<Launch> const& launch) {
   int separate = 0;  // the first rank that does not share memory with rank 0
   while (separate < launch->world() && launch->share_memory(0, separate)) ++separate;
@@ -442,7 +451,7 @@ inline Comm join(GetEnvironment const* get) {
   launch->begin();
   return processes(launch);
 }
-/// Makes from_environment connect processes in programs that include this header.
+/// Stores `join` in `join_processes` before main starts, so that from_environment can connect processes.
 inline bool const joins_processes = (join_processes.store(&join), true);
 }  // namespace detail
 

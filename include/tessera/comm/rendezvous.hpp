@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the server at which the processes of a launch meet. Rank 0 runs it in a thread. It exchanges small
-// values between the ranks, and tells all ranks when one of them is lost.
+// Provides RendezvousServer, to which all processes of a launch connect through TCP. Rank 0 runs it in a
+// thread. The server exchanges small values between the ranks, and tells all ranks when one of them is lost.
 #pragma once
 
 #include <algorithm>
@@ -26,38 +26,39 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// One process of a launch, as all ranks know it.
+/// Describes one process of a launch. Every rank gets the descriptions of all ranks.
 struct Member {
-  std::string host;          ///< the host's name
-  std::int64_t process = 0;  ///< the process's number on that host
-  std::string machine;       ///< equal for processes that can share memory
+  std::string host;          ///< the name of the host
+  std::int64_t process = 0;  ///< the process id
+  std::string machine;       ///< `machine_text()`: equal for processes that can share memory
 };
 
 /// The failure that ended a communicator.
 struct Fault {
-  std::uint64_t communicator = 0;  ///< its number; `every_communicator` if a process is lost
+  std::uint64_t communicator = 0;  ///< the number of the communicator, or `every_communicator`
   int rank = -1;                   ///< the lost rank; -1: unknown
   bool mismatch = false;           ///< ranks request different collectives
   std::string text;
 };
 
-/// How far a rank has come in a communicator. All ranks see it, at most about a second late.
+/// The progress of a rank in a communicator of a launch. The other ranks get it about a second late.
 struct Progress {
-  std::uint64_t communicator = 0;  ///< its number: communicators of a launch follow one another
-  std::uint64_t word = 0;          ///< the last collective that was reached (`watch_word`)
-  /// The number of collectives that were reached, for each communicator that the rank has opened.
+  std::uint64_t communicator = 0;  ///< the number of the communicator (Launch::communicator)
+  std::uint64_t word = 0;          ///< the watch word of the last collective that was reached
+  /// reached[c] is the number of collectives that the rank has reached with the number c as
+  /// ProcessGroup::communicator. The transport Processes counts all collectives in reached[0].
   std::vector<std::uint64_t> reached;
   std::uint64_t beats = 0;  ///< the number of calls of Transport::heartbeat
   bool left = false;        ///< the rank enters no more collectives of this communicator
-  std::string place;        ///< in words, such as "in collective 17, all_gather of 64 bytes"
+  std::string place;        ///< such as "in collective 17, all_gather of 64 bytes"
 
   std::uint64_t total() const { return std::accumulate(reached.begin(), reached.end(), std::uint64_t{0}); }
 };
 
 struct LaunchOptions {
-  /// Seconds that a rank waits for all others to join.
+  /// Seconds that a rank waits until all ranks have joined.
   std::chrono::duration<double> join_timeout{30.0};
-  /// Seconds without a sign of life from a process after which its rank is lost.
+  /// If a process gives no sign of life for this number of seconds, its rank is lost.
   std::chrono::duration<double> silence{10.0};
 };
 
@@ -65,25 +66,27 @@ namespace detail {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// Types of frames. The comments name the fields.
+/// The types of the messages (frames) between a process and the server. Each comment says what the message
+/// means, and lists its fields in brackets.
 enum class Frame : std::uint8_t {
-  hello = 1,  ///< protocol, key, machine, parent, any, rank, world, binary, host, process
-  accepted,   ///< none: the rank is expected here
-  elsewhere,  ///< none: this server belongs to another launch
-  refused,    ///< text: the launch has failed
-  joined,     ///< host, process and machine of each rank: all ranks are here
-  beat,       ///< communicator, word, beats, left, reached, place
-  state,      ///< communicator, word, beats, left, reached of each rank
-  gather,     ///< number, what, value
-  gathered,   ///< number, the value of each rank
-  fault,      ///< communicator, rank + 1, mismatch, text
-  leave,      ///< none
-  closed      ///< none: all ranks have left
+  hello = 1,  ///< a process introduces itself [the fields that Hello::frame writes]
+  accepted,   ///< the server expects this rank []
+  elsewhere,  ///< the server belongs to another launch []
+  refused,    ///< the launch has failed [error message]
+  joined,     ///< all ranks have joined [host, process, machine of each rank]
+  beat,       ///< the progress of a rank [communicator, word, beats, left, reached, place]
+  state,      ///< the progress of all ranks [the fields of `beat` without place, of each rank]
+  gather,     ///< a value of Launch::all_gather [number, what, value]
+  gathered,   ///< the values of all ranks [number, the value of each rank]
+  fault,      ///< a failure [communicator, rank + 1, mismatch, text]
+  leave,      ///< the rank has left []
+  closed      ///< all ranks have left []
 };
 inline FrameWriter frame(Frame type) { return FrameWriter(static_cast<std::uint8_t>(type)); }
 
 inline constexpr char launch_protocol[] = "tessera launch 1";
-/// The number in a fault that ends all communicators, because a process is lost.
+/// The value of Fault::communicator if a process is lost. Such a failure ends all communicators of the
+/// launch.
 inline constexpr std::uint64_t every_communicator = std::numeric_limits<std::uint64_t>::max();
 
 inline std::string frame_of(Fault const& fault) {
@@ -103,11 +106,11 @@ inline Fault fault_of(FrameReader& frame) {
   return fault;
 }
 
-/// How a process introduces itself.
+/// The introduction of a process: its first message to the server.
 struct Hello {
-  std::string key;     ///< names the launch; ranks of one launch have the same key
-  std::string parent;  ///< the parent process, which tells apart launches with one key on one machine
-  bool any = false;    ///< also joins a launch of another parent
+  std::string key;     ///< identifies the launch; all its ranks have the same key
+  std::string parent;  ///< the parent process; differs if launches on one host have the same key
+  bool any = false;    ///< true: a server with another parent may accept the process too
   int rank = 0;
   int world = 1;
   std::string binary;  ///< the build id of the program; empty: unknown
@@ -127,7 +130,8 @@ struct Hello {
         .number(static_cast<std::uint64_t>(member.process))
         .done();
   }
-  /// Reads a frame. Returns false if it is not one of this version of the protocol.
+  /// Fills this object from a frame. Returns false if the frame is not an introduction in this version of the
+  /// protocol.
   bool read(FrameReader frame) {
     if (frame.type() != static_cast<std::uint8_t>(Frame::hello) || frame.text() != launch_protocol)
       return false;
@@ -144,7 +148,7 @@ struct Hello {
   }
 };
 
-/// Writes all of a rank's progress but the place.
+/// Writes all members of `progress` except `place` to a frame.
 inline void write(Progress const& progress, FrameWriter& frame) {
   frame.number(progress.communicator)
       .number(progress.word)
@@ -167,10 +171,12 @@ inline std::string in_words(Member const& member) {
   return sentence({"process ", member.process, " on ", member.host});
 }
 
-/// The server of one launch. All members but `stop_` belong to its thread.
+/// The server of one launch. It runs in its own thread, and only this thread uses the members, except
+/// `stop_`.
 class RendezvousServer {
  public:
-  /// `own` is rank 0's introduction. `place` names the address in error texts.
+  /// Starts the server on the listening socket `listener`. `own` is the introduction of rank 0. For error
+  /// messages, `place` names the port, and `advice` says how to start the launch.
   RendezvousServer(Descriptor listener, Hello own, std::string place, std::string advice,
                    LaunchOptions const& options)
       : listener_(std::move(listener)),
@@ -203,7 +209,7 @@ class RendezvousServer {
     bool here = false;
     bool left = false;
     bool lost = false;
-    std::string last_words;  // why a rank that had joined is gone again
+    std::string last_words;  // for an error message: why a rank that had joined is not here
   };
   struct Gather {
     std::uint64_t number = 0;
@@ -218,7 +224,8 @@ class RendezvousServer {
     for (;;) {
       wait();
       auto const now = SteadyClock::now();
-      // A process that was stopped, or a machine that slept, says nothing about the other ranks.
+      // If this thread has not run for more than 2 s, its process was stopped or the host was suspended. The
+      // thread could not receive signs of life then. So the time of silence of every rank starts again now.
       if (now - turn > std::chrono::seconds(2))
         for (auto const& client : clients_) client->heard = now;
       turn = now;
@@ -248,7 +255,7 @@ class RendezvousServer {
     });
   }
 
-  /// Waits for data, for at most 50 ms.
+  /// Waits for data of any client, for at most 50 ms. Then sends pending output.
   void wait() {
     std::vector<pollfd> sockets{{listener_.get(), POLLIN, 0}};
     for (auto const& client : clients_)
@@ -305,7 +312,8 @@ class RendezvousServer {
     client.connection.send(detail::frame(Frame::accepted).done());
     if (std::all_of(ranks_.begin(), ranks_.end(), [](Rank const& each) { return each.here; })) {
       complete_ = true;
-      // Ranks give signs of life only from now on, however long ago they joined.
+      // Ranks give no signs of life until all ranks have joined. So the time of silence of every rank starts
+      // now.
       for (auto const& each : clients_) each->heard = SteadyClock::now();
       auto joined = detail::frame(Frame::joined);
       for (Rank const& each : ranks_)
@@ -342,7 +350,9 @@ class RendezvousServer {
     }
   }
 
-  /// Collects the values of all ranks. A higher number replaces an exchange that some ranks have abandoned.
+  /// Receives the value that a rank passes to Launch::all_gather. When the values of all ranks are here,
+  /// sends all of them to all ranks. Each all_gather has a number. A value with a higher number replaces an
+  /// unfinished all_gather, which some ranks have given up.
   void gather(int rank, FrameReader& from) {
     std::uint64_t const number = from.number();
     std::string const what = from.text();
@@ -365,7 +375,7 @@ class RendezvousServer {
     tell(all.done());
   }
 
-  /// Ends the launch if some ranks wait for a rank that has left.
+  /// Ends the launch if ranks wait in an all_gather for a rank that has left.
   void blame_leavers() {
     if (gather_.count == 0) return;
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
@@ -434,9 +444,10 @@ class RendezvousServer {
     client.connection.send(frame(Frame::refused).text(text).done());
   }
 
-  /// Ends a launch that is not complete.
+  /// Ends a launch that not all ranks have joined yet. Sends the error message `text` to the ranks that have
+  /// joined.
   void fail(std::string const& text) {
-    if (complete_) return;  // a late process cannot end a launch that runs
+    if (complete_) return;  // a process that comes late must not end a launch that runs
     failed_ = true;
     failure_ = text;
     tell(frame(Frame::refused).text(text).done());

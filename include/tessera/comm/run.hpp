@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides tessera::run, which starts a thread per rank. The caller gets one exception, the first cause.
+// Provides tessera::run, which runs a function in one thread for each rank. If ranks fail, the caller gets
+// one exception: the first cause.
 #pragma once
 
 #include <concepts>
@@ -28,19 +29,22 @@ namespace tessera {
 inline namespace v0 {
 
 struct RunOptions {
-  /// Seconds that ranks wait for a rank without a sign of life before they throw PeerLost.
+  /// Seconds that a rank waits for another rank that gives no sign of life. Then the waiting rank throws
+  /// PeerLost.
   std::chrono::duration<double> timeout{300.0};
-  /// Seconds that a failed run waits for a rank without a sign of life before it calls `stuck`.
+  /// After a failure: seconds that `run` waits for a rank that gives no sign of life. Then `run` calls
+  /// `stuck`.
   std::chrono::duration<double> grace{30.0};
-  /// Called once if a rank does not end within `grace`. A thread cannot be ended from outside, so a program
-  /// should print the text and exit here. If the function returns, `run` waits for that rank. If it is empty,
-  /// `run` throws a PeerLost with the text and calls std::terminate.
+  /// Called once if a rank does not end within `grace` after a failure. A thread cannot be ended from
+  /// outside, so this function should print `text` and exit the program. If the function returns, `run` waits
+  /// until the rank ends. If no function is set, `run` calls std::terminate in the handler of a PeerLost with
+  /// the text, so that the runtime prints the text.
   std::function<void(std::string const& text)> stuck{};
 };
 
 namespace detail {
 
-/// Returns the text of an exception, which the other ranks get in their PeerLost.
+/// Returns the text of an exception. The PeerLost of the other ranks contains it.
 inline std::string text_of(std::exception_ptr const& thrown) {
   try {
     std::rethrow_exception(thrown);
@@ -51,7 +55,8 @@ inline std::string text_of(std::exception_ptr const& thrown) {
   }
 }
 
-/// Returns whether the error's dynamic type is a class derived from Error. Always false without RTTI.
+/// Returns whether the dynamic type of the error is a class derived from Error. Without RTTI, always returns
+/// false.
 inline bool is_derived([[maybe_unused]] Error const& error) {
 #if defined(__cpp_rtti)
   return typeid(error) != typeid(Error);
@@ -63,8 +68,10 @@ inline bool is_derived([[maybe_unused]] Error const& error) {
 /// Keeps the exception that explains best why a run failed.
 class FirstCause {
  public:
-  /// Keeps the exception if it takes precedence over the kept one. The order is: the exception that ended the
-  /// communicator (`began`), other exceptions, a PeerLost that only reports the end.
+  /// Keeps `thrown`, the exception of rank `rank`, if it explains the failure better than the exception that
+  /// is kept now. The exception that ended the communicator explains it best; for this one, `began` is true.
+  /// A PeerLost that did not end the communicator explains it worst, because it only reports the failure of
+  /// another rank.
   void record(int rank, std::exception_ptr thrown, bool began) {
     bool echo = false;
     if (!began) {
@@ -83,7 +90,7 @@ class FirstCause {
     thrown_ = std::move(thrown);
   }
 
-  /// Throws the cause, if any, with its rank.
+  /// Throws the exception that is kept, if any. Adds the rank to it.
   void rethrow() {
     if (thrown_) throw_with_rank();
   }
@@ -137,8 +144,8 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
   for (int rank = 0; rank < ranks; ++rank) ends[static_cast<std::size_t>(rank)] = make(group, rank);
   FirstCause cause;
   auto const body = [&](int rank) {
-    // The transport stays in `ends` until all ranks have left, because its destruction may need the other
-    // ranks.
+    // The transports stay in `ends` until all ranks have left, because the destructor of a transport may need
+    // the other ranks.
     comm::Comm handle(ends[static_cast<std::size_t>(rank)]);
     try {
       fn(handle);
@@ -176,16 +183,18 @@ inline void run_threads(int ranks, FunctionRef<void(comm::Comm&)> fn, RunOptions
 
 }  // namespace detail
 
-/// Calls fn(comm) on `ranks` threads, one per rank, and returns when all have returned. With one rank, it
-/// runs on the calling thread in a world of one, and exceptions pass unchanged.
+/// Calls fn(comm) in `ranks` threads, one for each rank, and returns when all calls have returned. With one
+/// rank, calls fn in the calling thread; then all exceptions pass unchanged.
 ///
-/// If a rank throws, the others throw PeerLost at their next collective, and `run` throws the first cause. An
-/// Error keeps its kind. It gets the rank and the prefix "rank R: ", unless it already has a rank. Another
-/// std::exception becomes an Error(failed), out_of_memory for bad_alloc, with the original nested inside.
-/// Anything else passes unchanged. If no rank threw by itself (one left early or did not arrive), `run`
-/// throws the first PeerLost.
+/// If a rank throws, the other ranks throw PeerLost at their next collective, and `run` throws the first
+/// cause: the exception that ended the communicator. An Error keeps its kind. If it has no rank yet, it gets
+/// the rank and the prefix "rank R: ". A std::bad_alloc becomes an Error(out_of_memory), and another
+/// std::exception becomes an Error(failed), with the original exception nested inside. Exceptions of other
+/// types, and of classes derived from Error, pass unchanged. If a rank left early or did not arrive, and no
+/// rank threw another exception, `run` throws the first PeerLost.
 ///
-/// Throws Error(usage) unless ranks is 1 to 64. Several runs may be active at once, and runs may be nested.
+/// Throws Error(usage) unless `ranks` is from 1 to 64. Several runs may be active at once, and runs may be
+/// nested.
 template <class Fn>
 requires std::invocable<Fn&, comm::Comm&>
 void run(int ranks, Fn&& fn, RunOptions const& options = {}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the counterpart of tessera::run for the processes of a launch: each of them runs one rank.
+// Provides run_in_launch, the counterpart of tessera::run for the processes of a launch. Each process runs
+// one rank.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +28,10 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// How a rank's function ended.
+/// Describes how the function of a rank ended. Ranks send it to each other as bytes.
 struct Outcome {
   bool threw = false;
-  bool echo = false;  ///< a PeerLost, which only reports the end of another rank
+  bool echo = false;  ///< it threw a PeerLost, which only reports the failure of another rank
   ErrorKind kind = ErrorKind::failed;
   std::string text, unit;
 
@@ -75,7 +76,8 @@ struct Outcome {
   }
 };
 
-/// Ends the process if its rank does not end after a failure.
+/// A thread that calls options.stuck, or ends the process, if the function of this rank does not end after a
+/// failure of the communicator.
 class Watchdog {
  public:
   Watchdog(Launch const& launch, RunOptions const& options)
@@ -94,7 +96,7 @@ class Watchdog {
       if (!fault) continue;
       auto const now = SteadyClock::now();
       failed = std::min(failed, now);
-      // A lost process ends the launch, so that nothing is left to wait for.
+      // If a process is lost, the whole launch has failed. Nothing is left to wait for, so 5 s are enough.
       double const grace = fault->communicator == every_communicator ? 5.0 : options_.grace.count();
       if (std::chrono::duration<double>(now - failed).count() < grace) continue;
       std::string const text = sentence(
@@ -113,8 +115,10 @@ class Watchdog {
   std::thread thread_;
 };
 
-/// Throws the error that explains best why ranks ended, if any threw: the one of the rank that failed first,
-/// or else the one of the lowest rank. Errors that only report the end of another rank come last.
+/// Throws the error that explains best why the run failed. `outcomes` has the outcome of each rank. `first`
+/// is the rank that ended the communicator, or -1. If this rank threw an error, throws this error. Otherwise
+/// throws the error of the lowest rank that threw one. A PeerLost does not count, because it only reports the
+/// failure of another rank. Returns if no rank threw an error that counts.
 inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outcomes, int first) {
   auto const explains = [&](int rank) {
     Outcome const& outcome = outcomes[static_cast<std::size_t>(rank)];
@@ -130,11 +134,12 @@ inline void rethrow_first(Launch const& launch, std::vector<Outcome> const& outc
 
 }  // namespace detail
 
-/// Calls fn(comm) for the rank of this process. `connect` returns its communicator. All ranks of the launch
-/// call it together, as often as they like. Returns when the functions of all ranks have ended. If a rank
-/// throws, the others throw PeerLost at their next collective, and this function throws the first cause on
-/// every rank. If a process is lost, it throws PeerLost; a rank that does not end within 5 s after that is
-/// ended through options.stuck.
+/// Calls fn(comm) for the rank of this process, and returns when `fn` has ended on all ranks. `connect`
+/// creates the communicator. All ranks of the launch must call this function together. They may call it
+/// several times. If `fn` throws on one rank, the other ranks throw PeerLost at their next collective, and
+/// this function throws the first cause on every rank. If a process is lost, this function throws PeerLost.
+/// After a failure, a rank that does not end within options.grace calls options.stuck, or ends its process if
+/// options.stuck is empty. If a process is lost, the grace is 5 s.
 inline void run_in_launch(Launch& launch, std::function<Comm()> const& connect,
                           std::function<void(Comm&)> const& fn, RunOptions const& options = {}) {
   std::exception_ptr thrown;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves bytes between the processes of one host through shared memory.
+// Provides SharedMemory, which moves bytes between the processes of one host through shared memory.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,9 @@ inline namespace v0 {
 namespace comm {
 namespace detail {
 
-/// A ring of bytes from one process to another. The receiver's bytes follow this header.
+/// The header of a ring buffer in which one process sends bytes to another. `written` and `read` count all
+/// bytes that the two processes have written and read since the start. The bytes of the ring follow this
+/// header in memory.
 struct alignas(64) Ring {
   std::atomic<std::uint64_t> written{0};
   alignas(64) std::atomic<std::uint64_t> read{0};
@@ -42,11 +44,12 @@ struct Unmap {
   void operator()(std::byte* memory) const { ::munmap(memory, bytes); }
 };
 
-/// Messages between the processes of one host. Each process owns memory with a ring for every other process.
-/// The memory has no name in a file system, so killed processes leave nothing behind.
+/// Moves bytes between the processes of one host. Each process creates a block of shared memory. The block
+/// has one ring for each other process, through which it sends bytes to that process. The block has no name
+/// in a file system, so no file remains if a process is killed.
 class SharedMemory final : public Messages {
  public:
-  /// Connects all ranks of the launch, which must share memory. All ranks call it together.
+  /// Connects all ranks of the launch, which must share memory. All ranks must call it together.
   explicit SharedMemory(Launch& launch)
       : world_(launch.world()),
         rank_(launch.rank()),
@@ -67,7 +70,7 @@ class SharedMemory final : public Messages {
       if (!other) refuse("open", peer);
       map(peer, other.get(), bytes);
     }
-    (void)launch.all_gather("", "keep shared memory");  // until then, the file must stay open
+    (void)launch.all_gather("", "keep shared memory");  // other ranks open `own` before this
   }
 
   std::string_view name() const noexcept override { return "shared memory"; }
@@ -93,14 +96,14 @@ class SharedMemory final : public Messages {
   }
 
  private:
-  static constexpr int total = 8 << 20;  // bytes of all rings of a process, if there are not many processes
+  static constexpr int total = 8 << 20;  // bytes for all rings of a process; each has 64 KiB to 1 MiB
 
-  /// Part of a message that has not moved yet.
+  /// The part of a message that was not moved yet: its address and its size in bytes.
   struct Part {
     std::byte* at;
     std::size_t left;
   };
-  /// Parts in order. Keeps its capacity, so that a step allocates nothing.
+  /// A queue of messages. It keeps its capacity, so that a step allocates nothing.
   class Queue {
    public:
     bool empty() const { return first_ == parts_.size(); }
@@ -159,7 +162,9 @@ class SharedMemory final : public Messages {
       });
     from.read.store(read, std::memory_order_release);
   }
-  /// Copies at most `limit` bytes of the first part, up to the end of the ring, and advances both.
+  /// Moves the next bytes of the first message in `parts`: at most `limit` bytes, and not beyond the end of
+  /// the ring. copy(part, at, count) copies `count` bytes at the offset `at` of the ring. Adds the number of
+  /// bytes to `position`, which counts all bytes of this ring since the start.
   template <class Copy>
   void move(Queue& parts, std::uint64_t& position, std::uint64_t limit, Copy const& copy) {
     Part& part = parts.front();

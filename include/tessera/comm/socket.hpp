@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides TCP connections that carry frames: a type and fields of numbers and texts.
+// Provides TCP connections that transfer frames. A frame is a message with a type and fields, which are
+// numbers and texts.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +34,7 @@ namespace detail {
 
 using files::Descriptor;
 
-/// Writes the fields of a frame.
+/// Builds a frame: `number` and `text` append a field.
 class FrameWriter {
  public:
   explicit FrameWriter(std::uint8_t type) : bytes_(5, '\0') { bytes_[4] = static_cast<char>(type); }
@@ -47,7 +48,7 @@ class FrameWriter {
     bytes_ += value;
     return *this;
   }
-  /// Returns the frame: the size of the rest in 4 bytes, the type in 1 byte, and the fields.
+  /// Returns the frame as bytes: the size of the rest in 4 bytes, the type in 1 byte, and the fields.
   std::string done() {
     std::size_t const size = bytes_.size() - 4;
     for (std::size_t i = 0; i < 4; ++i) bytes_[i] = static_cast<char>(size >> (8 * i) & 0xffu);
@@ -58,7 +59,8 @@ class FrameWriter {
   std::string bytes_;
 };
 
-/// Reads the fields of a frame. Fields after the end of the frame are 0 or empty, and `good` is then false.
+/// Reads the fields of a frame in their order. If the frame has no field left, `number` returns 0 and `text`
+/// returns an empty text, and `good` returns false from then on.
 class FrameReader {
  public:
   FrameReader() = default;
@@ -93,7 +95,8 @@ class FrameReader {
   bool good_ = true;
 };
 
-/// A non-blocking TCP connection that carries frames. Any number of frames may wait to be sent.
+/// A non-blocking TCP connection that transfers frames. Frames that the system does not accept yet wait in
+/// memory, without a limit.
 class Connection {
  public:
   Connection() = default;
@@ -114,7 +117,7 @@ class Connection {
     output_ += frame;
     flush();
   }
-  /// Sends what the system accepts without waiting.
+  /// Sends as many of the waiting bytes as the system accepts without waiting.
   void flush() {
     while (open() && has_output()) {
       ssize_t const sent = ::send(socket_.get(), output_.data(), output_.size(), MSG_NOSIGNAL);
@@ -124,7 +127,8 @@ class Connection {
       if (sent > 0) output_.erase(0, static_cast<std::size_t>(sent));
     }
   }
-  /// Reads what has arrived. Frames that arrived before the connection ended can still be taken.
+  /// Reads all bytes that have arrived. If the connection has ended, `take` still returns the frames that
+  /// arrived before.
   void receive() {
     char bytes[16384];
     while (open()) {
@@ -137,8 +141,9 @@ class Connection {
         input_.append(bytes, static_cast<std::size_t>(got));
     }
   }
-  /// Takes the next frame that is complete. Returns false if there is none. A frame of more than 64 MiB ends
-  /// the connection, because its sender speaks another protocol.
+  /// Stores the next frame that has arrived completely in `frame`, and removes it from the input. Returns
+  /// false if there is no such frame. If a frame is empty or has more than 64 MiB, its sender uses another
+  /// protocol, so ends the connection.
   bool take(FrameReader& frame) {
     if (input_.size() - at_ < 4) return false;
     std::size_t size = 0;
@@ -210,8 +215,8 @@ inline std::string interface_of(std::string const& address) {
   return name;
 }
 
-/// Returns a non-blocking socket that listens on a port of all interfaces, IPv6 and IPv4. Returns an empty
-/// descriptor and sets errno if the port cannot be had.
+/// Returns a non-blocking socket that listens on a port of all network interfaces, IPv6 and IPv4. Port 0
+/// means any free port. If the port is not available, returns an empty descriptor and sets errno.
 inline Descriptor listen_on(int port) {
   for (int const family : {AF_INET6, AF_INET}) {
     Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -253,8 +258,9 @@ class Addresses {
     if (list_) ::freeaddrinfo(list_);
   }
 
-  /// Connects to a port of one of the addresses. Returns an empty descriptor and sets `error` to the last
-  /// errno if none answers in time.
+  /// Connects to a port of the host, and returns the socket. Tries the addresses one after another, each for
+  /// at most `timeout`. If none of them answers, returns an empty descriptor and sets `error` to the errno of
+  /// the last attempt.
   Descriptor connect(int port, std::chrono::milliseconds timeout, int& error) const {
     for (addrinfo const* at = list_; at; at = at->ai_next) {
       Descriptor socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -285,7 +291,8 @@ class Addresses {
   }
 
  private:
-  /// A connection to an unused port of this host can get that port as its own, and then reaches itself.
+  /// Returns whether a socket is connected to itself. This can happen if a program connects to an unused port
+  /// of its own host: the system may choose the same port for the program's end of the connection.
   static bool connects_to_itself(int socket) {
     sockaddr_storage own{}, other{};
     socklen_t size = sizeof own, other_size = sizeof other;

@@ -20,8 +20,9 @@ constexpr std::uint32_t pick(bool first, std::uint32_t left, std::uint32_t right
   return (left & mask) | (right & ~mask);
 }
 
-/// Converts an element to the type of its sum. For half, it gives the same values as the conversion in
-/// core/dtype.hpp, but without branches, so that the loop below vectorises.
+/// Converts an element to the type in which it is summed. For half, it gives the same values as the
+/// conversion in core/dtype.hpp. It has no branches, so that compilers vectorise the loop of
+/// sum_in_rank_order.
 template <class T>
 compute_t<T> widen(T value) {
   if constexpr (std::is_same_v<T, half>) {
@@ -37,14 +38,15 @@ compute_t<T> widen(T value) {
   }
 }
 
-/// Rounds the sum to the element's type, to nearest even.
+/// Rounds a sum to the type of the elements, to nearest even.
 template <class T>
 T narrow(compute_t<T> value) {
   if constexpr (std::is_same_v<T, half>) {
     std::uint32_t const bits = std::bit_cast<std::uint32_t>(value);
     std::uint32_t const magnitude = bits & 0x7fffffffu;
     std::uint32_t const normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-    // Adding 0.5 rounds to a float whose last mantissa bit is 2^-24, the spacing of subnormal halves.
+    // Rounds to a subnormal half by adding 0.5. Floats from 0.5 to 1 have a spacing of 2^-24, like subnormal
+    // halves.
     std::uint32_t const subnormal =
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
     std::uint32_t const special = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : 0x7c00u;
@@ -58,8 +60,9 @@ T narrow(compute_t<T> value) {
   }
 }
 
-/// out[i] = the sum over ranks of from(rank)[i], in rank order from rank 0, in compute_t<T>, rounded once.
-/// `out` may be one of the inputs.
+/// For each i below `count`, stores in out[i] the sum over all ranks of from(rank)[i]. Adds in rank order,
+/// from rank 0, in the type compute_t<T>, and rounds once. from(rank) returns the values of a rank. `out` may
+/// be the values of a rank.
 template <class T, class From>
 void sum_in_rank_order(int world, From const& from, T* out, std::int64_t count) {
   using Sum = compute_t<T>;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the state that ranks of one process share to run collectives together and to detect a missing
-// rank.
+// Provides ThreadGroup, the state that ranks of one process share. Ranks use it to wait for each other in
+// collectives, to exchange buffers and to detect a rank that is lost.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ inline constexpr int max_threads = 64;
 static_assert(max_threads <= 64, "ThreadGroup has sets of ranks with 64 bits");
 
 struct ThreadsOptions {
-  /// Seconds that a rank waits for another one without a sign of life from it (a collective or a heartbeat).
+  /// Seconds that a rank waits for another rank that gives no sign of life. A sign of life is a collective or
+  /// a heartbeat.
   std::chrono::duration<double> timeout{300.0};
 };
 
@@ -47,7 +48,7 @@ inline std::string seconds_text(double seconds) {
   return text;
 }
 
-/// Returns "rank 3" or "ranks 1, 2, 7". Names at most 64 ranks.
+/// Returns a list of ranks in words, such as "rank 3" or "ranks 1, 2, 7". Lists at most 64 ranks.
 inline std::string ranks_text(std::vector<int> const& ranks) {
   std::string text = ranks.size() > 1 ? "ranks " : "rank ";
   for (std::size_t index = 0; index < ranks.size() && index < 64; ++index)
@@ -55,26 +56,28 @@ inline std::string ranks_text(std::vector<int> const& ranks) {
   return ranks.size() > 64 ? sentence({text, " and ", ranks.size() - 64, " more"}) : text;
 }
 
-/// Converts seconds. The result is at most three years, so that a deadline never overflows.
+/// Converts seconds to a duration of the clock. The result is at most about three years, so that a deadline
+/// never overflows.
 inline Clock::duration duration_of(std::chrono::duration<double> seconds) {
   return std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(std::min(seconds.count(), 1e8)));
 }
 
-/// A request with its buffers.
+/// A request with its two buffers.
 struct Call {
   Request request;
   void const* send;
   void* recv;
 
-  /// The other rank of a send or a receive.
+  /// Returns the other rank of a send or a receive.
   int other() const { return request.group.rank(request.root); }
 };
 
-/// The state that all ranks share. Every collective synchronises the ranks of its group twice. `meet`
-/// publishes the request of a rank, waits for the ranks of the group and compares their requests. `part`
-/// waits until these ranks have read the buffers, which stay valid until then. Between the two calls, a rank
-/// only copies and sums, so only `meet` needs a timeout. Groups do not wait for each other.
+/// The state that all ranks of one process share. Every collective synchronises the ranks of its group twice.
+/// At its start, each rank calls `meet`, which publishes the request and the buffers of the rank, waits for
+/// the other ranks of the group and compares the requests. At its end, each rank calls `part`, which waits
+/// until all ranks of the group have read the buffers. Between the two calls, a rank only copies and sums, so
+/// only `meet` needs a timeout. Groups do not wait for each other.
 class ThreadGroup {
  public:
   ThreadGroup(int world, std::chrono::duration<double> timeout)
@@ -95,9 +98,10 @@ class ThreadGroup {
   std::byte const* send_of(int rank) const { return static_cast<std::byte const*>(member(rank).send); }
   std::byte* recv_of(int rank) const { return static_cast<std::byte*>(member(rank).recv); }
 
-  /// Waits until all ranks of the group have requested a collective. Returns the seconds spent. Throws
-  /// Error(failed) on all ranks if the requests differ, or if ranks wait for each other in different groups,
-  /// and PeerLost if a rank is lost or does not arrive.
+  /// Publishes the request and the buffers of rank `rank`, and waits until all ranks of the group have
+  /// requested a collective. Returns the seconds spent waiting. Throws Error(failed) on all ranks if the
+  /// requests differ, or if ranks wait for each other in different groups. Throws PeerLost if a rank is lost
+  /// or does not arrive.
   double meet(int rank, Request const& request, void const* send, void* recv) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -122,7 +126,8 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Waits until all ranks of the group have reached this point of a collective. Returns the seconds spent.
+  /// Waits until all ranks of the group have called `part` at this point of a collective. `last` is true in
+  /// the last such call of the collective. Returns the seconds spent waiting.
   double part(int rank, ProcessGroup const& group, bool last) {
     auto const start = Clock::now();
     std::unique_lock lock(mutex_);
@@ -141,7 +146,7 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Publishes a buffer for another rank, which copies it with `receive`. Does not wait.
+  /// Publishes a buffer for another rank, which copies it when it calls `receive`. Does not wait.
   void offer(int rank, Request const& request, void const* send) {
     {
       std::lock_guard lock(mutex_);
@@ -153,14 +158,17 @@ class ThreadGroup {
     }
     changed_.notify_all();
   }
-  /// Waits until other ranks have copied all buffers that this rank offers. Returns the seconds spent.
+  /// Waits until other ranks have copied all buffers that this rank has published with `offer`. Returns the
+  /// seconds spent waiting.
   double await_received(int rank) {
     std::unique_lock lock(mutex_);
     auto& offers = member(rank).offers;
     return await_other(
         lock, rank, [&] { return offers.empty(); }, [&] { return offers.front().other(); });
   }
-  /// Copies the first buffer that another rank offers to this one. Returns the seconds spent waiting for it.
+  /// Waits until another rank offers a buffer to this rank, and copies it to `recv`. `request` names the
+  /// other rank. Returns the seconds spent waiting. Throws Error(failed) if the sizes differ, and PeerLost if
+  /// the other rank is lost.
   double receive(int rank, Request const& request, void* recv) {
     std::unique_lock lock(mutex_);
     int const from = request.group.rank(request.root);
@@ -181,7 +189,8 @@ class ThreadGroup {
       wake();
       fail(rank);
     }
-    // Holds the lock, because a sender that is declared lost may exit and free its memory.
+    // Copies while it holds the lock. Without the lock, the sender could be declared lost during the copy,
+    // exit and free its memory.
     if (request.bytes > 0) std::memcpy(recv, offer.send, static_cast<std::size_t>(request.bytes));
     offers.erase(offers.begin() + static_cast<std::ptrdiff_t>(found));
     lock.unlock();
@@ -189,8 +198,8 @@ class ThreadGroup {
     return waited;
   }
 
-  /// Returns the failure that ended the communicator, if any: the lost rank (-1 if the ranks' requests
-  /// differ) and the text.
+  /// Returns the failure that ended the communicator, if any: the lost rank and the text. The rank is -1 if
+  /// the requests of the ranks differ.
   std::optional<std::pair<int, std::string>> fault() const {
     if (!ended_.load(std::memory_order_acquire)) return std::nullopt;
     std::lock_guard lock(mutex_);
@@ -201,7 +210,8 @@ class ThreadGroup {
     return member(rank).left;
   }
 
-  /// Ends the communicator for all ranks. Returns true if nothing had ended it before.
+  /// Ends the communicator for all ranks, with `rank` as the lost rank and `text` as the reason. Returns
+  /// false, and does nothing, if the communicator has already ended.
   bool lose(int rank, std::string const& text) {
     {
       std::lock_guard lock(mutex_);
@@ -212,8 +222,8 @@ class ThreadGroup {
     return true;
   }
 
-  /// Declares that this rank enters no more collectives. The communicator fails only if another rank waits in
-  /// a collective of a group with this rank, or enters one later.
+  /// Declares that rank `rank` enters no more collectives. The communicator fails only if another rank waits
+  /// in a collective of a group that contains this rank, or enters such a collective later.
   void leave(int rank) noexcept {
     std::lock_guard lock(mutex_);
     if (member(rank).left) return;
@@ -231,9 +241,10 @@ class ThreadGroup {
     wake();
   }
 
-  /// Waits until every rank has left. With `grace`, returns false if the communicator has failed and some
-  /// rank has then given no sign of life for that long. `stuck_rank` is then that rank, and `text` names it
-  /// and its last collective.
+  /// Waits until every rank has left, and then returns true. If `grace` is given and the communicator has
+  /// failed, it waits for a rank only while the rank gives signs of life at least once in the duration
+  /// `grace`. Otherwise it returns false, stores the rank in `stuck_rank`, and stores in `text` a message
+  /// that names the rank and its last collective.
   bool await_leavers(std::optional<std::chrono::duration<double>> grace, std::string& text, int& stuck_rank) {
     auto const patience = grace ? duration_of(*grace) : Clock::duration{};
     std::unique_lock lock(mutex_);
@@ -272,14 +283,15 @@ class ThreadGroup {
   }
 
  private:
-  /// A group's collective: the ranks that wait for its begin or its end.
+  /// The state of the current collective of a group: how many ranks wait in `meet` and how many wait in
+  /// `part`.
   struct Meeting {
     ProcessGroup group;
     int arrived = 0;
     int arrived_at_part = 0;
     std::uint64_t meets = 0;
     std::uint64_t parts = 0;
-    bool mismatch = false;  ///< the requests of the last meeting differed
+    bool mismatch = false;  ///< the requests of the last collective differed
     std::condition_variable changed;
   };
 
@@ -288,13 +300,13 @@ class ThreadGroup {
     std::atomic<Clock::rep> last_alive{0};
     void const* send = nullptr;
     void* recv = nullptr;
-    /// Its strings point to the copies below, because the caller's strings may be gone when another rank
-    /// reports them.
+    /// The last request of this rank. Its strings point to `operation` and `unit` below. These are copies,
+    /// because another rank may report the request when the strings of the caller no longer exist.
     Request request;
-    Meeting const* meeting = nullptr;  // the one in which this rank waits for others
+    Meeting const* meeting = nullptr;  // the meeting in which this rank waits, or null
     bool inside = false;
     bool left = false;
-    std::vector<Call> offers;  // sends that are not received yet, in order; keeps its capacity
+    std::vector<Call> offers;  // sends that were not received yet, oldest first; keeps its capacity
     char operation[32] = {};
     char unit[64] = {};
 
@@ -327,14 +339,15 @@ class ThreadGroup {
     return Clock::time_point(Clock::duration(member(rank).last_alive.load(std::memory_order_relaxed)));
   }
 
-  /// Wakes all waiting threads. The caller holds the lock.
+  /// Wakes all waiting threads. The caller must hold the lock.
   void wake() {
     for (auto const& meeting : meetings_) meeting->changed.notify_all();
     changed_.notify_all();
     watched_.notify_all();
   }
 
-  /// Returns the meeting of a group. Allocates on the first call for a group. The caller holds the lock.
+  /// Returns the Meeting of a group. Allocates memory on the first call for a group. The caller must hold the
+  /// lock.
   Meeting& meeting_of(ProcessGroup const& group) {
     for (auto const& meeting : meetings_)
       if (meeting->group.same(group)) return *meeting;
@@ -346,8 +359,9 @@ class ThreadGroup {
     return *meetings_.back();
   }
 
-  /// Ends the communicator if the ranks of a group can never meet, because one has left, or because one waits
-  /// for this rank in another group.
+  /// Called when rank `rank` enters a collective. Ends the communicator if the ranks of the group can never
+  /// meet, because one of them has left, or because ranks would wait for each other in different groups (a
+  /// deadlock).
   void check_members(int rank, Meeting const& meeting) {
     ProcessGroup const& group = meeting.group;
     for (int index = 0; index < group.count && !fault_.exists; ++index)
@@ -365,8 +379,9 @@ class ThreadGroup {
     }
     if (fault_.exists) wake();
   }
-  /// Returns whether a rank that is missing in a meeting waits in another meeting for `rank`, or for a rank
-  /// that waits for it. Appends these ranks to `chain`. `seen` has a bit for each rank that was looked at.
+  /// Finds a deadlock. Returns whether a rank of the group of `meeting` waits in another meeting for `rank`,
+  /// directly or through a chain of other ranks. Appends the ranks of the chain to `chain`. Bit r of `seen`
+  /// says that rank r was already examined.
   bool waits_for(Meeting const& meeting, int rank, std::uint64_t& seen, std::vector<int>& chain) const {
     for (int index = 0; index < meeting.group.count; ++index) {
       int const other = meeting.group.rank(index);
@@ -393,7 +408,8 @@ class ThreadGroup {
           if (int const other = meeting.group.rank(index); member(other).meeting != &meeting) body(other);
       };
       each_missing([&](int other) {
-        // A rank in a collective of another group is not late: it waits for a third rank.
+        // A missing rank that is in a collective of another group is not late, because it waits for a third
+        // rank.
         auto const limit = (member(other).inside ? now : std::max(start, last_alive(other))) + timeout_;
         if (limit >= deadline) return;
         deadline = limit;
@@ -410,7 +426,9 @@ class ThreadGroup {
     }
   }
 
-  /// Waits for an action of one other rank. Returns the seconds spent.
+  /// Waits until done() returns true. This depends on an action of one other rank, which other() returns.
+  /// Returns the seconds spent waiting. Throws PeerLost if the other rank has left or gives no sign of life
+  /// for the timeout.
   double await_other(std::unique_lock<std::mutex>& lock, int rank, v0::detail::FunctionRef<bool()> done,
                      v0::detail::FunctionRef<int()> other) {
     auto const start = Clock::now();
@@ -436,8 +454,8 @@ class ThreadGroup {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  /// Called by the rank that arrives last. Releases the ranks of the group, or ends the communicator if their
-  /// requests differ.
+  /// Called by the rank that arrives last in a collective. Releases the other ranks of the group. If the
+  /// requests differ, ends the communicator.
   void complete(Meeting& meeting) {
     meeting.arrived = 0;
     ++meeting.meets;
@@ -486,7 +504,7 @@ class ThreadGroup {
                "; every rank must run the same steps on the same model"},
               true);
   }
-  /// Describes the request that these ranks have in common.
+  /// Describes the request of `ranks`, which is the same for all of them.
   std::string request_text(std::vector<int> const& ranks) const {
     Request const& request = member(ranks.front()).request;
     return sentence({ranks_text(ranks), ranks.size() > 1 ? " request number " : " requests number ",
@@ -519,8 +537,8 @@ class ThreadGroup {
         false);
   }
 
-  /// Throws the failure that ended the communicator. `inside` stays true, so that messages say in which
-  /// collective the rank was.
+  /// Throws the exception for the failure that ended the communicator. `rank` is the calling rank.
+  /// Member::inside stays true, so that messages say "in collective" for this rank.
   [[noreturn]] void fail(int rank) {
     Member const& me = member(rank);
     if (fault_.mismatch) throw Error(ErrorKind::failed, fault_.text, rank, me.unit);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the transport between threads of one process. In a collective, each thread publishes its pointers,
-// waits for all others, copies their data, and waits until all have copied.
+// Provides Threads, the transport between threads of one process. In a collective, each thread publishes the
+// pointers to its buffers, waits for the other threads of the group, copies their data, and waits until all
+// of them have copied.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,9 @@ namespace tessera {
 inline namespace v0 {
 namespace comm {
 
-/// The transport of one rank in a world of threads. Its destructor does not wait. A rank leaves the world
-/// when the last copy of its handle is destroyed.
+/// The transport of one rank in a world of threads. The destructor declares that the rank enters no more
+/// collectives, and does not wait. The copies of a handle (Comm) share one transport, which is destroyed with
+/// the last copy.
 class Threads final : public Transport {
  public:
   Threads(std::shared_ptr<detail::ThreadGroup> group, int rank)
@@ -46,7 +48,7 @@ class Threads final : public Transport {
   std::string where(int rank) const override { return group_->where(rank); }
 
  private:
-  friend class Nccl;  // uses this class for host memory
+  friend class Nccl;  // runs collectives on host memory through this class
 
   double exchange(Request const& request, void const* send, void* recv) override {
     if (request.move == Move::send || request.move == Move::receive) {
@@ -97,8 +99,9 @@ class Threads final : public Transport {
   void flush() override {
     if (!later_.empty()) pass();
   }
-  /// Runs all pending sends and receives: publishes the buffers to send, copies the buffers that other ranks
-  /// publish for this one, and waits until the others have copied its own. Returns the seconds spent waiting.
+  /// Runs all pending sends and receives. Publishes the buffers that this rank sends, copies the buffers that
+  /// other ranks send to this rank, and waits until the other ranks have copied the buffers of this rank.
+  /// Returns the seconds spent waiting.
   double pass() {
     for (detail::Call const& call : later_)
       if (call.request.move == Move::send) group_->offer(rank(), call.request, call.send);
@@ -109,8 +112,9 @@ class Threads final : public Transport {
     return waited + group_->await_received(rank());
   }
 
-  /// Reduces in place, without scratch: each rank sums its slice into its own buffer, then all ranks copy the
-  /// others' slices.
+  /// Runs an all_reduce in place, without temporary memory. The elements are divided into one slice for each
+  /// rank. Each rank first sums its slice over all ranks in its own buffer, and then copies the other slices
+  /// from the other ranks. Returns the seconds spent waiting.
   double all_reduce(Request const& request, std::int64_t bytes) {
     ProcessGroup const& group = request.group;
     int const index = group.index_of(rank());
@@ -128,7 +132,8 @@ class Threads final : public Transport {
     return waited;
   }
 
-  /// out = the sum of `bytes` bytes at `offset` in the send buffers of all ranks of the group.
+  /// Stores in `out` the sum over all ranks of the group of the `bytes` bytes at `offset` in their send
+  /// buffers.
   void sum(Request const& request, std::int64_t offset, std::byte* out, std::int64_t bytes) {
     with_type(request.dtype, [&]<class T>(T*) {
       auto const from = [&](int peer) {
@@ -144,7 +149,7 @@ class Threads final : public Transport {
   }
 
   std::shared_ptr<detail::ThreadGroup> group_;
-  std::vector<detail::Call> later_;  // pending sends and receives of the open group; keeps its capacity
+  std::vector<detail::Call> later_;  // sends and receives that did not run yet; keeps its capacity
 };
 
 namespace detail {
@@ -162,8 +167,9 @@ inline std::shared_ptr<ThreadGroup> make_group(int world, ThreadsOptions const& 
 
 }  // namespace detail
 
-/// Returns the handles of a world of threads, one per thread; `tessera::run` also starts the threads. Throws
-/// Error(usage) unless world is 1 to 64 and the timeout is positive.
+/// Returns the handles of a new world of threads, one handle for each rank. The caller starts the threads and
+/// gives each of them its handle; `tessera::run` does this for a function. Throws Error(usage) unless `world`
+/// is from 1 to 64 and the timeout is positive.
 inline std::vector<Comm> threads(int world, ThreadsOptions const& options = {}) {
   auto const group = detail::make_group(world, options);
   std::vector<Comm> ranks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines Descriptor, which owns an open file or socket and closes it at the end.
+// Defines Descriptor, an object that owns an open file or socket. Its destructor closes the file or socket.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,8 @@ namespace tessera {
 inline namespace v0 {
 namespace files {
 
-/// An open file descriptor. The destructor closes it. A negative number means that there is none.
+/// An open file descriptor. The destructor closes it. If the number is negative, the object owns no open
+/// file.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) noexcept : number_(number) {}

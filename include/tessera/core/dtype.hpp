@@ -106,9 +106,9 @@ struct tf32;
 struct bf16x6;
 struct bf16x3;
 
-/// The number formats as an enum, for tables, files and reports. u8 holds codes, such as the codes of a
-/// quantized optimizer state. Only the code that writes codes can decode them, so they cannot be summed.
-/// tf32, bf16x6 and bf16x3 are ways to multiply values that are stored as f32.
+/// The number formats as an enum, for tables, files and reports. u8 holds encoded values, such as a quantized
+/// optimizer state. Only the functions that encode such values can decode them, so other functions cannot
+/// compute with them. tf32, bf16x6 and bf16x3 are ways to multiply values that are stored as f32.
 enum class DType : std::uint8_t { f64, f32, tf32, f16, bf16, u8, bf16x6, bf16x3 };
 
 constexpr std::string_view name_of(DType dtype) {

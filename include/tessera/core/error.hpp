@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines errors. An error has a kind, which programs turn into an exit code, and a sentence for the user.
+// Defines errors. An error has a kind, from which programs compute the exit code, and a message for the user.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ enum class ErrorKind {
   config,  ///< the settings contradict each other
   data,    ///< a data file, a weights file or a checkpoint is missing or damaged, or has a wrong format
   out_of_memory,  ///< the run needs more memory than is available; the message gives the bytes
-  peer_lost,      ///< another rank threw, died or did not arrive
+  peer_lost,      ///< another rank threw an exception, died or did not arrive in time
   diverged,       ///< the loss is not finite
   unsupported     ///< the request is valid, but this build does not support it
 };
@@ -52,9 +52,9 @@ constexpr int exit_code(ErrorKind kind) {
   return 1;
 }
 
-/// Thrown by constructors, plans and file readers. `what()` says what is wrong, where, and what to do.
-/// `rank()` is the rank that the error concerns, or -1. `unit()` is the part of the model that the error
-/// concerns, such as "h.3", or empty.
+/// Thrown by constructors, by functions that plan a run and by functions that read files. `what()` is the
+/// error message. It says what is wrong, where, and what to do. `rank()` is the rank that the error concerns,
+/// or -1. `unit()` is the part of the model that the error concerns, such as "h.3", or empty.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, std::string const& text, int rank = -1, std::string unit = {})
@@ -78,8 +78,8 @@ class PeerLost : public Error {
       : Error(ErrorKind::peer_lost, text, lost_rank, std::move(unit)) {}
 };
 
-/// One part of a message: text or a whole number. A Word only refers to the text, so the text must outlive
-/// it.
+/// One part of a message: text or a whole number. A Word refers to the text and does not copy it, so the text
+/// must outlive the Word.
 class Word {
  public:
   Word(char const* text) : text_(text), value_(-1) {}
@@ -105,8 +105,8 @@ class Word {
   std::int64_t value_;          // the number; or the length of the text, or -1 if the text is null-terminated
 };
 
-/// Returns the concatenation of the words. A call site only builds a list, so it is small. With operator+,
-/// every call site would contain code for strings, mostly for errors that never happen.
+/// Returns the concatenation of the words. The machine code of a call is small, because a call only builds a
+/// list. With operator+, every call site would contain code for strings, mostly for errors that never happen.
 inline std::string sentence(std::initializer_list<Word> words) {
   std::string text;
   for (Word const& word : words) word.append_to(text);

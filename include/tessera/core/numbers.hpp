@@ -12,8 +12,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Calls `f` with a null pointer whose type points to the C++ type of stored values of `format`. Returns the
-/// result of `f`. Throws Error(unsupported) for u8, whose values are codes.
+/// Calls f(static_cast<U*>(nullptr)) and returns the result. U is the C++ type in which values of `format`
+/// are stored. Throws Error(unsupported) for u8, whose values are encoded.
 template <class F>
 decltype(auto) with_type(DType format, F&& f) {
   switch (format) {

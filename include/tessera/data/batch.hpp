@@ -78,8 +78,8 @@ struct LoaderOptions {
 
 /// Reads batches from a token source. `load(step)` depends only on the step, the options and the data. So a
 /// resumed run, or a run on another number of ranks, reads the same samples. As a range, the loader yields
-/// the steps from `first_step` to the end of the epoch that contains `first_step`. Only one thread at a time
-/// may use a loader.
+/// one batch for each step from `first_step` to the end of the epoch that contains `first_step`. Only one
+/// thread at a time may use a loader.
 ///
 /// A source can consist of records, which are samples of different lengths (see TokenSource::divide). A
 /// record is cut to sequence + 1 tokens, or padded on the right with token 0. The targets of the padding are
@@ -163,7 +163,8 @@ class Loader {
     return current_;
   }
 
-  /// An input iterator over steps. To dereference it loads the batch of the step.
+  /// An input iterator over steps. Dereferencing it loads the batch of the step, and the increment moves to
+  /// the next step.
   class Iterator {
    public:
     using iterator_concept = std::input_iterator_tag;

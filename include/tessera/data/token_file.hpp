@@ -131,10 +131,11 @@ inline bool has_control_bytes(std::span<std::byte const> bytes) {
 
 /// Returns the foreign format of a file of `size` bytes that begins with `bytes`, or a null kind if the
 /// format is not certain. The file possibly holds raw token ids, which can have any bytes. So a signature
-/// must have at least 6 bytes. Random bytes match gzip once in 10^12 files, NumPy once in 10^14 files, and
-/// the other formats less often. The token ids of a real text hardly ever match, because the bytes of a
-/// signature, read as 16-bit ids, are rare tokens. Only the signature of zstd has four bytes. It is safe
-/// because one of its two 16-bit ids is beyond GPT-2's vocabulary.
+/// must have at least 5 bytes, or further bytes must have known values. Random bytes match gzip, JPEG or LZ4
+/// about once in 10^12 files, and the other formats about once in 10^14 files or less often. The token ids of
+/// a real text hardly ever match, because the bytes of a signature, read as 16-bit ids, are rare tokens. The
+/// exception is the signature of zstd, which has four bytes. It is safe because one of its two 16-bit ids is
+/// beyond GPT-2's vocabulary.
 inline ForeignKind foreign_kind(std::span<std::byte const> bytes, std::size_t size) {
   using namespace std::string_view_literals;
   std::string_view const all(reinterpret_cast<char const*>(bytes.data()), bytes.size());
@@ -323,8 +324,8 @@ inline void need_text(std::span<std::byte const> bytes, std::size_t size, std::s
 
 namespace detail {
 
-/// Whether the bytes are certainly text and not raw ids. The first 4096 must be printable ASCII or white
-/// space, with at least 8 different values.
+/// Whether the bytes are certainly text and not raw ids. The first 4096 bytes must be printable ASCII or
+/// white space, with at least 8 different values.
 ///
 /// Random ids hardly ever look like text: of GPT-2's 50257 ids, fewer than one in five consist of two such
 /// bytes. At least 32 ids (64 bytes) are needed, and all of them match in one of 10^22 files. The ids of a
@@ -342,10 +343,11 @@ inline bool is_plain_text(std::span<std::byte const> bytes) {
   return kinds >= 8;
 }
 
-/// Returns the size in bytes of an id in a file without header that begins with `bytes`. The size is 4 or 8
-/// if all ids of this size are below 2^20 and at least half of them have large lower 16 bits. At least 16 ids
-/// are needed. Otherwise the size is 2. In such a file, 16-bit ids would alternate between large and almost
-/// zero, which no text does.
+/// Returns the size in bytes of an id (2, 4 or 8) in a file that begins with `bytes` and has no header. The
+/// result is 8 or 4 if all ids of this size are below 2^20 and, in at least half of them, the lower 16 bits
+/// are a large number. Read as 16-bit ids, the bytes of this file would alternate between large numbers and
+/// numbers below 16. Ids of real text never do this. At least 16 ids are needed. In all other cases the
+/// result is 2.
 inline std::size_t raw_id_bytes(std::span<std::byte const> bytes) {
   for (std::size_t width = 8; width >= 4; width /= 2) {
     std::size_t const ids = bytes.size() / width;

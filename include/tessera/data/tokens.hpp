@@ -52,7 +52,7 @@ struct Record {
 /// text, and its bytes are the tokens. Compressed files, images, tables and UTF-16 are recognized by their
 /// first bytes and refused. A text file with a NUL in its first 4096 bytes is refused too. All other bytes
 /// are allowed. For a folder, the text files in it and its subfolders are read in the byte order of their
-/// paths. In a folder, hidden files, symbolic links and files that would be refused by name are skipped and
+/// paths. In a folder, hidden files, symbolic links, empty files and files that are not text are skipped and
 /// counted. Several paths are concatenated. Text and token files cannot be mixed.
 ///
 /// Opening checks every file and every token, so a later read fails only if a file was truncated or replaced.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines a reference to any callable. A function with such a parameter is compiled once, not once for each
-// lambda.
+// Defines FunctionRef, a reference to any callable object. A function that has a FunctionRef as a parameter
+// is compiled once. A function template would be compiled once for each lambda.
 #pragma once
 
 #include <utility>
@@ -12,8 +12,8 @@ namespace detail {
 template <class Signature>
 class FunctionRef;
 
-/// A reference to a function object, or to nothing. The function object must outlive the reference. Allocates
-/// no memory.
+/// A reference to a function object, or to nothing. The function object must outlive the reference. A
+/// FunctionRef allocates no memory.
 template <class R, class... Arguments>
 class FunctionRef<R(Arguments...)> {
  public:

@@ -46,7 +46,7 @@ inline std::int64_t meminfo(std::string const& name) {
 /// Returns the number of bytes that this process can allocate without swapping. This number is the kernel's
 /// estimate, or the unused part of the container's memory limit if that is smaller. Inactive page cache of
 /// the container does not count as used. Returns the largest std::int64_t if the system reports neither
-/// number. `cgroups` is the folder of the container's control files.
+/// number. `cgroups` is the folder of the control group (cgroup) files.
 inline std::int64_t available_host_memory(std::string const& cgroups = "/sys/fs/cgroup") {
   std::int64_t available = meminfo("MemAvailable");
   if (available < 0) available = std::numeric_limits<std::int64_t>::max();

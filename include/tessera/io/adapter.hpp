@@ -21,15 +21,15 @@ namespace tessera {
 inline namespace v0 {
 
 /// Reads a LoRA adapter from a folder in PEFT's layout. Its tensors may be F32, F16, BF16 or F64. A layer has
-/// an adapter if the tensor file holds tensors for it; adapter_config.json must select the layer too.
-/// adapter_config.json gives the rank and the scale of each layer, and the shapes of the tensors must match
-/// the rank.
+/// an adapter if adapter_model.safetensors holds tensors for the layer. adapter_config.json must select each
+/// of these layers. adapter_config.json gives the rank and the scale of each layer, and the shapes of the
+/// tensors must match the rank.
 class AdapterWeights {
  public:
   /// Opens the adapter in `folder` and checks it. `units` are the units of the model without adapters. Throws
-  /// Error(data) with advice to the user. The text names the file and the wrong key of adapter_config.json.
-  /// For tensors, it names up to three that are missing, up to three of a wrong shape, and up to three that
-  /// belong to no layer of the model.
+  /// Error(data) with advice to the user. For a fault in adapter_config.json, the error message names the
+  /// file and the key. For faults of tensors, the message names up to three tensors that are missing, up to
+  /// three with a wrong shape, and up to three that belong to no layer of the model.
   static AdapterWeights open(std::filesystem::path const& folder, std::vector<UnitSpec> const& units);
 
   /// Returns the path of the folder, for messages.
@@ -82,8 +82,8 @@ class AdapterWriter {
 
 /// Returns a sink that merges the adapters. It adds scale * (B A) to the weight of each layer with an
 /// adapter, where A is the parameter lora_A and B is lora_B. It passes only the model's own parameters on to
-/// `sink`. Use it with `collect` or `collect_pieces`: in their order of names, a layer's adapter comes before
-/// its weight. Keeps the adapter of one layer in memory.
+/// `sink`. Use it with `collect` or `collect_pieces`. They pass the parameters in the order of their names,
+/// so the adapter of a layer comes before the layer's weight. Keeps the adapter of one layer in memory.
 ParameterSink merging(std::vector<UnitSpec> const& units, ParameterSink sink);
 
 }  // namespace v0

@@ -25,8 +25,8 @@ inline namespace v0 {
 namespace detail {
 
 /// Returns the compiled form of `text`, a regular expression for layer names in the syntax of Python's `re`.
-/// Throws Error(data) if std::regex would read `text` differently or could need too long. The error text
-/// begins with `what`.
+/// Throws Error(data) if `text` has another meaning in std::regex than in Python, or if a match could need
+/// too much time. The error message begins with `what`.
 inline std::regex python_pattern(std::string const& text, std::string const& what) {
   // std::regex backtracks, which can take exponential time. Two limits keep the match below 1 s for all
   // layers of a model: at most four repetitions, and no repeated group that contains a choice or a
@@ -36,7 +36,7 @@ inline std::regex python_pattern(std::string const& text, std::string const& wha
   bool in_class = false;
   int repetitions = 0;
   std::vector<bool> groups;  // for each open group: whether it contains a choice or a repetition
-  bool was_choice = false;   // whether the group that has just ended contains one
+  bool was_choice = false;   // whether the group that has just ended contains a choice or a repetition
   for (std::size_t at = 0; at < text.size() && why.empty(); ++at) {
     std::string_view const rest = std::string_view(text).substr(at), next = rest.substr(1);
     auto const next_is = [&](std::string_view letters) {
@@ -224,8 +224,8 @@ class AdapterConfig {
       fail(std::string(key) + " is " + spelled(value) + "; it must be a list of names, or a pattern");
     }
   }
-  /// Reads layers_to_transform, a list of layer numbers, and layers_pattern, the name before the layer
-  /// number.
+  /// Reads two keys. layers_to_transform is a list of the numbers of the layers that get an adapter.
+  /// layers_pattern is the name that precedes the number in the full name of a layer, such as "h".
   void read_layers(Json const& json) {
     if (!json.contains("layers_to_transform") || neutral(json["layers_to_transform"])) return;
     Json const& layers = json["layers_to_transform"];
@@ -294,7 +294,7 @@ class AdapterConfig {
   std::string name_;
   std::vector<Pattern> ranks_, alphas_;
   Modules targets_, excluded_;
-  std::optional<std::vector<std::int64_t>> layers_;  ///< empty: the adapter is in all layers
+  std::optional<std::vector<std::int64_t>> layers_;  ///< layers with an adapter; empty: all
   std::vector<std::regex> layers_patterns_;          ///< the last group of each captures the layer number
 };
 

@@ -97,8 +97,8 @@ struct AdapterWeights::State {
   }
 
   /// Splits "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight" into "transformer.h.0.attn.c_attn"
-  /// and 'A', or 'B' for a lora_B. In files of PEFT, the name of the adapter possibly comes before "weight",
-  /// as in "lora_A.default.weight".
+  /// and 'A'. The letter is 'B' for a tensor "lora_B". Some files of PEFT have the name of the adapter before
+  /// "weight", as in "lora_A.default.weight".
   std::pair<std::string, char> parts_of(std::string const& tensor) const {
     std::string_view text = tensor;
     if (text.starts_with(detail::peft_prefix)) text.remove_prefix(detail::peft_prefix.size());
@@ -124,7 +124,7 @@ struct AdapterWeights::State {
           linear[parameter.name.substr(0, parameter.name.size() - detail::weight_ending.size())] = &parameter;
     std::vector<std::string> missing, extra, left_out, misshapen, mistyped;
     std::map<std::string, std::string> names;  // name of a layer in the model -> its name in the file
-    std::string prefix;                        // the text before the model's name of a layer in the file
+    std::string prefix;                        // the file has this text before the name of a layer
     for (SafetensorsEntry const& entry : file->tensors()) {
       auto const parts = parts_of(entry.name);
       std::string const& module = parts.first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a Shape to the list of extents that files use. A file's list may have any number of dims.
+// Converts a Shape, which has up to four dims, to a list of extents. Files store shapes as such lists.
 #pragma once
 
 #include <cstdint>

@@ -68,14 +68,15 @@ void check_writable_folder(std::filesystem::path const& folder);
 struct PlannedFile {
   std::filesystem::path path;
   std::int64_t bytes = 0;
-  /// Whether the old file is emptied first. Otherwise the old file exists until the new one is complete.
+  /// Whether the old file is emptied before the new bytes are written, so that its space counts as free. If
+  /// false, the old file exists until the new one is complete.
   bool in_place = false;
   std::filesystem::path named = {};  ///< the path that messages show; empty: `path`
 };
 
-/// Checks that the disks have enough free space for all files together. Otherwise throws Error(failed) with
-/// path, bytes needed and bytes free. Devices and pipes need no space. If a file system does not report its
-/// free space, the check passes.
+/// Throws Error(failed) with path, bytes needed and bytes free if a disk has too little free space for all of
+/// the files that it will hold. Devices and pipes need no space. If a file system does not report its free
+/// space, the check passes.
 void check_free_space(std::vector<PlannedFile> const& files);
 
 /// Creates `folder` and the folders above it, if they do not exist. Throws Error(failed) that names `folder`.

@@ -22,8 +22,8 @@ inline namespace v0 {
 ///   u64 number of dims, one u64 per extent, outermost first,
 ///   the elements as IEEE binary32 in row-major order.
 /// The hash does not cover the padding of the vocabulary or the second copy of tied weights, and it does not
-/// depend on the sharding. A tensor's values may arrive in chunks of any size, with the same hash. Cost:
-/// memory speed. Move-only.
+/// depend on the sharding. The values of a tensor may arrive in several chunks. The sizes of the chunks do
+/// not change the hash. Cost: memory speed. Move-only.
 class WeightsHash {
  public:
   WeightsHash();
@@ -63,7 +63,8 @@ class WeightsHash {
   bool any_ = false;
 };
 
-/// Returns the XXH3-128 of `bytes` as 32 hexadecimal digits. Schedules and plan files are identified by it.
+/// Returns the XXH3-128 of `bytes` as 32 hexadecimal digits. Other code identifies schedules and plan files
+/// by this hash.
 std::string hash_of(std::string_view bytes);
 
 /// Returns the XXH3-128 of a file, in the format of xxhsum -H2. Reads the file in chunks into `buffer`. If

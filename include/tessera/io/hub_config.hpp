@@ -49,12 +49,13 @@ struct HubValue {
 /// Keys and values to write into a config.json.
 using HubEntries = std::vector<std::pair<std::string, HubValue>>;
 
-/// Holds the values of a config.json. While a model family reads them, it records unsupported features and
-/// settings that Tessera does not apply. Throws Error(data) with the file and the key if a value is invalid.
+/// Holds the values of a config.json. While a model family reads the values, this object records unsupported
+/// features and settings that Tessera does not apply. Throws Error(data) with the file and the key if a value
+/// is invalid.
 class HubConfig {
  public:
   std::string name = "config.json";  ///< the path, for messages
-  std::string source = {};           ///< the file's text; a copy of it keeps unknown keys
+  std::string source = {};           ///< the file's text, with the keys that Tessera ignores
   std::map<std::string, HubValue, std::less<>> values = {};
 
   /// Returns the value of a key, or null if the key is missing. A JSON null in the file is a value of

@@ -40,8 +40,8 @@ class IoEngine {
 /// system refuses, the function returns null and stores the reason in `why_not`.
 using OpenIoEngine = std::unique_ptr<IoEngine> (*)(int depth, std::string& why_not);
 
-/// The function that opens the preferred engine, or null if the program links only the threads. The source of
-/// an engine (io/uring.cpp) sets it before `main`.
+/// The function that opens the preferred engine. It is null if the program links no engine other than
+/// IoThreads. If the program links io/uring.cpp, that file sets this variable before `main`.
 inline std::atomic<OpenIoEngine> preferred_io_engine{nullptr};
 
 /// Runs each request with pread or pwrite on one of `depth` threads.

@@ -53,10 +53,11 @@ inline double round_seconds(IoEngine& engine, int file, IoPattern pattern, std::
   return failed + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Returns the fastest of a few patterns. `given` fixes the values that are not 0. Tries each pattern on the
-/// first 16 MiB of a file and fills them with zeros. A round writes and reads 16 MiB. The trial stops at the
-/// first round that ends more than 0.5 s after the start of the trial. The usual pattern is tried first. A
-/// later pattern replaces the best one so far only if it needs more than 5% less time.
+/// Measures five patterns and returns the fastest one. If a value of `given` is not 0, all five patterns have
+/// this value. A pattern is measured in two rounds. A round writes 16 MiB of zeros to the start of the file
+/// and reads them again. The trial stops at the first round that ends more than 0.5 s after the start of the
+/// trial. The usual pattern is tried first. A later pattern replaces the best one so far only if it needs
+/// more than 5% less time.
 inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
   constexpr std::int64_t mebibyte = std::int64_t{1} << 20, bytes = 16 * mebibyte;
   struct Free {
@@ -75,8 +76,8 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
     for (int round = least == 0 ? 0 : 1; round < 3; ++round) {
       double const seconds = round_seconds(*engine, file, pattern, buffer.get(), bytes);
       if (std::chrono::steady_clock::now() - start > std::chrono::milliseconds(500)) return best;
-      // The very first round is not counted: the file system allocates the blocks of the file then, which
-      // takes longer.
+      // The first round of the first pattern does not count. It needs more time, because the file system
+      // allocates the blocks of the file.
       if (round > 0 && (least == 0 || seconds < 0.95 * least)) {
         least = seconds;
         best = pattern;
@@ -87,8 +88,8 @@ inline IoPattern fastest_pattern(int file, OpenIoEngine open, IoPattern given) {
 }
 
 /// Returns `given`, with each value that is 0 (not set) chosen by a trial. The trial overwrites the contents
-/// of `file`, which has `bytes` bytes. It runs once in a process for each combination of folder, engine and
-/// `given`; other threads wait for it. A file below 64 MiB gets the usual pattern without a trial.
+/// of `file`, which has `bytes` bytes. A process runs one trial for each combination of folder, engine and
+/// `given`; other threads wait until it ends. A file below 64 MiB gets the usual pattern without a trial.
 inline IoPattern choose_pattern(std::string const& folder, int file, std::int64_t bytes, OpenIoEngine open,
                                 IoPattern given) {
   struct Known {

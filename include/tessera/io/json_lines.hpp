@@ -117,7 +117,7 @@ inline int hex_digits(std::string_view text) {
 inline std::size_t huge_number(std::string_view text) {
   std::size_t const size = std::min(text.find_first_not_of("+-.0123456789Ee"), text.size());
   auto const digit = [&](std::size_t at) { return at < size && text[at] >= '0' && text[at] <= '9'; };
-  // from_chars accepts 01e999 and 1.e999, but JSON does not. Such a text returns 0.
+  // from_chars accepts 01e999 and 1.e999, but JSON does not. For such a text this function returns 0.
   std::size_t const first = text.starts_with('-') ? 1 : 0, point = text.substr(0, size).find('.');
   if ((text.substr(first).starts_with('0') && digit(first + 1)) || (point != text.npos && !digit(point + 1)))
     return 0;
@@ -151,7 +151,8 @@ inline std::string with_null_for_nan(std::string_view line, bool huge = false) {
   return out;
 }
 
-/// Replaces the escape of an unpaired surrogate, such as \ud83d without its second half, by \ufffd.
+/// Returns the text with each escape of an unpaired surrogate replaced by \ufffd. An example is \ud83d if no
+/// escape of a low surrogate, such as \ude00, follows it.
 inline std::string with_whole_pairs(std::string_view line) {
   std::string out(line);
   for (std::size_t at = 0; (at = out.find('\\', at)) != out.npos && at + 1 < out.size();) {

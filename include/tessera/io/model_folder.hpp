@@ -23,9 +23,9 @@ HubConfig parse_hub_config(std::string text, std::string name);
 /// Returns the values of the config.json in `folder`. Throws Error(data) if there is none or it is invalid.
 HubConfig read_hub_config(std::filesystem::path const& folder);
 
-/// Returns the text of a config.json. It is `source`, the text of another config.json or an empty string,
-/// with `values` added. A value replaces the one with the same key. A key "a.b" means key b in the object of
-/// key a.
+/// Returns the text of a config.json with the entries of `source` and the entries `values`. `source` is the
+/// text of another config.json or an empty string. If a key is in `source` and in `values`, the entry of
+/// `values` counts. A key "a.b" of `values` means key b in the object of key a.
 std::string hub_config_text(std::string const& source, HubEntries const& values);
 
 /// Writes a folder that Hugging Face transformers and the flag `--model` can read. The folder holds

@@ -19,8 +19,8 @@ inline namespace v0 {
 
 /// Returns the files that ModelWeights::open would read for `path`, without checking them. For an index file
 /// (*.json), these are the index and its parts. For a folder, these are model.safetensors and
-/// model.safetensors.index.json with its parts; a returned file possibly does not exist. Otherwise the result
-/// is `path` itself. Throws Error(data) if an index is a Git LFS pointer.
+/// model.safetensors.index.json with its parts; a returned file possibly does not exist. For any other path,
+/// the result is the path itself. Throws Error(data) if an index is a Git LFS pointer.
 std::vector<std::filesystem::path> weights_files(std::filesystem::path const& path);
 
 /// Reads a model's weights from a `.safetensors` file, a `model.safetensors.index.json` with its parts, a
@@ -31,9 +31,9 @@ std::vector<std::filesystem::path> weights_files(std::filesystem::path const& pa
 class ModelWeights {
  public:
   /// Opens the files and checks everything against `units`, the units of the model. Throws Error(data) with
-  /// the sizes of the model in the file and of this model. The text names up to three tensors of each fault
-  /// (missing, extra, wrong shape, wrong type), and the number of further ones. If only a value is not
-  /// finite, the text names the first such value.
+  /// the sizes of the model in the file and of this model. The error message names up to three tensors of
+  /// each fault (missing, extra, wrong shape, wrong type), and the number of further ones. If all tensors fit
+  /// but some values are not finite, the message names the first of these values.
   static ModelWeights open(std::filesystem::path const& path, std::vector<UnitSpec> const& units,
                            WeightNames const& names = {});
 

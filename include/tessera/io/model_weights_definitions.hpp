@@ -103,7 +103,8 @@ struct ModelWeights::State {
   std::map<std::string, Location> tensors;       // name of a tensor in the files -> its position
   std::map<std::string, std::string> unnamed;    // name of a tensor that the index lacks -> its file
   std::vector<std::vector<Location>> locations;  // positions by index of the unit and index of its parameter
-  // Text before names: `prefix` only in the files, `left_out` only in the model.
+  // Texts at the start of names. Names in the files begin with `prefix`, but names in the model do not. Names
+  // in the model begin with `left_out`, but names in the files do not.
   std::string prefix, left_out;
 
   [[noreturn]] void fail(std::string const& text) const { throw Error(ErrorKind::data, name + ": " + text); }

@@ -37,7 +37,7 @@ struct NvmeOptions {
   std::string directory{};         ///< an existing folder that accepts new files
   std::int64_t request_bytes = 0;  ///< bytes per request, a multiple of 4096; 0: a short trial chooses
   int depth = 0;                   ///< number of requests that run at once; 0: the same trial chooses
-  OpenIoEngine engine = nullptr;   ///< null: `preferred_io_engine`, or threads if that is null too
+  OpenIoEngine engine = nullptr;   ///< null: `preferred_io_engine`, or IoThreads if there is none
 };
 
 namespace detail {
@@ -126,8 +126,8 @@ class ScratchFile {
       file_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
       if (!file_ && errno == EEXIST && number < 1000000) continue;
       if (!file_) refuse(folder_, "create a scratch file", errno);
-      // Between open and flock, another process possibly removed the file in `sweep`. Then the loop tries
-      // another name.
+      // Between open and flock, another process possibly removed the file in `sweep`. In this case the loop
+      // tries another name.
       struct stat status {};
       bool const locked = ::flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (locked || ::fstat(file_.get(), &status) != 0 || status.st_nlink == 0) continue;

@@ -34,8 +34,8 @@ struct RecordOptions {
   RecordEncoder encode = {};    ///< the tokenizer; empty: each byte is a token
 };
 
-/// Returns a note for messages, such as " (3 x invalid UTF-8 as U+FFFD)". Returns an empty string if
-/// `replaced` is 0.
+/// Returns a note for messages, such as " (3 x invalid UTF-8 as U+FFFD)". `replaced` is the number of invalid
+/// byte sequences that were replaced by U+FFFD. If it is 0, the note is empty.
 inline std::string replaced_text(std::int64_t replaced) {
   return replaced == 0 ? std::string()
                        : sentence({" (", files::with_commas(replaced), " x invalid UTF-8 as U+FFFD)"});
@@ -43,8 +43,8 @@ inline std::string replaced_text(std::int64_t replaced) {
 
 namespace detail {
 
-/// A line or document: tokens first..first+tokens-1 of a TokenSource. It is number `number`, counted from 1,
-/// of the file with index `file`.
+/// A line or document of a TokenSource: the tokens first..first+tokens-1. `file` is the index of its file.
+/// `number` is the number of the line or document in this file, counted from 1.
 struct Stretch {
   std::int64_t file = 0, number = 0, first = 0, tokens = 0;
   std::int32_t before_end = -1;  ///< the token before the end token; -1 if there is none
@@ -96,8 +96,9 @@ struct RecordList {
   }
 };
 
-/// Encodes the text of every line and returns the tokens in memory. If `json` is true, the text is the field
-/// `options.field` of the JSON object on the line.
+/// Encodes the text of every line of `source`. Returns a new source that holds the tokens in memory, with
+/// each line as a record. If `json` is true, the text is the field `options.field` of the JSON object on the
+/// line.
 inline TokenSource encoded_lines(TokenSource const& source, bool json, RecordOptions const& options) {
   std::vector<std::uint32_t> tokens;
   RecordList list;

@@ -36,8 +36,8 @@ struct SafetensorsEntry {
   std::string name;
   std::string_view type;            ///< one of `safetensors_types`
   std::vector<std::int64_t> shape;  ///< outermost first; empty for a scalar
-  std::int64_t begin = 0;           ///< first byte and end of the tensor, counted from the end of the header
-  std::int64_t end = 0;
+  std::int64_t begin = 0;           ///< index of the first byte, counted from the end of the header
+  std::int64_t end = 0;             ///< index after the last byte, counted from the end of the header
 
   std::int64_t elements() const noexcept {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;

@@ -47,9 +47,8 @@ TESSERA_INLINE void append_names(std::string& text, char const* what, std::vecto
 /// {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...,
 ///  "__metadata__": {"k": "v", ...}}
 ///
-/// Some rules are those of the Python package safetensors. Other fields of a tensor are ignored. If two
-/// tensors or two metadata keys have one name, the last one counts. A null instead of the metadata object is
-/// accepted.
+/// Like the Python package safetensors, this class ignores all other fields of a tensor and accepts null as
+/// the value of __metadata__. If two tensors or two metadata keys have the same name, the last one counts.
 class SafetensorsEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   SafetensorsEvents(SafetensorsHeader& header, std::string const& file) : header_(header), file_(file) {}

@@ -22,7 +22,7 @@ class Uring final : public tessera::IoEngine {
  public:
   static std::unique_ptr<tessera::IoEngine> open(int depth, std::string& why_not) {
     std::unique_ptr<Uring> engine(new Uring);
-    // Two systems cannot use the engine: containers often forbid the system call, and kernels before Linux
+    // The engine does not work everywhere. Containers often forbid the system call, and kernels before Linux
     // 5.6 lack the operation IORING_OP_READ.
     int const code = [&] {
       std::lock_guard const lock(mapping());
@@ -52,7 +52,7 @@ class Uring final : public tessera::IoEngine {
     for (std::int64_t index = 0; index < count; ++index) requests[index].result = unknown;
     std::int64_t next = 0, in_flight = 0;
     // If the ring fails, the loop still waits for the requests that the kernel already has, because the
-    // kernel reads or writes their memory.
+    // kernel still reads or writes the memory of these requests.
     while (in_flight > 0 || (next < count && failure_ == 0)) {
       for (; failure_ == 0 && next < count && in_flight + ready() < depth_; ++next)
         if (!fill(file, write, requests[next])) break;
@@ -78,8 +78,8 @@ class Uring final : public tessera::IoEngine {
 
   Uring() = default;
   /// Returns the mutex that serializes setup and teardown of rings. liburing may map a new ring at the
-  /// address of an old one. Without the mutex, the thread sanitizer sees no order between the two calls and
-  /// reports a race.
+  /// address of an old one. Without the mutex, the thread sanitizer sees no order between the teardown of the
+  /// old ring and the setup of the new one, and reports a race.
   static std::mutex& mapping() {
     static std::mutex mutex;
     return mutex;

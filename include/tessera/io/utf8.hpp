@@ -13,8 +13,8 @@ inline namespace v0 {
 namespace utf8 {
 
 /// Returns the number of bytes of the character at index `at`. `valid` tells whether the character is
-/// complete and valid. If it is not, the result is the number of bytes that are the start of some valid
-/// character, but at least 1.
+/// complete and valid. If it is not, the result is the number of its bytes with which some valid character
+/// begins, but at least 1.
 inline std::size_t utf8_step(std::string_view bytes, std::size_t at, bool& valid) {
   auto const byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   unsigned char const first = byte(at);

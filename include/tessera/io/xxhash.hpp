@@ -9,7 +9,7 @@
 // xxHash passes pointers to functions that must be inlined (always_inline). GCC can inline such calls only at
 // -O1 and above. With -Og it stops with the error "inlining failed in call to 'always_inline'". xxHash itself
 // compiles its AVX2 code at -O2; this header compiles the code for the other instruction sets at -O2 too.
-// Without optimization, xxHash does not use the attribute.
+// Without optimization, xxHash does not use always_inline.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #ifdef __CUDACC__
 #pragma nv_diag_push

@@ -27,7 +27,7 @@ inline namespace v0 {
 /// Work between steps, such as validation or saving. The loop calls `run` if `due` returns true. Both
 /// functions get the number of completed steps.
 struct LoopTask {
-  std::function<bool(std::int64_t done)> due;  ///< must give the same answer on all ranks
+  std::function<bool(std::int64_t done)> due;  ///< must return the same value on all ranks
   std::function<void(std::int64_t done)> run = {};
 };
 
@@ -42,7 +42,7 @@ inline LoopTask every(std::int64_t interval, std::function<void(std::int64_t don
 /// Selects steps that run while no other step is enqueued, for measurements. The loop calls `begin` before
 /// and `end` after a step for which `due` returns true. `step` is the number of the step, counted from 0.
 struct IsolatedSteps {
-  std::function<bool(std::int64_t step)> due = {};  ///< must give the same answer on all ranks
+  std::function<bool(std::int64_t step)> due = {};  ///< must return the same value on all ranks
   std::function<void(std::int64_t step)> begin = {};
   std::function<void(std::int64_t step, StepReport const& report)> end = {};
 };
@@ -125,8 +125,8 @@ class TrainingLoop {
     return done_;
   }
 
-  /// Whether the loop ended early because a rank requested it or because a rank's data ended. All ranks get
-  /// one answer.
+  /// Whether the loop ended early because a rank requested it or because a rank's data ended. The result is
+  /// the same on all ranks.
   bool stopped() const { return end_ < options_.steps; }
   /// The error that ended the data of this rank; nullopt if its data has not ended.
   std::optional<Error> const& data_error() const { return data_error_; }
@@ -134,9 +134,9 @@ class TrainingLoop {
  private:
   Batch& batch_of(std::int64_t step) { return batches_[static_cast<std::size_t>(step) % batches_.size()]; }
 
-  /// Loads the batches of the next steps. After this rank requests to end, some steps still run before the
-  /// other ranks know of the request. The batches of these steps are already loaded when the rank makes its
-  /// request.
+  /// Loads the batches of the next steps before they are needed. If the data of this rank ends, the rank
+  /// requests to end. Some more steps then run until the other ranks know of the request, and this rank must
+  /// already have batches for these steps.
   void load() {
     auto const ahead = static_cast<std::int64_t>(batches_.size());
     try {
@@ -171,7 +171,7 @@ class TrainingLoop {
   std::size_t max_in_flight_;  // steps that stay in flight
   bool votes_in_steps_;
   std::vector<Batch> batches_;      // ring buffer, indexed by step
-  std::vector<std::int64_t> ends_;  // by rank
+  std::vector<std::int64_t> ends_;  // index: rank
   std::int64_t loaded_, done_, end_;
   std::deque<Ticket> in_flight_;
   StepReport last_;

@@ -16,9 +16,10 @@ inline namespace v0 {
 struct MicroBatch;
 struct UnitSpec;
 
-/// Pointers to the functions that create adapters and compute a linear layer with its adapter. The parameter
-/// `with` of `forward` and `backward_input` has the options of the layer's own matrix product, such as its
-/// bias.
+/// Pointers to the functions that create low-rank adapters and compute a linear layer that has an adapter.
+/// `forward` computes y from x. `backward_input` computes dx from dy. `backward_weight` computes the
+/// gradients of the two matrices of the adapter. `with` has the options of the layer's own matrix product,
+/// such as its bias.
 template <class Place, class T>
 struct AdapterFunctions {
   using In = Tensor<T const, Place>;

@@ -42,8 +42,9 @@ struct RmsNorm {
     ops::rms_norm_forward(pass.context(), x, pass[gamma], epsilon, pass[y], pass[rstd]);
     return pass[y];
   }
-  /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
-  /// Also writes `partials`, from which backward_weight computes the gradients of the norm's parameters.
+  /// Computes dx, the gradient of x. If residual_gradient is not empty, adds it to dx. If dx is empty, does
+  /// not compute dx. If `partials` is not empty, writes sums over blocks of rows to it. From these sums,
+  /// backward_weight computes the gradients of the norm's parameters.
   template <class P>
   void backward_input(P& pass, typename P::ConstValue dy, typename P::ConstValue x,
                       typename P::ConstValue residual_gradient, typename P::Value dx) const {
@@ -75,7 +76,7 @@ struct AttentionSpec {
 struct ProjectedAttention {
   static constexpr bool takes_row_sums = true;  ///< backward_weight has the parameter `sums`
   int heads;
-  ops::RotaryFrequencies frequencies;  // 0 pairs: no rotary positions
+  ops::RotaryFrequencies frequencies;  // `pairs` is 0 if there are no rotary positions
   Linear query, key, value, proj;
   // `queries` and `mixed` are (B,T,heads*D), `keys` and `values` are (B,T,key_heads*D).
   Saved queries, keys, values, mixed;
@@ -167,8 +168,8 @@ struct ProjectedAttention {
   }
 };
 
-/// The gated MLP y = (silu(x g) * (x u)) w, plus a residual. g, u and w are the weights of `gate`, `up` and
-/// `down`. There are no biases.
+/// The gated MLP y = (silu(x g) * (x u)) w, plus a residual. The product * is elementwise. g, u and w are the
+/// weights of `gate`, `up` and `down`. There are no biases.
 struct GatedMlp {
   Linear gate, up, down;
   Saved gates, ups, post;  // (B,T,hidden); `post` can be recomputed from `gates` and `ups`
@@ -200,7 +201,9 @@ struct GatedMlp {
     ops::swiglu_forward(pass.context(), pass[gates], pass[ups], pass[post]);
   }
   void backward_input(auto& pass, auto dy, auto dx) const {
-    down.backward_input(pass, dy, pass[d_gates]);  // the gradient of `post`, which swiglu_backward overwrites
+    // d_gates first receives the gradient of `post`. swiglu_backward reads this gradient and overwrites it
+    // with the gradient of `gates`.
+    down.backward_input(pass, dy, pass[d_gates]);
     ops::swiglu_backward(pass.context(), pass[gates], pass[ups], pass[d_gates], pass[d_gates], pass[d_ups]);
     gate.backward_input(pass, pass[d_gates], dx);
     up.backward_input(pass, pass[d_ups], dx, {.residual = dx});

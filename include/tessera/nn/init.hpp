@@ -84,8 +84,8 @@ TESSERA_HOST_DEVICE inline float quantile_far(float x, float w) {
 }
 
 /// Draws a parameter's random initial values with the Philox generator. The key of the generator is the seed.
-/// The counter for an element is (element / 4, unit, parameter, 1). The last word is the purpose of the
-/// random numbers: 1 means initial values.
+/// The counter for an element is (element / 4, unit, parameter, 1), where `unit` and `parameter` are indices
+/// in the model. The last word is the purpose of the random numbers: 1 means initial values.
 struct InitialDraw {
   PhiloxKey key;
   std::uint32_t unit, parameter;
@@ -154,7 +154,7 @@ inline void initial_values(std::uint64_t seed, int unit, int parameter, Init con
   detail::InitialDraw const draw(seed, unit, parameter, init);
   float const deviation = draw.deviation;
   std::int64_t const end = offset + static_cast<std::int64_t>(out.size());
-  constexpr std::int64_t chunk = 64;  // values per loop; compilers vectorise loops of fixed length
+  constexpr std::int64_t chunk = 64;  // values at once; compilers vectorise inner loops of fixed length
   std::uint32_t words[chunk];
   float x[chunk], w[chunk], values[chunk];
   for (std::int64_t begin = offset / 4 * 4; begin < end; begin += chunk) {

@@ -50,9 +50,10 @@ struct LayerNorm {
                             pass[rstd]);
     return pass[y];
   }
-  /// Computes dx = the gradient of x, plus residual_gradient unless it is empty. An empty dx is not computed.
-  /// Also writes `partials`, from which backward_weight computes the gradients of the norm's parameters.
-  /// `sums` are as in ops::layer_norm_backward_input.
+  /// Computes dx, the gradient of x. If residual_gradient is not empty, adds it to dx. If dx is empty, does
+  /// not compute dx. If `partials` is not empty, writes sums over blocks of rows to it. From these sums,
+  /// backward_weight computes the gradients of the norm's parameters. `sums` are as in
+  /// ops::layer_norm_backward_input.
   template <class Place, class T>
   void backward_input(Pass<Place, T>& pass, ops::In<T, Place> dy, ops::In<T, Place> x,
                       ops::In<T, Place> residual_gradient, ops::Out<T, Place> dx,
@@ -71,15 +72,15 @@ struct LinearSpec {
   Init init = Init::normal(0.02);
   bool bias = true;
   bool transposed = false;  ///< the weight is stored (out,in), as in PyTorch, instead of (in,out)
-  Split split{};            ///< of the weight; a split of its outputs also splits the bias
+  Split split{};            ///< of the weight; a split of the outputs also splits the bias
 
   Split bias_split() const {
     return split.dim == (transposed ? 0 : 1) ? Split{split.kind, 0, split.sections, split.grain} : Split{};
   }
 };
 
-/// The layer y = x w + b. It saves no tensors, because the layers before and after it save its input and its
-/// output.
+/// The layer y = x w + b. It saves no tensors for the backward pass, because the neighbouring layers save x
+/// and y.
 struct Linear {
   Weight weight, bias;
   bool transposed;
@@ -91,13 +92,14 @@ struct Linear {
                  ? unit.parameter({name + ".bias", {out}, Init::zeros(), false, true, with.bias_split()})
                  : Weight{}),
         transposed(with.transposed) {}
-  /// Creates the layer y = x w^T, without bias. The weight `table` is stored (out,in), such as a token table.
+  /// Creates the layer y = x w^T, without bias. `table` specifies the weight, which is stored (out,in), for
+  /// example as a token embedding table is.
   Linear(Unit& unit, ParameterSpec const& table) : weight(unit.parameter(table)), transposed(true) {}
   /// Creates the layer y = x w^T, without bias. Another unit owns the weight (a tied head).
   explicit Linear(Weight borrowed) : weight(borrowed), transposed(true) {}
 
-  /// Computes y. `with` adds further terms to y, such as a residual. If y is empty, y is not computed: a
-  /// recompute does not always need the output.
+  /// Computes y. `with` has further options, such as a residual that is added to y. If y is empty, this
+  /// function does not compute y. A recomputation passes an empty y if it does not need the output.
   template <class Place, class T>
   void forward(Pass<Place, T>& pass, ops::In<T, Place> x, ops::Out<T, Place> y,
                ops::LinearOptions<T, Place> with = {}) const {
@@ -117,8 +119,8 @@ struct Linear {
     ops::linear_backward_input(pass.context(), dy, pass[weight], dx, with);
   }
   /// Computes the gradients of the weight and the bias. `partials` are sums of dy over blocks of rows, from
-  /// which the bias gradient is computed. They come from the backward_input that wrote or read dy. If
-  /// `partials` is empty, the bias gradient is computed from dy itself.
+  /// which the bias gradient is computed. The function backward_input of this layer or of a neighbouring
+  /// layer has written these sums. If `partials` is empty, the bias gradient is computed from dy itself.
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass, ops::In<T, Place> x, ops::In<T, Place> dy,
                        ops::In<compute_t<T>, Place> partials = {}) const {
@@ -260,9 +262,10 @@ struct Embedding {
   Weight tokens, positions;
   BackwardStatistic sums;
 
-  /// `tied`: a later unit, such as the head, also uses the token table. Its gradient of the table is in a
-  /// buffer (Pass::partial_gradient) to which this unit adds its own gradient. A table that is not tied needs
-  /// a separate buffer, `sums`, for the sum of this unit's gradient.
+  /// `tied` says whether a later unit, such as the head, also uses the token table. In the backward pass, the
+  /// later unit stores its gradient of a tied table in the buffer Pass::partial_gradient first. Then the
+  /// embedding adds its own gradient to this buffer. If the table is not tied, the embedding sums its
+  /// gradient in a separate buffer, `sums`.
   Embedding(Unit& unit, ParameterSpec const& token_table, std::optional<ParameterSpec> const& position_table,
             bool tied, ops::EmbeddingOptions const& with = {})
       : options(with),

@@ -163,7 +163,8 @@ inline std::vector<UnitSpec> adapted(std::vector<UnitSpec> units, LoraOptions co
           add(".lora_A.weight", {with.rank, in}, Init::uniform(1.0 / std::sqrt(static_cast<double>(in))));
       adapter.b = add(".lora_B.weight", {out, with.rank}, Init::zeros());
       if (weight.inputs == 1 && weight.padded_rows) unit.parameters.back().padded_rows = weight.padded_rows;
-      // The gradient of `a` needs the saved x that the gradient of the weight needs.
+      // Like the gradient of the weight, the gradient of `a` needs the saved x. So each saved tensor that is
+      // needed for the weight is also needed for `a`.
       for (ActivationSpec& activation : unit.saved)
         for (std::size_t at = 0, count = activation.needed_for.size(); at < count; ++at)
           if (!activation.needed_for[at].borrowed && activation.needed_for[at].index == adapter.weight.index)
@@ -188,8 +189,8 @@ inline std::function<std::vector<UnitSpec>(MicroBatch)> adapting(
 
 namespace detail {
 
-/// Computes a linear layer with its adapter. The small matrix products of the adapter run first. The large
-/// product of the layer then adds their result as its residual, so the addition needs no further pass over
+/// Computes a linear layer with its adapter. The small matrix products of the adapter run first. Their result
+/// is the residual that the large product of the layer then adds. So the addition needs no further pass over
 /// memory.
 template <class Place, class T>
 struct LoraProducts {

@@ -20,7 +20,7 @@ struct LoraOptions {
   /// layer's name ("c_attn,mlp.c_proj"). "all-linear" means every linear layer of the blocks.
   std::string targets = {};
 
-  /// One layer by its full name ("h.0.attn.c_attn"), with its own rank and alpha.
+  /// The rank and alpha of one layer's adapter. `name` is the full name of the layer ("h.0.attn.c_attn").
   struct Layer {
     std::string name{};
     int rank = 0;

@@ -45,7 +45,7 @@ struct Init {
 
 /// Describes how tensor parallelism may split a tensor over ranks: along the dimension `dim`, whose meaning
 /// is `kind`. The kinds are heads, the hidden width of an MLP, the vocabulary, experts, and positions of a
-/// sequence. Shapes in specifications are shapes before the split.
+/// sequence. Shapes in ParameterSpec and ActivationSpec are shapes before the split.
 struct Split {
   enum class Kind { none, heads, hidden, vocabulary, experts, sequence } kind = Kind::none;
   int dim = 0;
@@ -71,18 +71,19 @@ struct ParameterSpec {
   Shape in_memory() const { return padded_rows ? Shape{padded_rows, shape.columns()} : shape; }
 };
 
-/// A parameter that this unit reads and another unit owns (tied weights). The owner adds the gradient that
-/// this unit computes to its own gradient. `unit` is the index of the owner, and `parameter` the index in the
-/// owner's list of parameters.
+/// A parameter that this unit reads and another unit owns (tied weights). In the backward pass, the owner
+/// adds this unit's gradient of the parameter to the owner's gradient. `unit` is the index of the owner, and
+/// `parameter` the index in the owner's list of parameters.
 struct Borrow {
   int unit = 0;
   int parameter = 0;
 };
 
-/// One tensor that one of a unit's functions writes and a later one reads, such as forward and
-/// backward_input. A `statistic` has the format compute_t<T>, in which sums are computed; other tensors have
-/// the format T. The unit's function `recompute` can compute a `cheap_to_recompute` tensor from the other
-/// saved tensors, so the policy Recompute<Gelu> does not keep this tensor.
+/// One tensor that one function of a unit writes and a later function of the unit reads. For example, forward
+/// writes it and backward_input reads it. A `statistic` has the format compute_t<T>, in which sums are
+/// computed; other tensors have the format T. The unit's function `recompute` can compute a
+/// `cheap_to_recompute` tensor from the other saved tensors, so the policy Recompute<Gelu> does not keep this
+/// tensor.
 struct ActivationSpec {
   std::string name{};
   Shape shape{};
@@ -90,9 +91,9 @@ struct ActivationSpec {
   bool cheap_to_recompute = false;
   bool upper_bound = false;  ///< the shape is an upper bound; some devices write only a part of the tensor
   int segment = 0;           ///< the segment of the unit that writes the tensor
-  /// The parameters whose gradients need this tensor. The unit owns or borrows them. If all of them are
-  /// frozen, backward keeps no memory for the tensor, and its views are empty. If the list is empty, the
-  /// tensor is always kept.
+  /// The parameters whose gradients need this tensor. The unit owns or borrows them. If all these parameters
+  /// are frozen, the tensor has no memory in the backward pass, and its views are empty. If the list is
+  /// empty, the tensor is always kept.
   std::vector<nn::Weight> needed_for = {};
   Split split = {};
 };
@@ -123,8 +124,8 @@ struct UnitSpec {
   std::string name{};
   std::vector<ParameterSpec> parameters{};
   std::vector<Borrow> borrows{};
-  Shape output{};                       ///< of the tensor that the next unit reads; no dims for the last unit
-  std::vector<ActivationSpec> saved{};  ///< written by forward, read by backward
+  Shape output{};  ///< shape of the tensor that the next unit reads; the last unit has none
+  std::vector<ActivationSpec> saved{};     ///< written by forward, read by backward
   std::vector<ActivationSpec> backward{};  ///< written by backward_input, read by backward_weight
   bool input_gradient = true;              ///< false for the first unit: it has no input to differentiate
   bool backward_reads_weights = true;      ///< false if backward_input needs no weights
@@ -267,8 +268,9 @@ struct not_a_model {
       "docs/policies/README.md.");
 };
 
-/// Returns the class with the error message for the first fault of the model M, or void if M is valid, in
-/// std::type_identity. The check of the copy constructor is last, because it needs a complete type.
+/// Returns std::type_identity<F>. F is the class with the error message for the first fault of the model M,
+/// or void if M is valid. The check of the copy constructor is last, because it needs M to be a complete
+/// type.
 template <class M>
 constexpr auto fault_of_model() {
   using std::type_identity;
@@ -313,8 +315,8 @@ concept Model = std::is_void_v<model_fault_t<M>>;
 /// Several threads call it at the same time.
 using ParameterSource =
     std::function<void(int unit, int parameter, std::int64_t offset, std::span<float> out)>;
-/// A function that receives the values of one parameter in row-major order, without padding. A call passes
-/// all values, or the next part of them.
+/// A function that receives the values of one parameter in row-major order, without padding. Each call passes
+/// all values of the parameter, or the next part of its values.
 using ParameterSink = std::function<void(ParameterSpec const& parameter, std::span<float const> values)>;
 
 /// Returns a sink that joins the parts of each parameter and passes the whole parameter to `sink`. The
@@ -353,8 +355,8 @@ inline std::int64_t trainable_count(std::vector<UnitSpec> const& units) {
 
 namespace detail {
 
-// Each of these functions calls the model's function of the same name. It passes the segment if the model's
-// function has a parameter for it.
+// Each of the next four functions calls the function of the model that has the same name. It passes `segment`
+// only if the model's function has a parameter for a segment.
 
 template <class M, class P>
 void forward(M const& model, int unit, [[maybe_unused]] int segment, P& pass) {
@@ -406,7 +408,7 @@ struct UnitFunctions {
   Function recompute = nullptr;
   Function backward_input = nullptr;
   Function backward_weight = nullptr;
-  char const* without_segment = nullptr;  ///< name of a function without segment parameter; null: none
+  char const* without_segment = nullptr;  ///< the first function without a segment parameter; null: none
   AdapterFunctions<Place, T> const* adapting = nullptr;  ///< the functions that create and compute adapters
 };
 

@@ -65,9 +65,10 @@ class Opt : public nn::Transformer<nn::OptLayers> {
  public:
   using Transformer::Transformer;
   Opt() = default;
-  /// Catches arguments that are not an OptOptions, so that the error message is short. Without this
-  /// constructor, compilers would list every constructor. Each model declares this constructor itself,
-  /// because g++ shows less of an inherited one.
+  /// Catches arguments that are not an OptOptions, so that the compiler's message is short. The compiler
+  /// prints the line of this deleted constructor, with the comment that says what to do. Without this
+  /// constructor, it would list every constructor. Each model declares this constructor itself, because g++
+  /// does not print this line if the constructor is inherited.
   template <class Fields = Options>
   // clang-format off
   explicit Opt(...) = delete;  // tessera: a field is misspelt or has another type. Write OptOptions{...}, and the compiler names the field. See docs/models.md.

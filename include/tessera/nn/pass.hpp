@@ -87,8 +87,8 @@ struct Pass {
   /// batch.
   Tensor<Stat, Place> losses;
   Stat const* gradient_scale = nullptr;
-  /// False in evaluation, and in units before the first unit with trained parameters. If it is false, the
-  /// unit need not write the tensors that only backward reads.
+  /// False in evaluation, and in units before the first unit with trained parameters. If `training` is false,
+  /// forward need not write the tensors that only the backward pass reads.
   bool training = true;
 
   std::vector<Tensor<T const, Place>> weights;   // owned parameters
@@ -107,8 +107,9 @@ struct Pass {
   AdapterFunctions<Place, T> const* adapting = nullptr;  // the functions that compute adapters
 
   Context<Place>& context() const { return *device; }
-  /// The next functions return a view by its index in the unit's list of such tensors (see UnitSpec). They
-  /// throw Error(usage) for an index beyond the list.
+  /// Each of the next functions returns the view of one tensor. The argument is the index of the tensor in a
+  /// list of UnitSpec: `parameters` for weight and gradient, `saved` for saved and statistic, `backward` for
+  /// the others. The functions throw Error(usage) for an index beyond the list.
   Tensor<T const, Place> const& weight(int parameter) const { return entry(weights, parameter, "weight"); }
   Tensor<T, Place> const& gradient(int parameter) const { return entry(gradients, parameter, "gradient"); }
   Tensor<T, Place> const& saved(int index) const { return entry(saved_values, index, "saved value"); }

@@ -35,7 +35,7 @@ inline ParameterSpec token_table(std::string name, std::int64_t words, std::int6
           padded_vocabulary(words)};
 }
 
-/// A pre-norm block: y = x + attention(norm_1(x)), and its output is y + mlp(norm_2(y)).
+/// A pre-norm block. It computes y = x + attention(norm_1(x)). Its output is y + mlp(norm_2(y)).
 template <class Layers>
 struct TransformerBlock {
   /// Whether norm_2 computes row sums of gradients for both attention and mlp (see output_sums).
@@ -89,7 +89,8 @@ struct TransformerBlock {
   }
   template <class Place, class T>
   void backward_weight(Pass<Place, T>& pass) const {
-    // The batch may delay sums until it ends: the layers only write gradients, they read none.
+    // `batch` may delay the sums for the gradients of biases and norms until this function ends. The delay is
+    // allowed, because the layers write gradients and never read them.
     ops::RowSumBatch<Place, T> const batch(pass.context());
     if constexpr (sums_rows) {
       mlp.backward_weight(pass, pass[norm_2.y], pass.output_gradient, pass[output_sums]);

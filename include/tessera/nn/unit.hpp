@@ -27,11 +27,11 @@ inline ShapeOf per_token(std::int64_t columns) {
   return [columns](MicroBatch of) { return Shape{of.batch, of.sequence, columns}; };
 }
 
-/// The tensors of a unit's layers, in order of creation. A layer names each tensor once and uses its handle
-/// in the forward and the backward pass.
+/// The tensors of a unit's layers, in order of creation. A layer adds each tensor once, with a name. In the
+/// forward and the backward pass, the layer refers to the tensor by the handle that this class returned.
 class Unit {
  public:
-  bool input_gradient = true;  // these three are as in UnitSpec
+  bool input_gradient = true;  // these three members mean the same as in UnitSpec
   bool backward_reads_weights = true;
   bool recomputable = true;
   ShapeOf output;  ///< empty for the last unit

@@ -13,10 +13,10 @@ namespace ops {
 
 /// Adds `count` arrays c_0, c_1, ... to the accumulator (n), elementwise in this order, in compute_t<T>. If
 /// `first` is true, the accumulator starts as c_0 and its old contents are ignored. Array c_w starts at
-/// pieces + w*stride and has n elements. The accumulator may be c_0 if the types are the same. If `partials`
-/// (ceil(n/4096)) is not empty, the operation also does the work of norm_partials on the sum: it writes the
-/// sums of squares to `partials` and records a non-finite value in `note`. The CPU does this while the sum is
-/// in the cache.
+/// pieces + w*stride and has n elements. The accumulator may be the memory of c_0 if the types are the same.
+/// If `partials` (ceil(n/4096)) is not empty, the operation also does the work of norm_partials on the sum:
+/// it writes the sums of squares to `partials` and records a non-finite value in `note`. The CPU computes
+/// these sums of squares while the values are in the cache.
 template <class T, class P>
 void accumulate(Context<P>& context, Tensor<compute_t<T>, P> accumulator, T const* pieces, int count,
                 std::int64_t stride, bool first, Tensor<float, P> partials = {}, BadNote const& note = {}) {

@@ -23,14 +23,14 @@ void convert(Context<P>& context, Tensor<S, P> from, Tensor<D, P> to) {
   context.enqueue(operation, [&] { backend::Elementwise<P>::convert(context, In<V, P>(from), to); });
 }
 
-/// Sets every element to `value`, converted to T.
+/// Sets every element of `to` to `value`, converted to T.
 template <class T, class P>
 void fill(Context<P>& context, Tensor<T, P> to, std::type_identity_t<compute_t<T>> value) {
   Operation const operation{"fill", 0.0, detail::bytes_of(to)};
   context.enqueue(operation, [&] { backend::Elementwise<P>::fill(context, to, value); });
 }
 
-/// Copies `from` to `to`. They may be the same tensor. Otherwise they must not overlap.
+/// Copies `from` to `to`. The two tensors must be the same tensor or must not overlap.
 template <class T, class P>
 void copy(Context<P>& context, In<T, P> from, Tensor<T, P> to) {
   detail::expect(from.shape().elements() == to.shape().elements(), "copy",

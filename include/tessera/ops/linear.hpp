@@ -103,8 +103,9 @@ void linear_backward_input(Context<P>& context, In<T, P> dy, std::type_identity_
 
 /// Computes dw = x^T dy, with the shape of w, and dbias = the sum of dy over rows. x is (M,K), dy is (M,N).
 /// The type G of dw is T, or compute_t<T> if another gradient will be added to dw. If with.partials is not
-/// empty, it has sums of dy over blocks of rows. A device may add these sums instead of dy. Rows are added in
-/// order. An empty dw or dbias is not computed. x is read only for dw.
+/// empty, it has sums of dy over blocks of rows. A device may compute dbias from these sums instead of from
+/// dy. Sums over rows are in the order of the rows. An empty dw or dbias is not computed. x is read only for
+/// dw.
 template <class T, class G, class P>
 void linear_backward_weight(
     Context<P>& context, Tensor<T, P> x, In<std::remove_const_t<T>, P> dy, Tensor<G, P> dw,

@@ -15,7 +15,8 @@ namespace ops {
 /// Computes partials[i] = the sum of squares of values [4096 i, 4096 (i+1)), in compute_t<T>. The order of
 /// the additions is the same on every instruction set. values is (n), partials is (ceil(n/4096)). A value
 /// that is not finite makes its sum not finite. The operation records the position of the first such value in
-/// `note`. If a sum of finite values overflows, it records the first value of that sum.
+/// `note`. If a sum of finite values overflows, the operation records the position of the first value of this
+/// sum.
 template <class T, class Q, class P>
 void norm_partials(Context<P>& context, Tensor<T, P> values, Tensor<Q, P> partials,
                    BadNote const& note = {}) {

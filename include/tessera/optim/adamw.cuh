@@ -21,9 +21,9 @@ template <class S>
 inline constexpr int adamw_blocks = sizeof(S) == 4 ? 6 : 3;
 
 /// Returns a pointer to element `from` of an array of the row, such as the gradient. `array` is the field of
-/// the row with the array's address, in shared memory. It is volatile, so that the address is read at each
-/// use and does not stay in a register. Registers for all addresses would reduce the number of thread blocks
-/// per multiprocessor.
+/// the row with the array's address, in shared memory. `array` is volatile, so that the address is read at
+/// each use and does not stay in a register. Registers for all addresses would reduce the number of thread
+/// blocks per multiprocessor.
 template <class T, class Array>
 __device__ __forceinline__ T* array_of(Array const volatile& array, std::int64_t from) {
   return static_cast<T*>(array) + from;

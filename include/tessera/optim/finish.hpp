@@ -25,8 +25,9 @@ namespace tessera {
 inline namespace v0 {
 
 /// Says where the statistics of the ranks contain the sums of squares of the gradient of one group of
-/// parameters. The ranks `by` sum equal, consecutive parts of this gradient, with one sum per block of 4096
-/// elements. Each block is summed by one rank, even if several ranks hold it.
+/// parameters. There is one sum for each block of 4096 elements. The gradient is divided into equal,
+/// consecutive parts, one for each rank of the process group `by`. Each of these ranks computes the sums of
+/// its part. Exactly one rank computes each sum, even if several ranks hold the block.
 struct NormRange {
   std::int64_t offset = 0;  ///< index of the first sum in StepShares::partials(rank)
   std::int64_t blocks = 0;  ///< number of sums per rank
@@ -171,8 +172,8 @@ void begin_step(Context<P>& context, StepState* state, RankNotes* own, StepRule 
                   [&] { backend::StepEnds<P>::begin(context, state, own, rule, learning_rate, stop); });
 }
 
-/// Reads the statistics of all ranks and decides whether the update is skipped (v0::finish_step). Sums in
-/// double, in an order that depends only on the model.
+/// Reads the statistics of all ranks and decides whether the update is skipped (v0::finish_step). All sums
+/// are in double. The order of the additions depends only on the model.
 template <class P>
 void finish_step(Context<P>& context, StepShares const& shares, StepState* state, StepRule const& rule) {
   Operation const operation{"finish_step", static_cast<double>(shares.sums / 4 * shares.ranks),

@@ -38,10 +38,10 @@ struct StepRule {
   AdamWOptions adamw;
   RateSchedule rates;
   double clip = 0.0;  ///< largest norm of the gradient; 0: no clipping
-  /// The run ends after more than this many consecutive overflows. Without a loss scale, the run ends after
-  /// the first overflow.
+  /// The largest number of consecutive overflows after which a run with a loss scale continues. The next
+  /// consecutive overflow ends the run. Without a loss scale, the first overflow ends the run.
   std::int64_t skips_allowed = 50;
-  std::int64_t tokens = 0;  ///< tokens of the global batch, masked ones included
+  std::int64_t tokens = 0;  ///< tokens of the global batch, including masked tokens
 };
 
 /// Whether the loss scale changes during a run.

@@ -20,9 +20,10 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Visits every run of every entry of a step, in order. An entry of the repeated body has several runs. The
-/// number of a run is its position in the step (Schedule::instance). Keeps a vector clock for each lane. For
-/// each byte, keeps the last run that wrote it and the later runs that read it.
+/// Visits every run of every entry of a step, in order. The body of the list repeats for each micro-batch, so
+/// an entry of the body has several runs. The number of a run is its position in the step
+/// (Schedule::instance). Keeps a vector clock for each lane. For each byte, keeps the last run that wrote it
+/// and the later runs that read it.
 class ProgramCheck {
  public:
   ProgramCheck(StepPlan const& plan, Program const& program) : plan_(plan), program_(program) {}
@@ -58,7 +59,7 @@ class ProgramCheck {
     std::int64_t writer = -1;   ///< the last run that wrote it; -1: none
     Clock readers{};            ///< by lane: the last run that read it since the last write
     std::int64_t touched = -1;  ///< the last run of an entry that read or wrote it
-    int item = -1;              ///< the item of the last run that touched it; -1: the whole entry, or several
+    int item = -1;  ///< the item by which the last run touched it; -1: several items, or the whole entry
   };
 
   Instance instance(std::int64_t index) const { return program_.schedule.instance(index); }
@@ -134,7 +135,7 @@ class ProgramCheck {
       for (std::size_t lane = 0; lane < lane_count; ++lane)
         started_[lane] = std::max(started_[lane], ended_[place].clock[lane]);
     }
-    started_[own] = index_;  // later entries of the lane start after this one
+    started_[own] = index_;  // later entries of this lane start after this run
     return {};
   }
   /// Returns whether run `other` has certainly ended before the current run starts.
@@ -143,7 +144,7 @@ class ProgramCheck {
     return other < 0 || lane == lane_of(index_) || started_[lane] >= other;
   }
 
-  /// Returns whether an entry may read values that a buffer kept from before the step.
+  /// Returns whether an entry may read values that were in a buffer before the step began.
   static bool lasts(Entry const& entry, Buffer const& about) {
     BufferKind const kind = about.kind;
     if (entry.verb == Verb::write_back || !about.copy.rests()) return false;
@@ -164,7 +165,8 @@ class ProgramCheck {
     if (entry.verb == Verb::write_back) return one_of({Verb::update, Verb::write_back});
     if (operand.role == Role::tied_gradient || entry.verb == Verb::add_tied)
       return writer.verb == Verb::backward_weight || writer.verb == Verb::add_tied;
-    bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;  // several verbs write it
+    // Several verbs write partials and saved tensors.
+    bool const in_steps = read.kind == Kind::partials || read.kind == Kind::saved;
     if (!read.copy.rests() && !in_steps) return one_of({read.copy.by});
     switch (read.kind) {
       case Kind::output:
@@ -208,7 +210,7 @@ class ProgramCheck {
     for (int const buffer : {source, target}) {
       Buffer const& about = program_.at(buffer);
       std::int64_t const begin = about.offset + about.at(part.begin);
-      bool const to_the_end = part.end == about.range.end;  // padding completes the last block
+      bool const to_the_end = part.end == about.range.end;  // the buffer's padding completes its last block
       if (part.size() > 0 &&
           (begin % disk_block != 0 || (!to_the_end && program_.bytes_of(entry) % disk_block != 0)))
         return name(index_) + " reads or writes a part of a block of " + name_of_buffer(buffer);
@@ -328,7 +330,7 @@ class ProgramCheck {
   std::vector<std::pair<int, int>> of_buffer_;  // by buffer: its pieces [first, second)
   std::array<Clock, lane_count> now_{};         // by lane: its clock
   std::vector<End> ended_;                      // by entry: its last instance so far
-  std::vector<int> accumulated_;                // by buffer: the micro-batches in its sum
+  std::vector<int> accumulated_;                // by buffer: the number of micro-batches in its sum
   Clock started_{};
   std::int64_t index_ = 0;
 };

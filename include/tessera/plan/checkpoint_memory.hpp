@@ -13,7 +13,7 @@ inline namespace v0 {
 enum class CheckpointMemory : std::uint8_t {
   none,     ///< a save allocates its staging buffer outside the plan
   staging,  ///< the plan has the staging buffer; saves allocate nothing
-  snapshot  ///< as `staging`, and a copy of all state that the rank writes, so steps can run during a save
+  snapshot  ///< as `staging`, plus a copy of all state that the rank saves, so steps can run during a save
 };
 
 /// Saving and loading a checkpoint process a group of parameters in chunks of this many elements.

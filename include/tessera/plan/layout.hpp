@@ -94,9 +94,9 @@ struct Piece {
   Range flat;
 };
 
-/// Returns the parts of parameters in the elements `range` of flat group number `group` of a unit. They are
-/// in the order of the unit's parameters. Skips padding. All code that sets, collects or names parameter
-/// values uses this function.
+/// Returns the parts of parameters in the elements `range` of flat group number `group` of a unit. The parts
+/// are in the order of the unit's parameters and leave out padding. All code that sets, collects or names
+/// parameter values uses this function.
 inline std::vector<Piece> pieces(UnitLayout const& unit, int group, Range range) {
   std::vector<Piece> list;
   for (std::size_t index = 0; index < unit.parameters.size(); ++index) {
@@ -216,7 +216,7 @@ inline void check_units(std::vector<UnitSpec> const& units) {
       refuse_shape({"its split along dim ", split.dim, " into ", split.sections, " sections of grains of ",
                     split.grain, " does not fit"});
   };
-  std::vector<Borrow> all;  // every parameter
+  std::vector<Borrow> all;  // unit and index of every parameter
   for (UnitSpec const& unit : units) {
     check(unit, "tensor", "output", unit.output, unit.output_split);
     for (auto const* list : {&unit.saved, &unit.backward})

@@ -16,8 +16,9 @@ inline namespace v0 {
 
 namespace detail {
 
-/// Returns a description of a buffer: "gathered weights of h.3 (host)", "saved residual". Omits the name of
-/// the buffer's unit if it is `unit`, and the kind of memory if it is the device's.
+/// Returns a description of a buffer: "gathered weights of h.3 (host)", "saved residual". The text leaves out
+/// the name of the buffer's unit if the unit is `unit`. It leaves out the memory if the buffer is in device
+/// memory.
 inline std::string words(StepPlan const& plan, Buffer const& buffer, int unit) {
   bool const frozen =
       buffer.range.size() > 0 && buffer.unit >= 0 && !plan.flat({buffer.unit, buffer.flat}).trainable;

@@ -29,8 +29,8 @@ struct RouteOptions {
   int replicas = 1;
 };
 
-/// Returns whether every rank that has its values under the distribution `from` also has its values under the
-/// distribution `to`.
+/// Returns whether a change from the distribution `from` to the distribution `to` needs no transfer: every
+/// rank already has the values that it needs.
 constexpr bool holds(Sharding from, Sharding to) {
   return from == to || (from == Sharding::replicated && to != Sharding::partial);
 }
@@ -74,7 +74,8 @@ inline void add_rank_moves(std::vector<Hop>& hops, Sharding from, Sharding to, R
 ///   partial    to replicated  all_reduce        (ordered: all_to_all, all_gather)
 ///   partial    to sharded     reduce_scatter    (ordered: all_to_all)
 ///   partial    to owned       gather
-///   sharded    to replicated  all_gather        to owned  gather
+///   sharded    to replicated  all_gather
+///   sharded    to owned       gather
 ///   owned      to others      broadcast
 ///   replicated to others      nothing: every rank has its part
 /// With several replicas, a sum into shards is a reduce_scatter among the ranks of a row, then an all_reduce

@@ -56,7 +56,9 @@ inline void skew(std::vector<Entry>& entries, std::size_t begin, std::size_t end
 /// Returns the class of an entry in a micro-batch.
 inline Part part_in_micro_batch(Entry const& entry) {
   switch (entry.verb) {
-    case Verb::gather:  // a disk read needs as much time as a whole unit, and the copy to the device waits
+    // The copy of weights to the device must wait for the disk read, which needs about as much time as the
+    // computation of a unit. So the read has the class that begins earlier.
+    case Verb::gather:
       return entry.lane == Lane::disk ? Part::feeds_prefetch : Part::prefetches;
     case Verb::forward:
     case Verb::recompute:

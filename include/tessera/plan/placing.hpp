@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assigns memory offsets to the buffers of a program. Persistent buffers follow one another. The other
-// buffers share bytes if their lifetimes do not overlap. Lists the buffers that share bytes, because the
-// entries that use them must wait for one another.
+// Assigns memory offsets to the buffers of a program. Persistent buffers follow one another. Two other
+// buffers may share bytes if their lifetimes do not overlap. This file also lists the buffers that share
+// bytes, because the entries that use such buffers must wait for one another.
 #pragma once
 
 #include <algorithm>
@@ -111,14 +111,15 @@ inline void place_buffers(Program& program) {
     for (std::size_t index = 0; index < buffers.size(); ++index) {
       if (placed.offsets[index] < 0) continue;
       buffers[index].offset = begin + placed.offsets[index];
-      program.arena_bytes[at] = begin + placed.bytes;  // `begin` counts even if placed.bytes is 0
+      // `begin` is aligned, so it can exceed persistent_bytes, even if placed.bytes is 0.
+      program.arena_bytes[at] = begin + placed.bytes;
     }
   }
 }
 
-/// Returns a list for each buffer: the other buffers that use some of its bytes at another time. Leaves out
-/// two buffers that share bytes if one lane has all entries that use them, because the entries of a lane run
-/// in order.
+/// Returns a list for each buffer: the other buffers that use some of its bytes at another time. Two buffers
+/// that share bytes are not in each other's list if all entries that use them are in one lane, because the
+/// entries of a lane run in order.
 inline std::vector<std::vector<int>> sharing_of(Program const& program) {
   auto const& buffers = program.buffers;
   std::vector<int> lanes(buffers.size());

@@ -439,7 +439,7 @@ class Generator {
     route(Verb::reduce, transfers, table().gradient.placement, Kind::gradient);
     if (rows().gradients.tier == Tier::device || completes) return;
     Entry& entry = norm();
-    entry.lane = Lane::communication;  // so that computations do not wait for the reduction
+    entry.lane = Lane::communication;  // in the compute lane, computations would wait for the reduction
     for (Transfer const& transfer : transfers) norm_of(entry, transfer.of, transfer.left);
   }
 

@@ -59,7 +59,7 @@ struct MemoryReport {
 /// - optimizer: master weights and moments;
 /// - activations: all buffers that live for only a part of a step, such as activations, gathered weights,
 ///   copies of micro-batch gradients, and exchange buffers;
-/// - workspace;
+/// - workspace: scratch memory of the device's operations;
 /// - bookkeeping: tokens, losses, partial sums and scalars;
 /// - staging of saves, and a snapshot for saves during steps, if the plan reserves memory for them.
 inline MemoryReport memory_report(StepPlan const& plan) {
@@ -224,10 +224,10 @@ using ShareFunction = detail::FunctionRef<double(StepShape const&)>;
 
 /// Returns the largest value of `field`, up to `most`, with which a shape fits into memory. `share` is the
 /// fraction of the memory for the current value of `field`. Uses the secant method: the next candidate is the
-/// value at which the line through the last two fractions reaches 1. Every third candidate is chosen in
-/// another way, and so is a candidate for which this line does not exist. As long as every value fits, this
-/// candidate is twice the largest value so far. Afterwards it is the middle between the largest value that
-/// fits and the smallest value that does not fit.
+/// value at which the line through the last two fractions reaches 1. Two kinds of candidates are chosen
+/// without this line: every third candidate, and each candidate for which the line does not exist. As long as
+/// every tried value fits, such a candidate is twice the largest tried value. Afterwards such a candidate is
+/// the middle between the largest value that fits and the smallest value that does not fit.
 inline Largest largest_that_fits(StepShape shape, std::int64_t StepShape::*field, double share,
                                  std::int64_t most, Deadline const& deadline, ShareFunction const& share_of) {
   struct Tried {
@@ -318,7 +318,8 @@ inline Advice advise(UnitLister const& units, RecipeTable const& recipe, StepSha
   Deadline const deadline(seconds), end(3.0 * seconds);
   int const own_stage = std::max(recipe.stage, 0), last_stage = shape.world == 1 ? own_stage : 3;
   auto const try_with = [&](std::string_view offload, int stage, std::string_view recompute) {
-    // Change only three slots. The other slots possibly have a user's own policies, which have no name here.
+    // Change only three slots. The other slots can have a user's own policies, which cannot be found by their
+    // names.
     RecipeTable candidate = recipe;
     if (stage != own_stage) detail::describe_known<slot::sharding>(candidate, detail::stage_names[stage]);
     if (recompute != recipe.names.recompute) detail::describe_known<slot::recompute>(candidate, recompute);

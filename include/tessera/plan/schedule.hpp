@@ -387,7 +387,8 @@ inline void connect(Schedule& schedule, std::vector<std::vector<int>> const& sha
   auto const entry_of = [&](int instance) -> Entry& {
     return entries[static_cast<std::size_t>(schedule.instance(instance, steady_times).index)];
   };
-  // By instance: the instances that have ended when it ends. All indices here count instances, not entries.
+  // For each instance: the instances that have certainly ended when this instance ends. All indices in `done`
+  // and in Latest count instances, not entries.
   std::vector<Latest> done(static_cast<std::size_t>(instances));
   for (int index = 0; index < instances; ++index) {
     Entry& entry = entry_of(index);

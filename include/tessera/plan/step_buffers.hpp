@@ -78,7 +78,8 @@ class StepBuffers {
   int all_partials() const { return all_partials_; }
   int batch() const { return batch_; }
   int losses() const { return losses_; }
-  /// Returns the buffer of the address tables for norms and updates, on the device or on the host.
+  /// Returns the buffer on the device or on the host that has the tables (ops::Rows) with the addresses of
+  /// the arrays for norms and updates.
   int rows(Tier tier) const { return rows_[tier != Tier::device]; }
   /// Returns the scratch buffer of the compute lane (0) or of the lane for weight gradients (1).
   int workspace(int index = 0) const { return workspaces_[static_cast<std::size_t>(index)]; }

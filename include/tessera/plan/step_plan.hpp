@@ -32,8 +32,8 @@ struct StepShape {
   int accumulation = 1;
   int world = 1;
   int rank = 0;
-  int replicas = 1;  ///< rows of ranks, each with a copy of all shards; world is a multiple of it
-  std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients; 0: unit by unit
+  int replicas = 1;               ///< number of copies of all shards; a divisor of `world`
+  std::int64_t bucket_bytes = 0;  ///< minimum size of a bucket of micro-batch gradients; 0: one per unit
   int recompute_every = 1;        ///< number of units that Recompute<Every> recomputes together
   int prefetch = 0;               ///< units by which gathers run early and reductions run late (overlap.hpp)
   int channels = 1;    ///< 2: weights are gathered with a second communicator, parallel to other collectives
@@ -89,7 +89,7 @@ struct Buffer {
 struct Program {
   Schedule schedule;
   std::vector<Buffer> buffers;
-  std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier
+  std::array<std::int64_t, tier_count> persistent_bytes{};  ///< by Tier: for persistent buffers
   std::array<std::int64_t, tier_count> arena_bytes{};       ///< by Tier: for persistent and other buffers
 
   /// Returns the index of the buffer with these properties, or -1 if there is none.

@@ -33,7 +33,7 @@ struct StepTable {
   StepRow weights{};           ///< the weights between steps
   StepRow gathered_weights{};  ///< full weights on the device, as units read them
   StepRow micro_gradient{};    ///< the gradient of one micro-batch, as units write it on each rank
-  StepRow sum{};               ///< the sum of the micro-batches so far
+  StepRow sum{};               ///< the sum of the gradients of the micro-batches so far
   StepRow gradient{};          ///< the complete gradient of the step
   StepRow master{};            ///< the weights that the optimizer updates, between steps
   StepRow moments{};           ///< optimizer states, between steps; each state has its own format

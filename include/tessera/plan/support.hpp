@@ -15,7 +15,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Returns why this build cannot run a recipe and how to solve this, or nullopt if it can.
+/// Returns a message if this build cannot run the recipe: the reason, and what to change. Otherwise returns
+/// nullopt.
 inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) {
   DTypes const& types = recipe.types;
   SlotNames const& names = recipe.names;
@@ -49,7 +50,7 @@ inline std::optional<std::string> unsupported_reason(RecipeTable const& recipe) 
 /// with a parameter of this type need no further check.
 class CheckedRecipe {
  public:
-  /// A function that returns why a build cannot run a legal recipe, or nullopt if it can.
+  /// A function that returns the reason if a build cannot run a legal recipe. Otherwise it returns nullopt.
   using Missing = std::optional<std::string>(RecipeTable const&);
 
   /// Throws Error(config) with the message of the first rule that the recipe breaks. Throws

@@ -15,9 +15,9 @@ struct Dynamic;
 struct Static;
 
 /// LossScale<Dynamic> doubles the scale after a number of steps with finite gradients. If a gradient
-/// overflows, it halves the scale and skips the update. <Static> never changes the scale. <None> does not
-/// scale. A scale is a power of two. Multiplication by it is exact as long as the result is in the range of
-/// the format. Default: Dynamic for Precision<half>, None for all others.
+/// overflows, Dynamic halves the scale and skips the update. <Static> never changes the scale. <None> does
+/// not scale. The scale is a power of two, so a multiplication by the scale is exact as long as the result is
+/// in the range of the format. Default: Dynamic for Precision<half>, None for all other formats.
 template <class How>
 struct LossScale {
   using policy_slot = slot::loss_scale;

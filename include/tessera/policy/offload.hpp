@@ -16,8 +16,9 @@ struct offload;
 template <class Place>
 struct Optimizer;
 /// Stores the parameters in the memory of Place and copies them to the device one unit (such as a transformer
-/// block) at a time. Parameters<Cpu> also stores the accumulated gradients in host memory. So does
-/// Parameters<Nvme>, because every micro-batch writes these gradients and a disk is too slow for that.
+/// block) at a time. Parameters<Cpu> and Parameters<Nvme> also store the accumulated gradients in host
+/// memory. Even Parameters<Nvme> does not store these gradients on the disk: every micro-batch writes them,
+/// and a disk is too slow.
 template <class Place>
 struct Parameters;
 /// Stores both the optimizer's state and the parameters in one memory: Offload<Cpu, AllState>.

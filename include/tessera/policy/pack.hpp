@@ -100,7 +100,7 @@ template <class P>
 concept Forgetful = requires {
   P::describe(RecipeTable{});
 }
-&&!requires {  // a template describe(auto&&) also accepts a reference, so it is not forgetful
+&&!requires {  // describe(auto&&) accepts a temporary, but also a reference: no decision is lost
   static_cast<void (*)(RecipeTable&)>(&P::describe);
 };
 template <class P>
@@ -236,15 +236,16 @@ struct policy_of<Slot, Config<Ps...>> : pick<Slot, void, Ps...> {};
 
 }  // namespace detail
 
-/// `Resolved<Ps...>::config` is the Config of these policies. It depends neither on their order nor on
-/// whether defaults are written. For an invalid list it is Refused<Mistake>. Resolved itself causes no
-/// compiler error.
+/// `Resolved<Ps...>::config` is the Config of the policies Ps. The Config is the same for every order of the
+/// policies. It is also the same if the list leaves out a default policy. For an invalid list, `config` is
+/// Refused<Mistake>. Resolved itself causes no compiler error.
 template <class... Ps>
 struct Resolved : detail::walk<detail::list<>, Ps...> {};
 
 /// `ResolvedFor<Fault, Ps...>::config` is the Config of a trainer whose model is possibly invalid. Fault is
-/// the class with the model's error message, or void for a valid model. For a valid model, the result is that
-/// of Resolved<Ps...>. For an invalid model, it is Refused<Fault>, even if the policies have a mistake, too.
+/// the class with the model's error message, or void for a valid model. For a valid model, `config` equals
+/// Resolved<Ps...>::config. For an invalid model, `config` is Refused<Fault>, even if the policies also have
+/// a mistake.
 template <class Fault, class... Ps>
 struct ResolvedFor : Refused<Fault> {};
 template <class... Ps>

@@ -69,8 +69,8 @@ constexpr void for_each_slot(Visit&& visit) {
   detail::visit_each(visit, Slots{});
 }
 
-/// Returns the Levenshtein distance: how many single letters to insert, remove or change to turn one text
-/// into the other.
+/// Returns the Levenshtein distance: the smallest number of single letters to insert, remove or change so
+/// that `from` becomes `to`.
 inline std::size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<std::size_t> row(to.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
@@ -103,8 +103,8 @@ namespace detail {
               {title, " '", text, "' is not known, nearest is '", nearest, "': choose one of ", all});
 }
 
-/// Returns the index of the choice of Slot that a text names. Throws ErrorKind::usage if no choice has the
-/// name. The message has the nearest name and all legal names.
+/// Returns the index of the choice of Slot that `text` names. Throws Error(usage) if `text` names no choice.
+/// The error message has the nearest name and the names of all choices.
 template <class Slot>
 std::size_t parse_choice(std::string_view text) {
   auto const& names = choice_names<typename Slot::choices>;
@@ -121,8 +121,8 @@ void describe_choice(RecipeTable& recipe, std::size_t index, list<Choices...>) {
    ...);
 }
 
-/// Writes the decision of the choice with this name to one slot of the recipe's table. A choice of Slot must
-/// have the name.
+/// Sets one slot of a recipe: writes the decision of the choice with the name `name` to the recipe's table.
+/// `name` must be the name of a choice of Slot.
 template <class Slot>
 void describe_known(RecipeTable& recipe, std::string_view name) {
   describe_choice<Slot>(recipe, choice_index<Slot>(name), typename Slot::choices{});
@@ -148,8 +148,8 @@ inline RecipeTable parse_recipe(SlotNames const& text) {
 inline Device device_named(std::string_view name) { return parse_recipe({.device = name}).device; }
 
 /// Sets one slot of a recipe to the choice that `text` names. Does not change the decisions of the other
-/// slots. They possibly come from a user's own policies, which have no name here. Throws ErrorKind::usage for
-/// an unknown name.
+/// slots, so a user's own policies in these slots stay valid. parse_recipe could not restore them, because it
+/// knows only the names of the choices. Throws Error(usage) for an unknown name.
 template <class Slot>
 void choose(RecipeTable& recipe, std::string_view text) {
   detail::describe_choice<Slot>(recipe, detail::parse_choice<Slot>(text), typename Slot::choices{});

@@ -13,10 +13,10 @@ namespace slot {
 struct precision;
 }
 
-/// Precision<T> sets six number formats. With float, all are fp32. With half and bfloat16, parameters,
+/// Precision<T> sets six number formats. With float, all six are fp32. With half and bfloat16, parameters,
 /// activations, micro-batch gradients and transfers between ranks have 16 bits, and sums and master weights
 /// are fp32. With tf32, bf16x6 and bf16x3, values are stored as fp32 and multiplied on tensor cores (CUDA
-/// only). With double, all are fp64, for gradient checks. Default: Precision<float>.
+/// only). With double, all six are fp64, for gradient checks. Default: Precision<float>.
 template <class T>
 struct Precision {
   using policy_slot = slot::precision;

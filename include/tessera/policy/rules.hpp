@@ -111,7 +111,7 @@ struct double_on_cuda_needs_reference {
 
 #undef TESSERA_SENTENCE
 
-/// Means that the recipe breaks no rule. Its Verdict has no static_assert.
+/// Replaces a rule in `verdict_t` if the recipe breaks no rule. The Verdict of `none` has no static_assert.
 struct none {
   template <class Recipe, bool Legal>
   struct Verdict {};

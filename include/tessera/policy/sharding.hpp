@@ -12,9 +12,9 @@ struct sharding;
 }
 
 /// ZeroStage<N> is ZeRO (Rajbhandari et al., 2020): stage 0 replicates all state (DDP), stage 1 shards the
-/// optimizer, stage 2 also the gradients, stage 3 also the parameters. Each stage needs less memory. Stages 0
-/// to 2 move the same number of bytes, stage 3 about 1.5 times as many. With one rank, all stages equal stage
-/// 0. Default: ZeroStage<0>.
+/// optimizer's state, stage 2 also shards the gradients, and stage 3 also shards the parameters. Each stage
+/// needs less memory than the stage before. Stages 0 to 2 transfer the same number of bytes between ranks,
+/// stage 3 about 1.5 times as many. With one rank, all stages equal stage 0. Default: ZeroStage<0>.
 template <int N>
 struct ZeroStage {
   using policy_slot = slot::sharding;

@@ -148,9 +148,10 @@ struct Placement {
 };
 
 /// The placement of each kind of state. `gradients` are the accumulated gradients of a step, `master` the
-/// weights that the optimizer updates, and `moments` the optimizer's running means. An update runs in the
-/// memory that stores the moments, or on the host if they are on a disk. The defaults are ZeRO stage 0
-/// without offload. The planner derives the transfers of a step from this table (plan/moves.hpp).
+/// weights that the optimizer updates, and `moments` the optimizer's running means. The optimizer updates
+/// values in the memory that stores the moments, or in host memory if the moments are on a disk. The defaults
+/// are ZeRO stage 0 without offload. The planner derives the transfers of a step from this table
+/// (plan/moves.hpp).
 struct PlacementTable {
   Placement parameters{}, gradients{}, master{}, moments{};
   /// The number of ranks that own groups of parameters under Sharding::owned; 0: all ranks. The owners are
@@ -241,7 +242,8 @@ constexpr bool has_separate_master(RecipeTable const& recipe) {
 
 namespace detail {
 
-/// The recipe table after applying these policies in order. The policies must be valid and in slot order.
+/// Returns the recipe table that results if these policies are applied in order. The policies must be valid
+/// and in slot order.
 template <class... Policies>
 constexpr RecipeTable describe_all() {
   RecipeTable recipe;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the library's functions for GPUs.
+// Implements the functions that the library needs for GPUs (DeviceRecipes in devices.hpp).
 #include "tessera/backend/cuda/products/measured_plans.cuh"
 #include "tessera/cuda.cuh"
 #include "tessera/recipes/devices.hpp"
@@ -32,7 +32,7 @@ DeviceFacts facts_of_gpus() {
     facts.addresses.emplace_back(
         cudaDeviceGetPCIBusId(address, static_cast<int>(sizeof address), gpu) == cudaSuccess ? address : "");
   }
-  auto const version = [](cudaError_t status, int number) {  // 13000: 13.0
+  auto const version = [](cudaError_t status, int number) {  // 13000 becomes "13.0"
     return status != cudaSuccess || number == 0
                ? std::string()
                : std::to_string(number / 1000) + "." + std::to_string(number / 10 % 100);
@@ -42,7 +42,7 @@ DeviceFacts facts_of_gpus() {
   facts.driver = version(status, number);
   status = cudaRuntimeGetVersion(&number);
   facts.runtime = version(status, number);
-  std::size_t const blas = cublasLtGetVersion();  // 130002: 13.0.2
+  std::size_t const blas = cublasLtGetVersion();  // 130002 becomes "13.0.2"
   facts.products = std::to_string(blas / 10000) + "." + std::to_string(blas / 100 % 100) + "." +
                    std::to_string(blas % 100);
   facts.transport = nccl_version();

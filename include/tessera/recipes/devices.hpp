@@ -79,8 +79,8 @@ struct DeviceRecipes {
   DeviceFacts (*facts)();
   MemoryLimit (*memory_limit)(TrainerOptions const& options);  ///< needs a device
   void (*run)(int ranks, std::function<void(comm::Comm&)> const& fn, RunOptions const& options);
-  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);  ///< for the rank of this process
-  std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: nothing to measure
+  comm::Comm (*connect)(std::shared_ptr<comm::Launch> const& launch);            ///< of this process's rank
+  std::unique_ptr<ProductPlans> (*measure_products)(std::string const& folder);  ///< null: not supported
 };
 
 /// Runs fn(comm) on one thread per rank, as tessera::run does. Each rank has its own GPU.

@@ -18,9 +18,9 @@ namespace tessera {
 inline namespace v0 {
 namespace detail {
 
-/// Returns a model's object, sizes and functions for the engine of one place (Cpu or Cuda) and one type.
-/// Includes the functions that compute adapters. Throws Error(unsupported) if the model was not compiled for
-/// the place.
+/// Returns a model's object, sizes and functions for the engine of one place (Cpu or Cuda) and one number
+/// type. Includes the functions that compute adapters. Throws Error(unsupported) if the model was not
+/// compiled for the place.
 template <class Place, class T>
 ErasedModel<Place, T> erased(AnyModel const& model) {
   UnitFunctions<Place, T> functions = model.functions<Place, T>();

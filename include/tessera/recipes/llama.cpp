@@ -35,7 +35,7 @@ void read_rotary(HubConfig& config, ModelSpec& sizes) {
   sizes.set("rope_factor", config.real(in + ".factor"));
   sizes.set("rope_low_frequency", config.real(in + ".low_freq_factor"));
   sizes.set("rope_high_frequency", config.real(in + ".high_freq_factor"));
-  std::string const top_level = "original_max_position_embeddings";  // precedes the key in the object `in`
+  std::string const top_level = "original_max_position_embeddings";  // has precedence over the key in `in`
   std::string const original = config.has(top_level) ? top_level : in + "." + top_level;
   sizes.set("rope_positions",
             config.has(original) ? config.integer(original) : static_cast<double>(sizes.positions));

@@ -181,7 +181,8 @@ HubEntries ModelFamily::hub_entries(ModelSpec const& sizes, bool sizes_alone) co
              : real                   ? HubValue(sizes.number(number))
                                       : sizes.integer(number));
   }
-  // Weights are written in fp32. Older readers look for the first key, newer readers for the second.
+  // Weights are written in fp32. Older versions of the transformers library read the key torch_dtype, newer
+  // versions read dtype.
   add("torch_dtype", "float32");
   add("dtype", "float32");
   if (sizes_alone) return entries;

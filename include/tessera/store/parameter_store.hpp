@@ -57,7 +57,8 @@ class ParameterStore {
   ParameterStore(ParameterStore const&) = delete;
   ParameterStore& operator=(ParameterStore const&) = delete;
 
-  /// Returns a copy of the step's scalars. First waits as `synchronize` does.
+  /// Waits for all enqueued steps, then returns a copy of the step's scalars, such as the loss and the loss
+  /// scale.
   StepState state() {
     synchronize();
     StepState copy;
@@ -71,8 +72,8 @@ class ParameterStore {
     return own(state_bytes(Kind::partials)).losses(0) + micro_batch;
   }
 
-  /// Begins a step: sets the step's scalars and this rank's vote to stop, and clears this rank's record of a
-  /// non-finite value.
+  /// Begins a step: sets the step's scalars. Also sets this rank's request to end the training to `stop`, and
+  /// clears this rank's record of the first gradient value that is not finite.
   void begin_step(double learning_rate, bool stop = false) {
     ops::begin_step(context_, state_address(), own(state_bytes(Kind::partials)).notes(0), rule_,
                     learning_rate, stop);
@@ -81,7 +82,7 @@ class ParameterStore {
   /// Runs one entry of the training or evaluation program for a micro-batch, on the current stream.
   void run(Program const& program, Entry const& entry, int micro_batch) {
     if (entry.verb == Verb::decide) {
-      context_.await_copies();  // wait for a snapshot in progress: all updates come after this entry
+      context_.await_copies();  // updates follow, so a running copy for a checkpoint must end first
       return ops::finish_step(context_, all_, state_address(), rule_);
     }
     bool const first = micro_batch == 0;
@@ -104,12 +105,13 @@ class ParameterStore {
   // Functions that return addresses.
 
   std::byte* state_bytes(Kind kind) const { return memory_.train(plan_.train.find(kind, -1)); }
-  /// Returns the address of a part of a group of parameters in a buffer of the training program.
+  /// Returns the address of the elements `part` of a flat group (the parameters of a unit) in a buffer of the
+  /// training program.
   template <class U = std::byte>
   U* at(int buffer, Range part) const {
     return reinterpret_cast<U*>(memory_.train(buffer) + plan_.train.at(buffer).at(part.begin));
   }
-  /// Returns the layout of this rank's own statistics at an address, as if there were only one rank.
+  /// Returns the layout of one rank's statistics (losses and sums of squares) that begin at `address`.
   StepShares own(std::byte* address) const {
     StepShares own = all_;
     own.first = address;
@@ -126,8 +128,8 @@ class ParameterStore {
     auto const address = [&](Role role) {
       return memory_.of(program)[static_cast<std::size_t>(item.at(role))];
     };
-    // In an all-gather, the target is the whole group of parameters and the source is this rank's part. In a
-    // reduce-scatter, it is the reverse.
+    // In an all-gather, the source holds this rank's part and the target holds all parts. In a
+    // reduce-scatter, the source holds all parts and the target holds this rank's part.
     std::byte* const from = address(Role::source) + source.at(splits ? 0 : item.part.begin);
     std::byte* const to = address(Role::target) + target.at(joins ? 0 : item.part.begin);
     std::int64_t const bytes = source.bytes_of(item.part.size());
@@ -136,7 +138,8 @@ class ParameterStore {
     transport_.run(entry.move, bytes, from, to, {name_of(entry.verb).data(), unit, micro_batch}, among,
                    item.root, source.type, plan_.shape.shards());
   }
-  /// Copies values of any format, 4 bytes at a time. `bytes` must be a multiple of 4 (check_states).
+  /// Copies values of any format, 4 bytes at a time. `bytes` must be a multiple of 4; the function
+  /// check_states ensures this for optimizer state.
   void copy(std::byte const* from, std::byte* to, std::int64_t bytes) {
     if (bytes == 0) return;
     Shape const shape{bytes / 4};
@@ -166,8 +169,8 @@ class ParameterStore {
     if (&program == &plan_.evaluate) index += plan_.train.schedule.entries.size();
     return host_work_[2 * index + !first];
   }
-  /// Returns the FLOPs and bytes of an entry that runs on the host, for reports. The bytes of an update are
-  /// the bytes of all its operands. The bytes of any other entry are the bytes of its input.
+  /// Returns the FLOPs and bytes of an entry that runs on the host, for reports. For an update, counts all
+  /// bytes that it reads and writes. For any other entry, counts only the bytes of its input.
   Operation cost_of(Program const& program, Entry const& entry) const {
     Item const& item = entry.items.front();
     auto const elements = static_cast<double>(item.part.size()),
@@ -205,9 +208,9 @@ class ParameterStore {
     else
       ops::adamw<G, S, void>(context, updates_[index], skip);
   }
-  /// Adds the received micro-batch gradients of all ranks to the sum, in rank order. If `first`, the sum
-  /// starts with the first of these gradients. The last accumulate on the host also computes the gradient
-  /// norm.
+  /// Adds the received micro-batch gradients of all ranks to the sum, in rank order. If `first` is true,
+  /// overwrites the old sum. If the entry has the operand `partials`, also computes the sums of squares for
+  /// the gradient norm.
   template <class P>
   void accumulate(Context<P>& context, Entry const& entry, bool first) {
     Item const& item = entry.items.front();
@@ -232,7 +235,8 @@ class ParameterStore {
   StepState* scalars_of(Entry const& entry) const {
     return reinterpret_cast<StepState*>(memory_.train(entry.at(Role::scalars)));
   }
-  /// Returns the sums of squares of an item's gradient, and the record of its first non-finite value.
+  /// Returns two places to which a norm writes: the address of the sums of squares of an item's gradient, and
+  /// the record of its first value that is not finite.
   std::pair<float*, ops::BadNote> norm_output(Entry const& entry, Item const& item) const {
     StepShares const found = own(memory_.train(entry.at(Role::partials)));
     int const number = plan_.flat(item.of).trainable_index;
@@ -240,8 +244,9 @@ class ParameterStore {
             {found.bad(0), number, item.part.begin}};
   }
 
-  // A norm or an update processes several arrays in one operation. The argument of the operation is a table
-  // with one row of addresses per array. Addresses never change, so the constructor writes these tables once.
+  // An entry with the verb `norm` or `update` processes several arrays in one operation. The argument of the
+  // operation is a table with one row of addresses per array. Addresses never change, so the constructor
+  // writes these tables once.
 
   void place_rows() {
     auto const& entries = plan_.train.schedule.entries;
@@ -310,7 +315,7 @@ class ParameterStore {
   std::vector<NormRange> norm_ranges_;
   std::vector<ops::Rows<ops::NormRow>> norms_;  // norms_ and updates_: one per entry of the training program
   std::vector<ops::Rows<ops::UpdateRow>> updates_;
-  std::vector<HostWork> host_work_;  // two for each entry of both programs: the first micro-batch, and later
+  std::vector<HostWork> host_work_;  // two for each entry: for the first micro-batch, and for the others
 };
 
 }  // namespace v0

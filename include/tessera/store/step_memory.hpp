@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the memory of one rank: one arena in device memory, one in host memory for offloaded state, and a
-// file on a disk.
+// Provides the memory of one rank: an arena (one allocation) in device memory, an arena in host memory for
+// offloaded state, and a file on a disk.
 #pragma once
 
 #include <array>
@@ -107,8 +107,8 @@ class StepMemory {
     else
       file_->write(buffer.offset + buffer.at(part.begin), staged, round_up(bytes, disk_block));
   }
-  /// Starts to copy a part of buffer `from` to the buffer `snapshot`, whose range is this part. A copy from a
-  /// file is complete when this function returns.
+  /// Starts to copy the elements `snapshot.range` of the buffer `from` to the buffer `snapshot`. If `from` is
+  /// in a file, the copy is complete when this function returns.
   void copy(Context<Place>& context, Buffer const& from, Buffer const& snapshot) const {
     if (snapshot.bytes == 0) return;
     std::int64_t const begin = from.at(snapshot.range.begin);
@@ -155,8 +155,8 @@ class StepMemory {
   }
 
   DeviceArena<Place> device_;
-  std::array<OffloadArena<Place>, tier_count> host_;       // by Tier; empty for tiers outside host memory
-  std::array<Arena<AddressSpace>, tier_count> addresses_;  // by Tier; without_memory uses only these arenas
+  std::array<OffloadArena<Place>, tier_count> host_;       // index: Tier; empty for tiers outside host memory
+  std::array<Arena<AddressSpace>, tier_count> addresses_;  // index: Tier; only for `without_memory`
   std::unique_ptr<StateFile> file_;
   Program const* evaluate_program_;
   std::vector<std::byte*> train_, evaluate_;

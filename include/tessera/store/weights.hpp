@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets all weights of a model to the values that a function returns, and passes all weights to a function.
-// Both happen between steps.
+// Defines WeightAccess. It sets all weights of a model to the values that a function returns, or passes all
+// weights to a function.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@
 namespace tessera {
 inline namespace v0 {
 
-/// Reads and writes one rank's weights as parameters, without shards and padding. Use it only while no step
-/// runs.
+/// Sets one rank's weights, and collects the weights of all ranks on rank 0. Callers see whole parameters,
+/// without the division into shards and without padding. Use it only while no step runs.
 template <class Place>
 class WeightAccess {
  public:
@@ -56,7 +56,7 @@ class WeightAccess {
       for (Range now{0, 0}; count > 0 && now.end < plan_.flat(of).padded; now.begin = now.end) {
         now.end = std::min(now.begin + fill_chunk, plan_.flat(of).padded);
         fill(source, of, now, {staged.data(), count});
-        transport_.heartbeat();  // with a slow disk, other ranks must not take this rank for lost
+        transport_.heartbeat();  // even with a slow disk, other ranks must see that this rank is alive
       }
     }
   }
@@ -80,7 +80,7 @@ class WeightAccess {
       Buffer const& master = plan_.train.at(plan_.train.find(plan_.master_kind(of), of));
       Range const elements = plan_.elements_of(all[index]);
       for (Range now{elements.begin, elements.begin}; now.end < elements.end; now.begin = now.end) {
-        bool const split = plan_.is_split(master);  // rank k of the first row has shard k
+        bool const split = plan_.is_split(master);  // rank k of the first row of the mesh has shard k
         std::int64_t const shard = now.begin / plan_.flat(of).shard;
         now.end = std::min(elements.end, (now.begin / checkpoint_chunk + 1) * checkpoint_chunk);
         if (split) now.end = std::min(now.end, (shard + 1) * plan_.flat(of).shard);
@@ -124,8 +124,8 @@ class WeightAccess {
       return true;
     });
   }
-  /// Sets the elements `now` of a flat group in all buffers `staged` that hold some of them, with all threads
-  /// of the rank.
+  /// Sets the elements `now` of a flat group to the values of `source`, in each buffer of `staged` that holds
+  /// some of these elements. Uses all threads of the rank.
   void fill(ParameterSource const& source, Flat of, Range now, std::span<Staged> staged) {
     for (Staged& one : staged) {
       one.part = intersect(now, one.buffer->range);
@@ -161,9 +161,9 @@ class WeightAccess {
     for (Staged const& one : staged)
       if (one.part.size() > 0) memory_.unstage(context_, *one.buffer, one.part, one.values);
   }
-  /// Sends the elements `now` of a buffer from rank `from` to rank 0. On rank 0, returns the address of these
-  /// elements, which is in `staging` if they had to be copied. Ranks other than 0 and `from` do nothing and
-  /// return null.
+  /// Sends the elements `now` of a buffer from rank `from` to rank 0. On ranks 0 and `from`, returns the
+  /// address of these elements. The address is in `staging` if the elements had to be copied. All other ranks
+  /// do nothing and return null.
   std::byte const* fetch_to_root(Buffer const& buffer, Range now, int from, std::byte* staging) {
     if (plan_.shape.rank != from && !plan_.is_root()) return nullptr;
     std::int64_t const bytes = buffer.bytes_of(now.size());

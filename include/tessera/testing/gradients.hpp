@@ -30,7 +30,7 @@ namespace testing {
 /// changes of the loss: the change that the gradient predicts and the measured change.
 struct GradientDifference {
   std::string parameter;
-  std::int64_t element = -1;  ///< -1: all elements at once, each with its own sign
+  std::int64_t element = -1;  ///< the changed element; -1: all elements, each up or down
   double predicted = 0.0;
   double measured = 0.0;
   double error = -1.0;  ///< |predicted - measured| / (|predicted| + 1e-6)
@@ -71,11 +71,15 @@ namespace detail {
 /// The state of a Probed model (see below): its mode, the gradients that it saw and the errors that it found.
 struct GradientProbe {
   /// The poison with which a tensor is filled before the model writes it: NaN, or a number that no
-  /// computation gives. NaN spreads to values that are computed from it, the number does not. In the mode
-  /// `lost_partials`, only the gradients that borrowers computed for a tied parameter become NaN.
+  /// computation gives. NaN spreads to values that are computed from it, the number does not. A tied
+  /// parameter belongs to one unit, its owner, and is used by other units, the borrowers. In the mode
+  /// `lost_partials`, the gradients that borrowers computed for a tied parameter become NaN, and there is no
+  /// other poison.
   enum class Mode { none, not_a_number, number, lost_partials } mode = Mode::none;
-  /// A tensor that still has poison (values that were not written) after the function that must write the
-  /// tensor.
+  /// A tensor that still has poison after the function that must write the tensor. `where` is this function,
+  /// `what` is the tensor, and `reads` names the tensors with NaN that the function could have read. `first`
+  /// is the first element with poison, and `count` is the number of elements with poison. In the mode
+  /// `lost_partials`, poison is right, so `first` and `count` are about elements without poison.
   struct Finding {
     std::string where, what, reads;
     std::int64_t first = 0, count = 0, elements = 0;
@@ -127,8 +131,8 @@ struct GradientProbe {
     if (!known) findings.push_back(finding);
   }
   /// Searches the first `elements` elements of a tensor for poison, and records a finding if there is any.
-  /// Only elements with counts(index) must be written. Replaces the poison by 0, so that later tensors do not
-  /// report the same error again.
+  /// Checks only the elements for which counts(index) is true; the model need not write the others. Replaces
+  /// the poison by 0, so that tensors that are computed from this one do not report the error again.
   template <class View, class Counts>
   void inspect(View const& view, std::int64_t elements, std::string const& where, std::string const& what,
                std::string const& reads, Counts const& counts) {
@@ -256,8 +260,8 @@ class Probed {
                std::string const& reads) const {
     probe_->inspect(view, view.elements(), where, what, reads, [](std::int64_t) { return true; });
   }
-  /// Returns the names of the unit's tensors that contain NaN. They explain a finding, because values that
-  /// are computed from NaN are NaN, too.
+  /// Returns the names of the unit's saved and backward tensors that contain NaN. These names can explain a
+  /// finding, because values that are computed from NaN are NaN, too.
   template <class Place, class T>
   std::string poisoned_tensors(int unit, Pass<Place, T> const& pass) const {
     std::string names;
@@ -276,8 +280,9 @@ class Probed {
     list(probe_->unit(unit).backward, pass.backward_values, pass.backward_statistics, "backward");
     return names;
   }
-  /// Checks that the owner of a tied parameter adds the gradients of its borrowers. In the mode lost_partials
-  /// these gradients are NaN, so the owner's whole gradient must be NaN. Records a finding if it is not.
+  /// Checks that the owner of a tied parameter adds the gradients that the borrowers computed for the
+  /// parameter. In the mode lost_partials these gradients are NaN, so every element of the owner's gradient
+  /// must be NaN. Records a finding if an element is not NaN.
   template <class View>
   void demand_partials(View const& gradient, std::int64_t elements, std::string const& where,
                        std::string const& name) const {
@@ -307,7 +312,7 @@ inline float probe_weight(ParameterSpec const& spec, int unit, int parameter, st
 /// A small change of one element of a parameter, or of all its elements.
 struct Perturbation {
   int unit = -1, parameter = -1;
-  std::int64_t element = -1;  ///< -1: all elements, each with its own sign
+  std::int64_t element = -1;  ///< the changed element; -1: all elements, each up or down
   float step = 0.0f;
 
   float of(int in_unit, int in_parameter, std::int64_t at) const {
@@ -332,7 +337,7 @@ inline Batch probe_batch(MicroBatch shape, std::int64_t vocabulary) {
   return batch;
 }
 
-/// Returns a sentence that describes a finding.
+/// Returns the error message for a finding.
 inline std::string sentence_of(GradientProbe::Finding const& finding) {
   std::string const some = std::to_string(finding.count) + " of the " + std::to_string(finding.elements) +
                            " elements, the first being " + std::to_string(finding.first) + ", of ";

@@ -33,7 +33,7 @@ using ModelFunctions = std::tuple<UnitFunctions<Cpu, float>, UnitFunctions<Cpu, 
 /// are cheap, because they share content that never changes.
 class AnyModel {
  public:
-  /// Holds no model. Only the conversion to bool may be called.
+  /// Makes an object without a model. Only its conversion to bool may be called.
   AnyModel() = default;
   template <Model M>
   AnyModel(M model, detail::ModelFunctions const& functions) : AnyModel() {

@@ -42,8 +42,8 @@ StepPlan record_step(AnyModel const& model, RecipeTable const& recipe, TrainerOp
 /// Returns why this library cannot run a legal recipe and how to solve this, or nullopt if it can.
 std::optional<std::string> unavailable_reason(RecipeTable const& recipe);
 
-/// Throws Error(unsupported) if this library supports the device and this machine has no usable device of
-/// this kind. The message says what is missing.
+/// Throws Error(unsupported) if this machine has no usable device of the type `device`. The message says what
+/// is missing. Does nothing if this library was built without the engines of the device.
 void need_device(Device device);
 
 /// Returns the default device of programs: cuda if this library was built with CUDA, otherwise cpu.
@@ -56,7 +56,7 @@ std::vector<int> default_ranks(Device device);
 struct DeviceFacts {
   Device device = Device::cpu;
   std::vector<std::string> models;     ///< names of the machine's devices, without its CPU: "NVIDIA H200"
-  std::vector<std::string> addresses;  ///< their bus addresses: "0000:1b:00.0"; empty if one is unknown
+  std::vector<std::string> addresses;  ///< PCI address of each: "0000:1b:00.0"; "" if unknown
   /// Versions of the device's libraries; empty: none. `products` is the library of matrix products
   /// (cuBLASLt), and `transport` the library of collectives (NCCL).
   std::string driver, runtime, products, transport;
@@ -78,9 +78,9 @@ class ProductPlans {
   virtual std::string failure() const = 0;
 };
 /// Returns a ProductPlans that keeps its algorithms in `folder`, and creates the folder. A product is
-/// measured when a step first computes it, unless the folder already has an algorithm for it. Throws
-/// Error(unsupported) with unmeasurable_reason, and Error(failed or data) for files that cannot be created,
-/// read or written.
+/// measured when a step first computes it, unless the folder already has an algorithm for it. If the products
+/// cannot be measured, throws Error(unsupported) with the text of unmeasurable_reason. Throws Error(failed or
+/// data) for files that cannot be created, read or written.
 std::unique_ptr<ProductPlans> measure_products(Device device, std::string const& folder);
 /// Returns why a device's matrix products cannot be measured and how to solve this, or nullopt if they can.
 std::optional<std::string> unmeasurable_reason(Device device);
@@ -88,21 +88,24 @@ std::optional<std::string> unmeasurable_reason(Device device);
 /// Calls fn(comm) for each rank. Each rank has its own device. Without a launcher, runs one thread of this
 /// process per rank (tessera::run). If a launcher has started this process, calls fn only for the rank of
 /// this process (comm::run_in_launch). In this case, `ranks` must be the launcher's number of ranks. Throws
-/// Error(unsupported) if this library lacks the device, and the errors of these functions.
+/// Error(unsupported) if this library lacks the device. Throws the errors of tessera::run and
+/// comm::run_in_launch.
 void run_ranks(RecipeTable const& recipe, int ranks, std::function<void(comm::Comm&)> const& fn,
                RunOptions const& options = {});
 
 /// Returns how many bytes ranks on a device may plan: the limits in the options, or the free memory if the
-/// options set no limit. If this machine or this library lacks the device, 0 bytes of its memory are free.
+/// options set no limit. If this machine or this library lacks the device, the free memory of the device
+/// counts as 0 bytes.
 MemoryLimit memory_limit(Device device, TrainerOptions const& options);
-/// Returns the numbers that a plan of the step needs, such as the batch and the workspace of the recipe's
-/// device. Neither this machine nor this library needs to have the device. `host_ranks` is the number of
-/// ranks on the host of this rank; 0: all ranks.
+/// Returns the numbers that a plan of the step needs, such as the batch and the size of the scratch memory on
+/// the recipe's device. Neither this machine nor this library needs to have the device. `host_ranks` is the
+/// number of ranks on the host of this rank; 0 means that all ranks are on one host.
 StepShape step_shape(RecipeTable const& recipe, TrainerOptions const& options, int rank, int world,
                      int host_ranks = 0);
 
-/// The default recipes of `compare` and the benchmarks: every combination of sharding, precision (except
-/// fp64) and offload that the CPU engines run without a disk. All other slots have their default policies.
+/// Returns the default recipes of the program `compare` and of the benchmarks: every combination of sharding,
+/// precision (except fp64) and offload that the CPU engines run without a disk. All other slots have their
+/// default policies.
 std::vector<RecipeTable> const& registered_recipes();
 
 }  // namespace v0

@@ -52,7 +52,8 @@ inline namespace v0 {
   prefix template void cross_entropy(Context<P>&, Tensor<T, P>, std::int64_t, Tensor<std::int32_t const, P>, \
                                      Tensor<compute_t<T>, P>, bool, compute_t<T> const*);                    \
   }
-// For 16-bit formats, a weight gradient can have the format T or fp32, in which sums are computed.
+// If T has 16 bits, a weight gradient has the format T or fp32, the format of sums. So the operation that
+// computes weight gradients is instantiated for T and for fp32.
 #define TESSERA_OPERATIONS_16_BIT(prefix, P, T)                                                          \
   TESSERA_OPERATIONS(prefix, P, T)                                                                       \
   namespace ops {                                                                                        \

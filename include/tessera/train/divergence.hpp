@@ -65,9 +65,9 @@ class StepTrace {
     };
   }
 
-  /// Returns one line about the first element whose bits differ between the runs, in the order of the steps.
-  /// Returns nullopt if the runs are equal. If the ranks of one run have different copies of a value, returns
-  /// a line about this value instead.
+  /// Returns one line of text about the first element whose bits differ between the runs, in the order of the
+  /// steps. Returns nullopt if the runs are equal. If two ranks of one run have different copies of a value,
+  /// the text is about this value instead.
   friend std::optional<std::string> first_divergence(StepTrace const& a, StepTrace const& b) {
     for (StepTrace const* run : {&a, &b})
       if (!run->copies_differ_.empty()) return run->copies_differ_;

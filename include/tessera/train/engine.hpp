@@ -36,7 +36,8 @@ namespace tessera {
 inline namespace v0 {
 
 /// One rank's trainer on one device and in one number format: its memory, its state and its steps. Not
-/// copyable. Only one thread may use it at a time, except for the functions that StateAccess allows.
+/// copyable. Only one thread may use it at a time. The functions `has_snapshot` and `snapshot` are
+/// exceptions: another thread may call them.
 template <class Place, class T>
 class Engine : public AnyTrainer, private StateAccess {
  public:
@@ -70,8 +71,8 @@ class Engine : public AnyTrainer, private StateAccess {
            "with On<Cpu>"});
     observer_ = std::move(observer);
   }
-  /// Starts to time each entry of the step's schedule. With null, stops it. On a GPU, the first timed step
-  /// captures a new CUDA graph.
+  /// Starts to time each entry of the step's schedule. With a null `timer`, ends the timing. On a GPU, the
+  /// first timed step captures a new CUDA graph.
   void time_entries(EntryTimer* timer) override { timer_ = timer; }
   void fill(ParameterSource const& source) override { fill(source, nullptr); }
   void collect_pieces(ParameterSink const& sink) override {
@@ -194,7 +195,7 @@ class Engine : public AnyTrainer, private StateAccess {
   std::int64_t attempted_ = 0;
   std::exception_ptr failure_;
   bool filled_ = false;
-  HostArena staging_;  // for checkpoints, if the plan has no memory for them
+  HostArena staging_;  // for checkpoints; empty if the plan has memory for them
 };
 
 template <class Place, class T>
@@ -358,9 +359,10 @@ void Engine<Place, T>::diverge(StepReport const& report, StepState const& state)
               transport_.rank(), report.overflow);
 }
 
-/// Stores the current exception, which all later steps throw. Poisons the transport, so that the other ranks
-/// fail, too, instead of waiting for this rank. Does not poison the transport if the run diverged, because
-/// all ranks detect a divergence, or if another rank is already lost.
+/// Stores the current exception, which all later steps throw. Makes the communicator unusable
+/// (Transport::poison), so that the other ranks fail, too, instead of waiting for this rank. This is not
+/// necessary after a divergence, which all ranks detect, or after the loss of a rank, which has already made
+/// the communicator unusable.
 template <class Place, class T>
 void Engine<Place, T>::give_up(char const* cause) {
   failure_ = std::current_exception();

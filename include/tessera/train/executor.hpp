@@ -89,8 +89,8 @@ class Executor {
       value = tensor<T>(buffer, activation.shape);
   }
 
-  /// Makes the tensor views that the model's function reads from its argument `pass` in this entry. All other
-  /// views of `pass` stay empty.
+  /// Prepares `pass`, the argument of the model's function for this entry: sets the tensor views of the
+  /// entry's operands. All other views of `pass` stay empty.
   void bind(Pass<Place, T>& pass, Entry const& entry) {
     UnitSpec const& spec = plan_.unit(entry.unit);
     std::size_t const parameters = spec.parameters.size(), borrows = spec.borrows.size();
@@ -223,7 +223,8 @@ class Executor {
     auto const* const first = pointer<std::int32_t>(program_.find(BufferKind::batch, -1));
     return {first + micro_batch * samples(), {plan_.shape.batch, plan_.shape.sequence}};
   }
-  /// In the buffer, the targets of all micro-batches follow the tokens of all micro-batches.
+  /// Returns the targets of a micro-batch. The batch's buffer holds first the tokens and then the targets of
+  /// all micro-batches.
   Tensor<std::int32_t const, Place> targets(int micro_batch) const {
     return tokens(plan_.shape.accumulation + micro_batch);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines families of models, such as GPT-2, that programs know by name. A family lists the sizes in which
-// its models differ and the models that have a name. It also makes models.
+// Defines families of models, such as GPT-2, that programs know by name. A family has a list of the sizes in
+// which its models differ, such as `layers`, and a list of models with names, such as gpt2-medium. It also
+// makes models.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct ModelSpec {
   std::int64_t positions = 0;   ///< 0: not set; the code that makes the model chooses it
   std::int64_t vocabulary = 0;  ///< 0: not set, as for positions
 
-  /// Throws Error(usage) if the key is missing.
+  /// Returns the number of a key. Throws Error(usage) if the key is missing.
   double number(std::string_view key) const {
     for (Number const& one : numbers)
       if (one.key == key) return one.value;
@@ -71,13 +72,13 @@ struct NamedModel {
   std::vector<double> numbers = {};  ///< values of the family's keys, in the same order
   std::int64_t positions = 0;        ///< 0: not fixed, see ModelSpec
   std::int64_t vocabulary = 0;
-  std::int64_t parameters = 0;  ///< the number of parameters; set only for a model that cannot be made
+  std::int64_t parameters = 0;  ///< the number of parameters; set only if `lacking` is not empty
   std::string lacking = {};     ///< the features of the model that this library lacks; empty: it can be made
 };
 
 /// Converts the sizes of a family's models to the entries of a Hugging Face config.json, and back.
 struct HubFormat {
-  std::string model_type = {};                  ///< "gpt2"; empty: the family has no such file
+  std::string model_type = {};                  ///< "gpt2"; empty: no config.json for this family
   std::vector<std::string> architectures = {};  ///< "GPT2LMHeadModel", ...; the first is written
 
   /// Maps the key `key` of the file to `number`: a key of the family, "positions" or "vocabulary". `absent`
@@ -116,7 +117,7 @@ struct ModelFamily {
   std::vector<NamedModel> models = {};
   /// Makes a model from complete sizes. Throws Error(config) for invalid sizes.
   std::function<AnyModel(ModelSpec const& sizes)> make = {};
-  WeightNames weights = {};  ///< the names that files may use in addition to the parameters' own names
+  WeightNames weights = {};  ///< how the names of tensors in files differ from the parameters' names
   HubFormat hub = {};
 
   ModelSpec spec(NamedModel const& named) const {

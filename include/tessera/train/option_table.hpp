@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the options of a trainer, one row for each option. Other code uses these rows to check ranges, to
 // check that ranks agree, to define the flags of programs, to read files of settings, and to write the
-// settings to results. The table of docs/trainer.md has the same rows.
+// settings to results. docs/trainer.md has a table with these rows.
 #pragma once
 
 #include <cstdint>
@@ -71,14 +71,14 @@ enum class OptionRule : std::uint8_t {
 
 /// One option of a trainer.
 struct Option {
-  std::string_view name;  ///< as in TrainerOptions: "loss_scale.initial"
-  OptionValue (*in)(TrainerOptions& options);
+  std::string_view name;                       ///< as in TrainerOptions: "loss_scale.initial"
+  OptionValue (*in)(TrainerOptions& options);  ///< returns a reference to the option's value
   OptionGroup group;
   double min = 0.0, max = std::numeric_limits<double>::infinity();  ///< legal values, both inclusive
   OptionRule rule = OptionRule::none;
   bool must_agree = true;    ///< all ranks must give the same value
   std::string_view flags{};  ///< the names of its flag in programs; messages use the first name; empty: none
-  std::string_view key{};    ///< its key in the settings of logs and results; empty: not there
+  std::string_view key{};    ///< its key in the settings that logs and results contain; empty: none
   std::string_view
       choices{};            ///< names of the values of an enumeration, in order; of a bool: true, then false
   std::string_view help{};  ///< for --help
@@ -90,7 +90,7 @@ struct Option {
 namespace detail {
 
 inline constexpr double max_integer = 0x1p40;                          // no run needs a larger number
-inline constexpr double max_real = std::numeric_limits<float>::max();  // updates compute in fp32
+inline constexpr double max_real = std::numeric_limits<float>::max();  // larger values are infinite in fp32
 inline constexpr double min_normal = std::numeric_limits<float>::min();
 
 }  // namespace detail

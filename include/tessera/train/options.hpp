@@ -60,7 +60,8 @@ struct TrainerOptions {
   std::string nvme_directory = {};  ///< an existing folder for the files of recipes that keep state on NVMe
   CheckpointMemory checkpoints = CheckpointMemory::none;  ///< memory planned for saves (checkpoint.hpp)
   LossScaleOptions loss_scale = {};                       ///< for fp16
-  std::int64_t skips_allowed = 50;                        ///< consecutive overflows before the run ends
+  /// The largest number of consecutive overflows in an fp16 run. One more consecutive overflow ends the run.
+  std::int64_t skips_allowed = 50;
 
   /// Returns true for the names of parameters to freeze. A frozen parameter has no gradient and no optimizer
   /// state. Must match at least one name and leave at least one parameter to train. If empty, only the
@@ -79,8 +80,8 @@ struct StepReport {
   double grad_norm = 0.0;  ///< norm of the whole gradient, without loss scale, before clipping
   double learning_rate = 0.0;
   double scale = 1.0;             ///< the loss scale of this step's gradients
-  bool skipped = false;           ///< the gradient overflowed, or no token counted; nothing was updated
-  std::string overflow{};         ///< the first tensor found to hold a non-finite value
+  bool skipped = false;           ///< overflow, or all targets masked; nothing was updated
+  std::string overflow{};         ///< the name of the first tensor with a non-finite value
   std::int64_t tokens = 0;        ///< number of tokens in the global batch
   std::int64_t valid_tokens = 0;  ///< the part of `tokens` that is not masked
   double seconds = 0.0;           ///< time on this rank from the batch to the report

@@ -38,8 +38,8 @@ inline int threads_of_rank(int requested, int ranks_on_host) {
   return std::max(1, cores / std::max(1, ranks_on_host));
 }
 
-/// Returns the numbers that a plan needs, from a trainer's options. `product` is the format of matrix
-/// products.
+/// Returns the numbers that a plan needs, from a trainer's options. `product` is the number format in which
+/// matrix products compute.
 template <class Place>
 StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product, int host_ranks = 0) {
   StepShape shape;
@@ -90,7 +90,8 @@ MemoryLimit memory_limit(TrainerOptions const& options) {
 
 namespace detail {
 
-/// Throws Error(config) if the recipe has the policy Lora without options for adapters, or the reverse.
+/// Throws Error(config) if the recipe has the policy Lora but `lora` is empty, or if `lora` is set but the
+/// recipe does not have this policy.
 inline void check_adapters(RecipeTable const& recipe, LoraOptions const& lora) {
   bool const has = recipe.adapters == AdapterKind::lora;
   if (has == bool(lora)) return;
@@ -113,7 +114,7 @@ ErasedModel<Place, T> trained_by(ErasedModel<Place, T> model, RecipeTable const&
   return model;
 }
 
-/// Makes a rank's device current for the calling thread, and returns its number.
+/// Makes device number `device` current for the calling thread, and returns `device`.
 template <class Place>
 int select_device(int device) {
   Context<Place>::select(device);

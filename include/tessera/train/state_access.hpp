@@ -24,7 +24,8 @@ class StateAccess {
   virtual TrainerOptions const& options() const = 0;
   virtual comm::Transport& transport() const = 0;
 
-  /// Waits for running steps. Throws the error of a step that failed.
+  /// Waits for running steps, then returns the scalars, such as the step counts. Throws the error of a step
+  /// that failed.
   virtual StepState scalars() = 0;
   /// Replaces the scalars. The next step then has the number `state.attempted` + 1.
   virtual void set_scalars(StepState const& state) = 0;

@@ -16,7 +16,7 @@ inline namespace v0 {
 class PendingStep {
  public:
   virtual ~PendingStep() = default;
-  /// Waits for this step on the first call. Throws the step's error.
+  /// Returns the report of this step. The first call waits for the step. Throws the step's error.
   virtual StepReport const& wait() = 0;
 };
 

@@ -87,8 +87,9 @@ inline constexpr bool has_backend<Cuda> = true;
 template <class Policy, class Place, class T>
 inline constexpr std::nullptr_t adapter_functions = nullptr;
 
-/// Trains a model under one recipe (a set of policies). `Recipe` is the Config that Resolved makes. Engine
-/// does the work: its code is the same for all recipes with one device and one number format.
+/// Trains a model under one recipe (a set of policies). `Recipe` is a type Config<...> with one policy for
+/// each slot. The class Engine does the work: one Engine type runs all recipes with one device and one number
+/// format.
 template <class M, class Recipe>
 class BasicTrainer : public rules<Recipe> {
  public:

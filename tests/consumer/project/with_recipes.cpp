@@ -20,8 +20,8 @@ namespace ts = tessera;
 #error "this program has to take checkpoints and files of weights from tessera::recipes"
 #endif
 
-/// Saves a trainer as a checkpoint and as a weight file, and loads both. Returns whether the loaded weights
-/// have the bits of the saved ones.
+/// Saves a trainer as a checkpoint and as a weight file, and loads both files. Returns whether the loaded
+/// weights have the bits of the saved weights.
 bool loads_what_it_saved(ts::AnyTrainer& trainer, ts::AnyModel const& model) {
   std::filesystem::path const folder = "with_recipes_files";
   std::filesystem::remove_all(folder);

@@ -23,7 +23,7 @@ namespace {
 using namespace tessera;
 using namespace programs;
 
-/// `flags` lists the alternative flags of a slot. Returns the last of them.
+/// `flags` has the spellings of one flag, separated by commas. Returns the last spelling.
 std::string last_of(std::string const& flags) { return flags.substr(flags.rfind("--")); }
 
 /// Declares flags with `declare`, parses `words` with them, and returns the help text.
@@ -66,7 +66,7 @@ TEST_CASE("every choice of every slot is a value of the command line and has a n
       std::replace(title.begin(), title.end(), ' ', '_');
       CHECK(row.contains(title));
 
-      // The names of result rows differ if only the choice of this slot differs.
+      // Result rows that differ only in the policy of this slot must have different names.
       if constexpr (!std::is_same_v<Slot, slot::device>) {
         flags.slots.template of<Slot>() = cli::slot_choices<Slot>();
         std::vector<cli::Point> const all = cli::make_matrix(flags, 256);

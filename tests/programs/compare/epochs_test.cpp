@@ -69,7 +69,8 @@ TEST_CASE("an epoch within which a run goes on is whole, or not known") {
   CHECK(ended[1]->loss_with_padding == ended[0]->loss_with_padding);
   CHECK(std::isnan(ended[2]->loss));
   CHECK(cli::epoch_text(*ended[2]) == "epoch 1 | 3 steps | - s | - samples/s | loss -");
-  for (int step = 4; step <= 6; ++step) ended[2] = unknown.add(report(step));  // all of epoch 2 is known
+  // This resumed run has all steps of epoch 2.
+  for (int step = 4; step <= 6; ++step) ended[2] = unknown.add(report(step));
   CHECK(ended[2]->loss == 5.0);
 }
 

@@ -80,8 +80,8 @@ TEST_CASE("the first row says how much fits into what is left of the minute") {
     return std::to_string(points.size()) + " x " + std::to_string(settings.warmup) + " + " +
            std::to_string(settings.steps) + ": " + cli::fixed(seconds, 1) + " s";
   };
-  // Each text says: rows x warm-up steps + timed steps, and the estimated seconds for all of them. The
-  // estimate uses the slower of the two timed steps and adds a quarter.
+  // Each text has the form "rows x warm-up steps + timed steps: seconds", with the estimated duration of all
+  // rows. The estimate uses the slower of the two timed steps and adds 25 %.
   CHECK(chosen(first_row(0.1, 0.04), 0.0) == "8 x 5 + 20: 11.0 s");
   CHECK(chosen(first_row(0.1, 0.04), 50.0) == "8 x 5 + 12: 7.8 s");
   CHECK(chosen(first_row(0.1, 0.04), 57.0) == "3 x 1 + 2: 0.8 s");

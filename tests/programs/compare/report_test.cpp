@@ -52,7 +52,7 @@ TEST_CASE("a row says how the algorithms of its products were chosen, where ther
   row = compare::result_rows(rows, settings)[0];
   CHECK(row["product_plans"] == "measured");
   CHECK(row["measured_products"] == 15);
-  rows[0].repeats.clear();  // the row did not run
+  rows[0].repeats.clear();  // a row that did not run has no repeats
   rows[0].status = "failed";
   CHECK(compare::result_rows(rows, settings)[0]["product_plans"].is_null());
 }
@@ -66,8 +66,8 @@ TEST_CASE("deviations over repeats and from step to step stand apart") {
   CHECK(row["median_step_time_s"].get<double>() == doctest::Approx(0.150));
   // The means of the three repeats are 100, 200 and 150 ms.
   CHECK(row["std_step_time_s"].get<double>() == doctest::Approx(0.050));
-  // The deviations of the steps from the mean of their repeat are 10, 10 | 10, 10 | 10, 10, 0 ms. The 7 steps
-  // and the 3 means leave 4 degrees of freedom.
+  // A deviation is the difference of a step from the mean of its repeat. The deviations are 10 and 10 ms, 10
+  // and 10 ms, and 10, 10 and 0 ms. 7 steps less 3 means give 4 degrees of freedom.
   CHECK(row["step_to_step_std_s"].get<double>() == doctest::Approx(std::sqrt(6 * 100.0 / 4) * 1e-3));
   double const tokens = 16 * 128;
   CHECK(row["median_tokens_per_sec"].get<double>() == doctest::Approx(tokens / 0.150));
@@ -123,7 +123,8 @@ TEST_CASE("utilisation is of a peak that is documented, else of what was measure
   CHECK_FALSE(share({"NVIDIA H200"}, 0));
   CHECK_FALSE(share({"A device of tomorrow", "A device of tomorrow"}, 0));
   CHECK(known({"NVIDIA H200", "NVIDIA H200"}, 0).mfu_against == "documented");
-  CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());  // the CPU's peak is not documented
+  // The library has no documented peak for the CPU.
+  CHECK(compare::result_rows(rows, settings)[0]["mfu_pct"].is_null());
   CHECK(compare::result_rows(rows, settings)[0]["mfu_against"].is_null());
   CHECK_FALSE(ts::product_rate(rows[0].point.recipe));  // the CPU's peak is not measured either
   measured_rate = 2e12;

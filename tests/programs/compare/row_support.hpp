@@ -33,7 +33,7 @@ inline cli::MatrixFlags lists() {
   return matrix;
 }
 
-/// Returns timed steps of the row `row` with these durations in milliseconds.
+/// Returns timed steps for the measurement `row`, with these durations in milliseconds.
 inline compare::TimedSteps steps_of(compare::Measured const& row, std::vector<double> const& milliseconds) {
   compare::TimedSteps timed;
   for (double const each : milliseconds) {

@@ -113,11 +113,11 @@ TEST_CASE("all speedups of a table have one base") {
   auto known = compare::result_rows(rows, settings);
   for (auto const& row : known) CHECK(row["speedup_against"] == "zs0_bf16_ranks4_bs4_sl128");
   CHECK(known[0]["speedup"] == doctest::Approx(0.5));
-  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // the price of offload
+  CHECK(known[1]["speedup"] == doctest::Approx(0.25));  // this row differs from the reference only in offload
   CHECK(known[2]["speedup"] == doctest::Approx(1.25));
   CHECK(known[3]["speedup"] == 1.0);
   CHECK(has(table(rows, settings), "speedup against zs0_bf16_ranks4_bs4_sl128\n"));
-  rows[3].status = "oom";  // then zs2 without offload is the reference
+  rows[3].status = "oom";  // without zs0, the row of zs2 without offload is the reference
   known = compare::result_rows(rows, settings);
   CHECK(known[1]["speedup_against"] == "zs2_bf16_ranks4_bs4_sl128");
   CHECK(known[3]["speedup"].is_null());
@@ -214,8 +214,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
   CHECK(has(text, "skipped: " + rows[0].point.experiment + " skipped the update in 1 of its 4 timed steps"));
   CHECK(has(text, "give more --warmup"));
   CHECK_FALSE(has(text, fast));
-  // The predicted time is that of a step that updates the weights. The three steps of 100 ms are such steps.
-  // The fourth step has only 20 ms because it skipped the update.
+  // The predicted time is for a step that updates the weights, as the three steps of 100 ms do. The step of
+  // 20 ms skipped its update, so it must not count.
   rows[0].predicted.step_s = 0.1;
   rows[0].predicted.tokens = rows[0].point.split.global() * rows[0].point.sequence;
   set_steps(rows[0], {20, 100, 100, 100});
@@ -231,8 +231,8 @@ TEST_CASE("a row whose timed steps updated nothing is marked and is not the fast
 TEST_CASE("a speedup has an uncertainty, and within it says nothing") {
   compare::Settings const settings = asked(lists());
   auto rows = measured(settings);
-  // The two rows are equally fast. On a shared machine, other work slowed down half of the steps of the
-  // first.
+  // Both rows run the same work on a shared machine. During the first row, other work slowed down half of the
+  // steps.
   set_steps(rows[0], {300, 100, 350, 90});
   set_steps(rows[1], {100, 90, 110, 40});
   auto known = compare::result_rows(rows, settings);
@@ -266,8 +266,8 @@ TEST_CASE("rows that are one program are never ranked against each other") {
   matrix.slots.of<ts::slot::offload>() = {"none", "cpu_optimizer"};
   compare::Settings const settings = asked(matrix);
   std::vector<compare::Measured> rows;
-  // The first four rows run one program. Other work slowed down the first of them. The last four rows run
-  // another program, which needs twice the time.
+  // The first four rows execute the same schedule. During the first of them, other work slowed down the
+  // machine. The last four rows execute another schedule, which needs twice the time.
   std::vector<double> const each = {400, 95, 101, 100, 195, 196, 500, 194};
   for (compare::Measured& row : measured(settings)) {
     bool const offloaded = row.point.recipe.names.offload != "none";
@@ -320,7 +320,7 @@ TEST_CASE("a row that other programs disturbed is marked and not ranked") {
   CHECK(has(text, "~ 1 row shared the processor with other programs"));
   CHECK(has(text, "busy: other programs took up to 60% of the processor while 1 of 2 rows ran"));
   CHECK_FALSE(has(text, "fastest:"));
-  use(rows[0], 0.05, 0.3);  // enough cores were idle for both programs
+  use(rows[0], 0.05, 0.3);  // this run and the other programs did not need all cores
   CHECK(compare::result_rows(rows, settings)[0]["disturbed"] == false);
   CHECK(has(table(rows, settings), "fastest: zs2"));
   rows[0].repeats[0].other_load.reset();

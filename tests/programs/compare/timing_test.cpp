@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the measured rate if the host starts further steps while the device still works on earlier ones.
+// Tests the rate that `compare` measures. On a GPU, the host can start further steps while the device still
+// works on earlier ones, and reads their reports late.
 #include "compare/timing.hpp"
 
 #include <algorithm>
@@ -23,9 +24,9 @@ struct Seen {
   compare::TimedSteps by_device, by_host;
 };
 
-/// Simulates a device that needs `step_s` seconds for each of its `warmup + timed` steps. The host starts
-/// each step when the device begins with it. It reads the report of a step only after it has started `late`
-/// further steps. Returns the rates by the device's clock and by the host's clock.
+/// Simulates a device that needs `step_s` seconds for each of its `warmup + timed` steps. The host starts a
+/// step at the moment at which the device begins this step. It reads the report of a step only after it has
+/// started `late` further steps. Returns the rates by the device's clock and by the host's clock.
 Seen trained(std::size_t warmup, std::size_t timed, std::size_t late) {
   Seen seen;
   double host = 0.0, last_read = 0.0;

@@ -358,7 +358,8 @@ TEST_CASE("every key of the list does what the list says") {
     REQUIRE(cli::find_deepspeed_key(path) != nullptr);
     CHECK(key.text.find('|') == key.text.npos);
     if (key.use == KeyUse::section || path.starts_with("train_")) continue;
-    // 12345 is a value of an unlikely type for most keys. The loop adds the sections of the key around it.
+    // Makes a configuration with this key, nested in the objects of its path. The value 12345 has the wrong
+    // type for most keys.
     std::string json = "12345";
     for (std::string_view rest = path; !rest.empty();) {
       std::size_t const dot = rest.rfind('.');
@@ -450,7 +451,7 @@ TEST_CASE("what DeepSpeed keeps whole, and where its weight decay reaches") {
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "2 biases and norms of 17 elements"));
   CHECK(
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 2 parameters of 17 elements"));
-  run.persistent_elements = 16;  // the second parameter no longer fits
+  run.persistent_elements = 16;  // the two parameters have 17 elements, so only one of them fits
   CHECK(
       holds(cli::joined(cli::deepspeed_differences(run, units), "\n"), "keeps 1 parameters of 10 elements"));
   run.decays = false;

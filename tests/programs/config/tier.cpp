@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints a step plan whose state is on a memory tier that this test adds to the library. tier.cmake checks
-// the names of the offloads, the listing of the plan, the bytes of each tier, the result of the checker, and
-// the bytes in host memory.
+// Prints a step plan whose state is on a memory tier that this test adds to the library: the names of the
+// offloads, the schedule, the tiers that have bytes, the result of the checker, and whether the footprint has
+// the bytes of all tiers in host memory. tier.cmake checks this output.
 #include <cstddef>
 #include <cstdint>
 #include <exception>

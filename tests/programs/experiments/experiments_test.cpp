@@ -28,8 +28,8 @@ using Names = std::vector<std::string>;
 
 std::filesystem::path const folder = TESSERA_EXPERIMENTS;
 
-/// Returns the recipes of the flags file of an experiment, in the order of its rows. Rows that differ only in
-/// the model or in sizes give their recipe once.
+/// Returns the recipes that the flags file of an experiment selects, in the order in which compare runs them.
+/// A recipe that occurs with several models or sizes is returned once.
 std::vector<RecipeTable> rows_of(std::string const& experiment, std::string const& device) {
   std::ifstream file(folder / (experiment + ".flags"));
   Names words{"compare", "--device", device};

@@ -29,7 +29,8 @@ std::optional<std::string> reason(std::string_view device, std::string_view slot
 
 TEST_CASE("slots are judged on the device that is asked about") {
   CHECK_FALSE(reason("cuda", "capture", "graph"));
-  CHECK_FALSE(reason("cuda", "precision", "fp64"));  // with the attention that supports fp64
+  // Supported, since another attention than the default supports fp64.
+  CHECK_FALSE(reason("cuda", "precision", "fp64"));
   CHECK_FALSE(reason("cuda", "device", "cpu"));
   CHECK_FALSE(reason("cpu", "device", "cuda"));
   CHECK(reason("cpu", "capture", "graph").value_or("").find("--device cuda") != std::string::npos);
@@ -40,7 +41,7 @@ TEST_CASE("slots are judged on the device that is asked about") {
   }
   CHECK(reason("cuda", "parallel", "data+tensor").value_or("").find("not part of this build") !=
         std::string::npos);
-  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // together with fp16
+  CHECK_FALSE(reason("cpu", "loss scale", "dynamic"));  // supported, since a recipe with fp16 exists
   CHECK_FALSE(reason("cpu", "communication", "tuned"));
   CHECK_FALSE(reason("cpu", "parallel", "data"));
 }

@@ -95,7 +95,8 @@ TEST_CASE("marks are steps and phases of one rank on the machine's clock") {
   cli::Marks const other = cli::read_marks(file.path, 1, "this");
   REQUIRE(other.phases.size() == 1);
   CHECK(other.phases[0].end == 22000);
-  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);  // some kernels give no start time
+  // Some kernels have no boot id, so the trace is read unchecked.
+  CHECK(cli::read_marks(file.path, 0, "").steps.size() == 1);
 }
 
 TEST_CASE("marks that cannot be used are refused by what they are") {
@@ -162,8 +163,9 @@ TEST_CASE("a value is of a phase when all its time is") {
   marks.ranks = 1;
   marks.steps = {{1, -1, 100, 200}, {2, -1, 210, 310}};
   marks.phases = {{1, 0, 100, 150}, {1, 1, 150, 195}, {2, 0, 210, 260}, {2, 1, 260, 305}};
-  // The four columns measure differently: "now" at one instant, "mean" over the last 20 ns, "since" since the
-  // last sample. "why" is text.
+  // Each column measures in another way. A value of "now" is measured at one instant, a value of "mean" is
+  // the mean of the last 20 ns, and a value of "since" covers the time since the last value. The column "why"
+  // has texts.
   monitor::PhaseFigures figures(marks, {"now", "mean", "since", "why"}, {1, 1, 1, std::nullopt},
                                 {{}, {20}, {0, true}, {}});
   auto const add = [&](std::int64_t begin, std::int64_t end, Json const& since) {
@@ -201,16 +203,16 @@ TEST_CASE("a value is of a phase when all its time is") {
   CHECK(forward["columns"]["since"]["std"].is_null());  // undefined for one value
   CHECK_FALSE(forward["columns"].contains("why"));
   Json const& backward = json["phases"]["backward"];
-  // Of the samples at 170, whose 20 ns begin in backward, and at 300.
+  // Two samples count: the sample at 170, whose 20 ns begin in backward, and the sample at 300.
   CHECK(backward["columns"]["mean"]["samples"] == 2);
   CHECK(backward["columns"]["since"]["mean"] == 5.0);
   CHECK(json["phases"]["update"]["samples"] == 0);
   CHECK(json["phases"]["update"]["columns"]["now"].is_null());
   CHECK(json["phases"]["update"]["shortest_ms"].is_null());
-  // "steps" covers all steps together with the time between them. It has every sample except the samples at
-  // 90, 99 and 400.
+  // "steps" is the whole time from the first step to the last. All samples count except those at 90, 99 and
+  // 400.
   CHECK(json["phases"]["steps"]["samples"] == 9);
-  // Without the sample at 110, whose value is since 90.
+  // The value of the sample at 110 does not count, because its time begins at 90, before step 1.
   CHECK(json["phases"]["steps"]["columns"]["since"]["samples"] == 4);
   std::string const table = figures.table(200);
   CHECK(holds(table, "phases of rank 0 of 1, steps 1 to 2; mean +- std"));

@@ -74,7 +74,7 @@ Recorded recorded(RecipeTable const& table, int ranks) {
   return step;
 }
 
-/// Returns the times of a machine that needs one nanosecond per byte for each entry of a step.
+/// Returns the times of a machine on which every entry of a step needs one nanosecond for each byte.
 cli::MachineTimes one_time_each(std::string const& device, Recorded const& step, int ranks) {
   cli::MachineTimes times(device, "a machine");
   for (cli::Cost const& cost : step.costs)
@@ -236,7 +236,7 @@ TEST_CASE("times that events held up are fitted to a step without, in the lane t
       }
     }
     CHECK((share < 1 ? factor < share
-                     : factor >= doctest::Approx(share)));  // the other streams need a part of the time
+                     : factor >= doctest::Approx(share)));  // the entries of other streams are not scaled
   }
   for (double const share : {0.01, 1.25, 10.0})
     CHECK(cli::fitted_to(share * before, *step.plan, took) == took);

@@ -140,7 +140,7 @@ TEST_CASE("a profile adds up by lane and tells hidden collectives from exposed o
 
   std::string const text = cli::profile_text(profile, 2);
   CHECK(text.find("profile of rank 0 of 2") == 0);
-  // The entries last 100 ns, and 125 ns are reported.
+  // The entries of a step last 100 ns, but the report of the step says 125 ns.
   CHECK(text.find("20.00% less than the step") != std::string::npos);
   Json const json = cli::profile_json({by_hand()});
   CHECK(json["steps"] == Json({3, 4}));
@@ -158,7 +158,8 @@ TEST_CASE("collectives hide behind gradients of weights too, counted once where 
   for (cli::TimedStep& step : times.steps) step.instances.push_back({4, 1, {1025, 1045}});
   cli::Profile const profile = cli::profile_of(times);
   CHECK(nanoseconds(profile.collectives) == doctest::Approx(40));
-  CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));  // all of the reduction, no all-gather
+  // The whole reduction is hidden, and no part of the all-gather.
+  CHECK(nanoseconds(profile.hidden) == doctest::Approx(30));
 }
 
 TEST_CASE("phases last from the first to the last of their entries, one at a time") {
@@ -213,7 +214,8 @@ TEST_CASE("a trace has every instance once a step by its name in files, and no l
 
     std::map<std::pair<int, int>, std::string> lanes;
     std::set<std::string> processes;
-    std::map<std::pair<int, int>, std::int64_t> end;                               // of a thread's last slice
+    // When a thread's last slice ended, by process and thread.
+    std::map<std::pair<int, int>, std::int64_t> end;
     std::map<std::pair<int, std::int64_t>, std::vector<std::pair<int, int>>> ran;  // by rank and step
     std::map<std::pair<int, std::int64_t>, std::string> phases;
     std::map<int, std::vector<Json>> arrows;
@@ -304,7 +306,7 @@ TEST_CASE("what entries cost is what their operations say and what their moves c
   double backward = 0;
   for (cli::TimedEntry const& each : all.ranks[0].entries)
     if (each.kind.starts_with("backward")) backward += each.flops;
-  CHECK(backward / flops > 1.5);  // about 2: no input gradient for the first unit
+  CHECK(backward / flops > 1.5);  // usually 2; a little less, since the first unit has no input gradient
   CHECK(backward / flops < 2.5);
 }
 

@@ -30,7 +30,8 @@ using ts::comm::Transport;
 constexpr int worlds[] = {1, 2, 3, 5, 7, 8};
 constexpr std::int64_t sizes[] = {0, 1, 3, 64, 1000, 4099};
 
-/// Returns the byte that a rank sends at `index` in a round.
+/// Returns the byte at `index` of the buffer that a rank sends. `round` distinguishes several buffers of one
+/// rank.
 std::uint8_t byte_of(int rank, std::int64_t index, std::int64_t round = 0) {
   return static_cast<std::uint8_t>(rank * 37 + index * 11 + index / 256 + round * 101);
 }
@@ -41,7 +42,8 @@ std::vector<std::uint8_t> bytes_of(int rank, std::int64_t count, std::int64_t ro
   return bytes;
 }
 
-/// Returns values whose sum depends on its order: magnitudes from 1e-4 to 1e4, both signs.
+/// Returns the value of a rank at `index`. Values have magnitudes from 1e-4 to 1e4 and both signs, so that
+/// their sum over ranks depends on the order.
 float value_of(int rank, std::int64_t index) {
   std::uint32_t bits =
       static_cast<std::uint32_t>(rank) * 2654435761u + static_cast<std::uint32_t>(index) * 40503u + 1u;
@@ -60,8 +62,8 @@ std::vector<T> values_of(int rank, std::int64_t count) {
   return values;
 }
 
-/// Returns the sum in the order of ranks, rounded once. Reads the values from memory, so that the compiler
-/// does not fuse their multiplication with the addition.
+/// Returns the sum of values_of<T> over all ranks, in rank order, rounded once. Stores the values in memory
+/// before it sums them, so that the compiler does not fuse the multiplication in value_of with the addition.
 template <class T>
 std::vector<T> sums_of(int world, std::int64_t count) {
   std::vector<std::vector<T>> values;
@@ -81,7 +83,8 @@ bool same_bits(T const* left, T const* right, std::int64_t count) {
   return count == 0 || std::memcmp(left, right, static_cast<std::size_t>(count) * sizeof(T)) == 0;
 }
 
-/// Calls fn on every rank. fn returns the number of wrong results, which must be 0.
+/// Calls fn(transport) on every rank of a run with `world` threads. fn returns the number of wrong results,
+/// which must be 0.
 template <class Fn>
 void check_ranks(int world, Fn const& fn) {
   std::atomic<int> wrong{0};
@@ -110,7 +113,7 @@ void check_reductions(int world, std::int64_t count) {
     std::vector<T> recv(static_cast<std::size_t>(count));
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), recv.data(), count, {"reduce", "h.0", 1});
     wrong += !same_bits(recv.data(), sums.data() + transport.rank() * count, count);
-    // In place: the rank's shard is written over its part of the sent data.
+    // In place: `recv` is the shard of `send` that belongs to this rank.
     transport.reduce_scatter(ts::dtype_of<T>, send.data(), send.data() + transport.rank() * count, count);
     wrong += !same_bits(send.data() + transport.rank() * count, recv.data(), count);
     return wrong;
@@ -174,7 +177,7 @@ TEST_CASE("reductions sum in rank order and round once") {
 }
 
 TEST_CASE("the order of a sum is visible in these values") {
-  // Checks that the order of the sum matters, since otherwise the test above could not detect a wrong order.
+  // The test above detects a wrong order only if the order changes the sums of these values.
   int different = 0;
   for (std::int64_t i = 0; i < 1000; ++i) {
     float up = 0, down = 0;
@@ -197,7 +200,8 @@ TEST_CASE("sums convert half like the rest of the library") {
         std::bit_cast<std::uint32_t>(ts::comm::detail::widen(value)) != std::bit_cast<std::uint32_t>(wide);
   }
   CHECK(wrong == 0);
-  // Tests every 1021st float, then values on both sides of every rounding boundary.
+  // Tests the rounding of every 1021st float. Then tests the boundaries of the rounding: each middle between
+  // two adjacent halves, and the floats next to the middle.
   auto const narrow_bits = [](float value) { return ts::comm::detail::narrow<ts::half>(value).bits; };
   for (std::uint64_t bits = 0; bits < 0x100000000u; bits += 1021) {
     auto const value = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -473,8 +477,8 @@ TEST_CASE("one rank sends to another while the others do something else") {
         int const rank = transport.rank(), last = transport.world() - 1;
         auto bytes = bytes_of(rank, size);
         int wrong = 0;
-        // Sends from each rank to the next, one after another, in two rounds, so that a wrong order is
-        // detected.
+        // Each rank but the first receives from the rank before it, and each rank but the last then sends to
+        // the next rank. The two rounds send different bytes, so a wrong order is detected.
         for (int round : {0, 1}) {
           std::vector<std::uint8_t> from_before(static_cast<std::size_t>(size));
           if (rank > 0) transport.receive(rank - 1, from_before.data(), size, {"test", "h.0", round});
@@ -483,8 +487,9 @@ TEST_CASE("one rank sends to another while the others do something else") {
           if (rank < last) transport.send(rank + 1, mine.data(), size, {"test", "h.0", round});
         }
         wrong += transport.bytes_sent() != (rank < last ? 2 * size : 0);
-        wrong += rank == 0 && transport.word(0) != 0;  // this counter covers only operations of all ranks
-        // Sends in a ring, with all sends and receives in one group.
+        wrong += rank == 0 && transport.word(0) != 0;  // sends do not change the watch word
+        // Each rank sends to the next one in a ring. All sends and receives are between begin_group and
+        // end_group.
         std::vector<std::uint8_t> before(static_cast<std::size_t>(size)), again(before);
         int const next = (rank + 1) % transport.world(), other = (rank + last) % transport.world();
         transport.begin_group();

@@ -26,7 +26,8 @@ ts::comm::LaunchEnvironment read(Variables const& variables) {
   return ts::comm::launch_environment(reader(variables));
 }
 
-/// Returns "kind: text" of the error that is thrown.
+/// Calls from_environment with these variables. Returns the error that it throws as "kind: text", or
+/// "accepted".
 std::string refusal(Variables const& variables) {
   try {
     ts::comm::from_environment(reader(variables));
@@ -115,8 +116,8 @@ TEST_CASE("several launchers have an order") {
   CHECK(read(joined(open_mpi, slurm)).source == "Open MPI");
   CHECK(read(joined({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}, slurm)).source == "PMI");
   CHECK(read(joined(slurm, {{"PMIX_RANK", "5"}})).source == "SLURM");
-  // srun --mpi=pmi2 sets the variables of PMI and of SLURM, but only SLURM's give the local rank. mpiexec
-  // within a SLURM step sets its own variables.
+  // srun --mpi=pmi2 sets the variables of PMI and of SLURM, but only the variables of SLURM give the local
+  // rank. mpiexec within a SLURM step sets its own PMI variables.
   auto const pmi2 = read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"PMI_FD", "12"}}, slurm));
   CHECK(ts::comm::describe(pmi2) == ts::comm::describe(read(slurm)));
   CHECK(read(joined({{"PMI_RANK", "5"}, {"PMI_SIZE", "11"}, {"MPI_LOCALRANKID", "1"}}, slurm)).source ==
@@ -125,7 +126,8 @@ TEST_CASE("several launchers have an order") {
 }
 
 TEST_CASE("without a launcher there is one rank") {
-  // A job id without a rank means an allocation, not a launch. An address does not give the number of ranks.
+  // None of these variables starts a launch. SLURM_JOB_ID without a rank means an allocation, and MASTER_ADDR
+  // does not give the number of ranks.
   for (Variables const& variables :
        {Variables{}, Variables{{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "8"}},
         Variables{{"MASTER_ADDR", "a"}}, Variables{{"RANK", ""}}, Variables{{"MPI_LOCALRANKID", "0"}}}) {
@@ -161,13 +163,13 @@ TEST_CASE("one process of a launcher is a world of one, whatever else it leaves 
   CHECK(read(shell).world == 1);
   CHECK(read({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NPROCS", "1"}}).world == 1);
   CHECK(read({{"LOCAL_RANK", "-1"}}).source == "none");
-  // A single process may have a local rank other than 0. Its own local rank is used, if it is valid.
+  // The one process of a world can have a local rank other than 0. The local rank is used, unless it is -1.
   Variables const bound{{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}};
   CHECK(read(bound).world == 1);
   CHECK(read(bound).local_rank == 3);
   CHECK(read(with(bound, "LOCAL_RANK", "-1")).local_rank == 0);
   CHECK(read({{"WORLD_SIZE", "1"}}).world == 1);
-  // The number of tasks of the step is used, not that of the job.
+  // If the numbers of tasks differ, the one of the step is used, not the one of the job.
   CHECK(read(with(with(shell, "SLURM_STEP_NUM_TASKS", "2"), "SLURM_NTASKS", "1")).world == 2);
 }
 
@@ -184,7 +186,8 @@ TEST_CASE("half a launch names the missing variable") {
     CHECK(holds(refusal(without(slurm, name)), std::string(name) + " is not set although SLURM_PROCID is"));
   CHECK(holds(refusal({{"PMIX_RANK", "0"}}),
               "config: PMIX_RANK is set, but no variable tells the number of ranks"));
-  // If a launcher with higher priority is incomplete, one with lower priority is not used in its place.
+  // An incomplete launcher is an error, even if the variables of another launcher with lower priority are
+  // complete.
   CHECK(holds(refusal(joined({{"WORLD_SIZE", "8"}}, slurm)), "RANK is not set although WORLD_SIZE is"));
 }
 
@@ -203,7 +206,8 @@ TEST_CASE("values that cannot be are named") {
 }
 
 TEST_CASE("a batch script of SLURM with several tasks is refused and never a world of one") {
-  // It has the job's number of tasks in its environment, but is not one of the tasks.
+  // The variables of a batch script give the number of tasks of the job, but the script is not one of the
+  // tasks.
   auto const script = refusal({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
   CHECK(holds(script, "config: this program was started in a batch script of SLURM, without srun"));
   CHECK(holds(script, "the job has 4 tasks; start it with srun, or unset SLURM_PROCID"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests ranks that are processes: they meet, compute what threads compute, and notice every failure.
+// Tests ranks that are processes: they connect, compute the same results as threads, and notice every
+// failure.
 #include "tessera/comm/launch.hpp"
 
 #include <algorithm>
@@ -35,8 +36,9 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// A port that no other test of this machine uses at the same time, unless two tests have close numbers of
-/// processes. Then they meet at adjacent ports.
+/// Returns the port at which the ranks of this test meet. It depends on the process id, so that tests which
+/// run at the same time usually have different ports. If two tests get equal or close ports, a launch uses
+/// the next free port.
 int own_port() { return 20000 + ::getpid() % 9000; }
 
 ts::comm::LaunchOptions quick() { return {.join_timeout = 20s, .silence = 5s}; }
@@ -46,7 +48,7 @@ std::shared_ptr<Launch> join(test::Environment const& variables, ts::comm::Launc
   return std::make_shared<Launch>(ts::comm::launch_environment(get), get, options);
 }
 
-/// Runs fn(comm, launch) in a world of processes.
+/// Runs fn(comm, launch) in `world` processes that form one launch. Returns how each process ended.
 std::vector<Ended> in_processes(int world, std::function<std::string(Comm&, Launch&)> const& fn,
                                 ts::comm::LaunchOptions const& options = quick()) {
   int const port = own_port();
@@ -58,7 +60,7 @@ std::vector<Ended> in_processes(int world, std::function<std::string(Comm&, Laun
   });
 }
 
-/// Runs all collectives with several sizes and formats. Returns a hash of all results.
+/// Runs all collectives with several sizes and number formats. Returns a hash of all results.
 std::string results_of(Transport& transport) {
   std::uint64_t hash = 14695981039346656037ull;
   auto const mix = [&](std::vector<std::byte> const& bytes) {
@@ -131,7 +133,8 @@ TEST_CASE("processes compute the bits of threads in every collective") {
   }
 }
 
-/// Checks that the ranks end with this code and with errors that contain all texts, within some seconds.
+/// Checks that each rank of `ranks` ended with the exit code `code`, in less than `seconds` seconds, and with
+/// an error message that contains all of `texts`.
 void check_survivors(std::vector<Ended> const& ended, std::vector<int> const& ranks, int code,
                      std::vector<std::string> const& texts, double seconds) {
   for (int const rank : ranks) {
@@ -144,7 +147,8 @@ void check_survivors(std::vector<Ended> const& ended, std::vector<int> const& ra
   }
 }
 
-/// Sums 64 times. Rank 1 calls `fault` before the fifth sum.
+/// Runs 3 processes that call all_reduce 64 times. Before the fifth call, rank 1 calls `fault`. If `throws`
+/// is false, rank 1 then returns. Returns how each process ended.
 std::vector<Ended> with_fault(std::function<void(Comm&)> const& fault, bool throws = true) {
   return in_processes(3, [&](Comm& comm, Launch&) -> std::string {
     std::vector<float> values(100003, 1.0f);
@@ -217,7 +221,7 @@ TEST_CASE("groups of processes make different numbers of collectives, and a rank
     for (int i = 0; i < (first == 0 ? 3 : 20); ++i)
       transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.3", i}, {first, 1, 2});
     if (value != (first == 0 ? 8.0 : 1048576.0)) return "wrong";
-    if (first == 2) return "left";  // after more collectives than ranks 0 and 1
+    if (first == 2) return "left";  // these ranks have called more collectives than ranks 0 and 1
     transport.all_reduce(DType::f64, &value, 1, {"reduce", "h.4"}, {0, 1, 3});
     return "done";
   });
@@ -261,7 +265,8 @@ TEST_CASE("ranks without rank 0 say where they looked") {
     auto const launch = join(test::rank_environment(1, 2, port), {.join_timeout = 1s, .silence = 5s});
     return "met";
   });
-  // Depending on the tests that run at the same time, other programs listen at some of these ports.
+  // The message says whether another program listens at these ports. This depends on the tests that run at
+  // the same time, so this part is not compared.
   check_survivors(
       ended, {0}, 3,
       {"rank 1 (process ",

@@ -28,14 +28,14 @@ using ts::comm::Transport;
 
 bool holds(std::string const& text, std::string const& part) { return text.find(part) != text.npos; }
 
-/// The errors that each rank caught, and the error that the caller of run got.
+/// The errors of a run: those that ranks caught, and the one that the caller of run got.
 struct Outcome {
   struct Lost {
     int by;
     int rank;
     std::string unit, text;
   };
-  std::vector<Lost> lost;  ///< PeerLost errors, by the rank that caught them
+  std::vector<Lost> lost;  ///< the PeerLost errors: rank `by` caught the error, and `rank` was lost
   std::string text;        ///< the text of the error that run threw
   ts::ErrorKind kind = ts::ErrorKind::failed;
   int rank = -1;
@@ -201,7 +201,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                                   ? "rank 2 is lost: it left before its first collective"
                                   : "rank 2 is lost: it left after collective 3, all_gather of 16 bytes"));
   }
-  // The other rank is already waiting when this one leaves.
+  // Rank 0 already waits in a barrier when rank 1 leaves.
   auto const outcome =
       outcome_of(2,
                  [](Transport& transport) {
@@ -211,7 +211,7 @@ TEST_CASE("a rank that returns early is lost to those who go on") {
                  },
                  {.timeout = 5s});
   CHECK(holds(outcome.text, "rank 1 is lost: it left before its first collective"));
-  // Ranks may return at different times.
+  // If no rank waits for another, the ranks may return at different times.
   ts::run(3, [](Comm& comm) {
     comm.transport().barrier();
     std::this_thread::sleep_for(comm.rank() * 10ms);
@@ -257,8 +257,8 @@ TEST_CASE("a rank that does not arrive is named after the timeout") {
 TEST_CASE("heartbeats and late starts keep slow ranks alive") {
   ts::run(3,
           [](Comm& comm) {
-            // No rank is waiting yet, so it is not an error that all ranks are silent for longer than the
-            // timeout.
+            // All ranks are silent for longer than the timeout. This is not an error, because no rank waits
+            // for another yet.
             std::this_thread::sleep_for(comm.rank() == 0 ? 350ms : 400ms);
             comm.transport().barrier();
             if (comm.rank() == 1)
@@ -330,7 +330,7 @@ TEST_CASE("ranks that ask for different things all throw and name the requests")
     CHECK(holds(outcome.text, "rank 2 requests number 2, "));
     CHECK(holds(outcome.text, each.text));
   }
-  // Another root or another type is a mismatch too.
+  // A different root or a different element type is a mismatch too.
   auto const roots = outcome_of(2, [](Transport& transport) {
     Buffers buffers;
     transport.broadcast(transport.rank(), buffers.send.data(), 8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests collectives of groups of ranks that are threads: groups make progress independently, and their errors
+// Tests collectives of groups of ranks, where ranks are threads. Groups make progress independently. Errors
 // name the ranks that are the cause.
 #include <atomic>
 #include <chrono>
@@ -29,7 +29,8 @@ using ts::comm::Comm;
 using ts::comm::ProcessGroup;
 using ts::comm::Transport;
 
-/// The error that each rank caught, by rank, and the seconds from the call of run to its end.
+/// The error that each rank caught (`texts`, `kinds` and `lost` have one element for each rank), and the
+/// duration of the run.
 struct Errors {
   std::vector<std::string> texts;
   std::vector<ts::ErrorKind> kinds;
@@ -62,7 +63,7 @@ Errors errors_of(int world, std::function<void(Transport&)> const& body, ts::Run
           }
         },
         options);
-  } catch (ts::Error const&) {  // the first of those above
+  } catch (ts::Error const&) {  // the first of the errors that the ranks caught
   }
   errors.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return errors;
@@ -73,7 +74,7 @@ double sum_in(Transport& transport, ProcessGroup const& group, double value, std
   return value;
 }
 
-/// Returns once `rank` waits in a collective.
+/// Waits until rank `rank` is in a collective.
 void await_inside(Transport& transport, int rank) {
   while (transport.where(rank).find("in collective") == std::string::npos) std::this_thread::sleep_for(1ms);
 }
@@ -90,7 +91,7 @@ TEST_CASE("groups of ranks make different numbers of collectives") {
       wrong += sum_in(transport, pair, rank + round, round) != 2 * first + 1 + 2 * round;
     wrong += ts::comm::sequence_of(transport.word(rank)) != static_cast<std::uint64_t>(rounds);
     wrong += sum_in(transport, {}, rank) != 6;
-    wrong += ts::comm::sequence_of(transport.word(rank)) != 1;  // each group counts for itself
+    wrong += ts::comm::sequence_of(transport.word(rank)) != 1;  // each group has its own count
     wrong += sum_in(transport, {rank % 2, 2, 2}, rank) != 2 + 2 * (rank % 2);
     wrong += sum_in(transport, {rank, 1, 1}, rank) != rank;
     transport.barrier({}, pair);
@@ -151,7 +152,7 @@ TEST_CASE("collectives of a group that has met allocate nothing") {
 }
 
 TEST_CASE("ranks that wait for each other in different groups all get both requests at once") {
-  double const limit = 10;  // far below the timeout
+  double const limit = 10;  // seconds; far below the timeout of 300 s
   auto const crossing = errors_of(4, [](Transport& transport) {
     int const rank = transport.rank();
     (void)sum_in(transport, {}, 1.0);
@@ -176,7 +177,7 @@ TEST_CASE("ranks that wait for each other in different groups all get both reque
   CHECK(channels.all_have("among ranks 0, 1 on channel 1"));
   CHECK(channels.seconds < limit);
 
-  // A cycle of three ranks, none of which waits for a rank that waits for it directly.
+  // Ranks 0, 1 and 2 wait in a cycle: 0 for 1, 1 for 2, and 2 for 0. Rank 3 waits for all of them.
   auto const cycle = errors_of(4, [](Transport& transport) {
     int const rank = transport.rank();
     ProcessGroup const groups[] = {{0, 1, 2}, {1, 1, 2}, {0, 2, 2}};
@@ -193,11 +194,11 @@ TEST_CASE("requests are compared within their group") {
   auto const errors = errors_of(4, [](Transport& transport) {
     int const rank = transport.rank();
     ProcessGroup const pair{rank / 2 * 2, 1, 2};
-    (void)sum_in(transport, pair, 1.0, rank / 2);  // the other group has another request
+    (void)sum_in(transport, pair, 1.0, rank / 2);  // the two pairs have different requests
     if (rank < 2) (void)sum_in(transport, {}, 1.0);
     (void)sum_in(transport, pair, 1.0, rank);
   });
-  // Ranks 2 and 3 differ in their second collective, while ranks 0 and 1 wait for them.
+  // The second collectives of ranks 2 and 3 differ. Ranks 0 and 1 wait for these ranks meanwhile.
   CHECK(errors.all_have(
       "ranks request different collectives: rank 2 requests number 2, all_reduce of 1 fp64 "
       "values (sum h.0, micro-batch 2); rank 3 requests number 2, all_reduce of 1 fp64 values "
@@ -296,7 +297,7 @@ TEST_CASE("a history tells apart the collectives of groups with equal numbers") 
   CHECK(text(0, 3) == "7, all_gather of 64 bytes (gather wte)");
   CHECK(text(1, 1) == "7, all_gather of 64 bytes (gather h.1)");
   CHECK(text(2, 2) == "7, all_gather of 64 bytes (gather h.2)");
-  CHECK(text(1, 3) == "7, all_gather");  // of another group with this number, whose requests are unknown
+  CHECK(text(1, 3) == "7, all_gather");  // rank 3 is in another group; its requests are unknown
   CHECK(history.last_unit() == "h.2");
 }
 

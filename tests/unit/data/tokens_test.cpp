@@ -170,7 +170,8 @@ TEST_CASE("ids of 32 and 64 bits are not read as ids of 16") {
   CHECK_ERROR(data, open(bytes_of(wide)), "ids that are 64-bit", "'uint64'");
   CHECK_ERROR(data, open(few), "ids that are 32-bit");
   CHECK(open(few.substr(0, 60)).size() == 30);  // 15 ids are too few to be certain
-  // Only every second id is small; in 32-bit ids, each high half is small.
+  // Every second 16-bit id of this file is small. Files of 32-bit ids look alike, because the high half of
+  // each id is small; but their high halves are at most 15.
   CHECK(open(bytes_of(narrow)).size() == 100);
   CHECK(open(std::string(400, '\0')).size() == 200);
 }
@@ -223,8 +224,8 @@ TEST_CASE("files of another kind are no text, whatever their name") {
   refused(start("\xff\xfe\0\0h\0\0\0").substr(0, 8), {"is text in UTF-32", "iconv -f UTF-32"});
   refused(std::string("a\0b", 3), {"data: holds a NUL byte at 1, so it is not text"});
   refused(std::string("\0", 1), {"holds a NUL byte at 0"});
-  // Text stays text if it begins with the letters of a magic number, or if it contains every byte value
-  // except NUL.
+  // A text file is accepted even if it begins with the letters of a magic number, or if it contains every
+  // byte value except NUL.
   std::string any;
   for (int value = 255; value > 0; --value) any += static_cast<char>(value);
   for (std::string const& text :
@@ -251,13 +252,13 @@ TEST_CASE("text that is named .bin is refused and ids that look a little like it
   std::string book;
   while (book.size() < 10'000) book += text;
   CHECK_ERROR(data, open(text), "letters.bin", "is text, not tokens", "rename it to .txt");
-  // The odd number of bytes must not hide that it is text.
+  // A text file is recognised even if it has an odd number of bytes.
   CHECK_ERROR(data, open(text + "x"), "is text, not tokens");
   CHECK_ERROR(data, open(book + u16({50256})), "is text, not tokens");
   CHECK(open(text.substr(0, 62)).size() == 31);  // too short to be certain
-  // Bytes of one id that is not text are enough.
+  // The file is accepted as token ids, because the bytes of its first id are not text.
   CHECK(open(u16({50256}) + book.substr(0, 9'998)).size() == 5'000);
-  // Only the first 2,048 ids are checked; this is the last of them.
+  // Only the first 2,048 ids are checked. The last of them is not text, so the file is accepted as token ids.
   CHECK(open(book.substr(0, 4'094) + u16({7})).size() == 2'048);
   CHECK(open(u16(std::vector<std::uint16_t>(3'000, 0x2020))).size() == 3'000);  // one id, repeated
   CHECK(ts::TokenSource::open(write(folder / "letters.txt", text)).size() ==
@@ -270,8 +271,8 @@ TEST_CASE("a token beyond the vocabulary names file and index and token") {
               "token 50257 at index 2", "vocabulary of 50257", "--vocabulary 50258");
   CHECK(ts::TokenSource::open(folder / "a.bin", {.vocabulary = 50258}).vocabulary() == 50258);
   CHECK(ts::TokenSource::open(folder / "a.bin", {.vocabulary = 70000}).vocabulary() == 70000);
-  // Two ids are too large for the vocabulary. The error must name the first one, which is in the second file
-  // and far from its start.
+  // Two ids are too large for the vocabulary. The error must name the first of them, which is in the second
+  // file and far from the start of this file.
   std::vector<std::uint16_t> many(100'000, 3);
   many[70'001] = 40;
   many[70'500] = 60;

@@ -136,7 +136,7 @@ TEST_CASE("adapters are merged to the same bits, whole or in pieces") {
             lora, {1, 1}),
         adapted(Opt({.layers = 1, .heads = 2, .channels = 8, .positions = 4, .vocabulary = 11}).units({1, 1}),
                 lora, {1, 1})}) {
-    // Sorted by name, the order in which collect() returns parameters.
+    // A map sorts its keys. collect() returns parameters in the same order, by name.
     std::map<std::string, ParameterSpec const*> specs;
     for (UnitSpec const& unit : units)
       for (ParameterSpec const& parameter : unit.parameters) specs[parameter.name] = &parameter;
@@ -226,8 +226,8 @@ TEST_CASE("a family's names say what else its files may hold") {
               "vocabulary 5; not in the model: model.layers.1.scale");
   CHECK_ERROR(data, open(tensors, {}), "does not fit the model: missing: embed.weight");
 
-  // The file has an output head that the model does not list. The file is accepted if WeightNames::tied_to
-  // names a tensor that has the values of the head.
+  // The file has an output head that the model does not list. If WeightNames::tied_to names a tensor with the
+  // same values, the file is accepted.
   units[1].parameters.clear();
   tensors.back().value = tensors.front().value;
   WeightNames tied = names;
@@ -360,7 +360,8 @@ TEST_CASE("gpt2 weights in parts are read through their index") {
   CHECK(tessera::weights_files(folder / right(0)) == std::vector{folder / right(0)});
   CHECK(tessera::weights_files(folder / "absent.json") == std::vector{folder / "absent.json"});
 
-  // Tensor 8 is now in both parts, and the index names only one of them. That is an error.
+  // Now both parts contain tensor 8, but the index names only one part for this tensor. The file must be
+  // refused.
   std::vector<Stored> third(tensors.begin() + 8, tensors.end());
   write_file_of(folder / right(9), third);
   std::string const part = right(9);
@@ -390,7 +391,7 @@ TEST_CASE("gpt2 weights that were written read back to the bit") {
   auto const units = units_of(sizes);
   auto const path = folder / "saved.safetensors";
   auto const tensors = tensors_of(sizes);
-  // Sorted by name, the order in which collect() returns parameters.
+  // A map sorts its keys. collect() returns parameters in the same order, by name.
   std::map<std::string, std::vector<float>> values;
   std::map<std::string, ParameterSpec const*> specs;
   for (std::size_t i = 0; i < tensors.size(); ++i)

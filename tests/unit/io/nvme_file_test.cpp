@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests NvmeFile, the scratch file in which a rank keeps state on a disk. With every I/O engine and with
-// injected faults, data that was written is read back or the call fails with one sentence. The files of ended
-// processes are removed.
+// injected faults, either the file returns the data that was written, or the call fails with an error of one
+// line. The files of ended processes are removed.
 #include "tessera/io/nvme_file.hpp"
 
 #include <array>
@@ -42,8 +42,8 @@ using tessera::NvmeOptions;
 
 constexpr std::int64_t block = 4096;
 
-/// A buffer that is aligned to 4096 bytes. No two of its blocks are equal, unless `seed` is 0, which fills it
-/// with zeros.
+/// A buffer that is aligned to 4096 bytes. All of its blocks of 4096 bytes are different. If `seed` is 0, the
+/// buffer has only zeros.
 class Bytes {
  public:
   explicit Bytes(std::int64_t size, unsigned char seed = 0)
@@ -71,7 +71,8 @@ class Bytes {
 /// means no fault.
 struct Fault {
   std::int64_t at = -1;
-  // -errno of a request that leaves the file as it is, or the number of bytes that are moved.
+  // If negative, the request fails with the error number -result, and the file does not change. If positive,
+  // the request moves only this many bytes.
   std::int64_t result = 0;
 };
 Fault fault;

@@ -136,8 +136,8 @@ TEST_CASE("a damaged file is refused with file and tensor and numbers") {
     CHECK(open("{}", 0).tensors().empty());
     CHECK(open("{}   ", 0).tensors().empty());
     CHECK(open(" \t\r\n{} \t\r\n", 0).tensors().empty());
-    // The JSON parser would treat a NUL as the end of the text. The reader therefore checks the bytes after
-    // the JSON of the header itself.
+    // The JSON parser would treat a NUL as the end of the text and ignore all bytes after it. The reader must
+    // therefore check these bytes without the parser.
     for (std::string const& after :
          {std::string("\0", 1), std::string(" \0 ", 3), std::string("\0garbage", 8), std::string("\n\0", 2),
           std::string("\0}", 2)})

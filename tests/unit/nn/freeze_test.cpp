@@ -126,7 +126,7 @@ TEST_CASE("a frozen unit between trained ones passes gradients on and has none o
     if (buffer.kind == BufferKind::backward && buffer.unit == 3)
       CHECK(plan.unit(3).backward[static_cast<std::size_t>(buffer.index)].name.find("partials") ==
             std::string::npos);
-  // Without sharding, the listing does not mention frozen parameters.
+  // Without sharding, the printed schedule does not mention frozen parameters.
   CHECK(listing(plan, plan.train).find("frozen parameters") == std::string::npos);
   StepPlan const sharded =
       plan_of(recipe("zs3"), [](std::string_view name) { return name.starts_with("h.2."); });
@@ -216,9 +216,10 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       std::int64_t const saved = bytes(make_plan(units, table, shape), "activations") -
                                  bytes(plan, "activations"),
                          tokens = shape.batch * shape.sequence;
-      // Without needed_for, the plan saves everything. In each block it additionally saves two norm outputs
-      // and the activation: (1 + 1 + 4) * 64 values per token. Only 3 of the 4 blocks count, since the block
-      // that is being computed needs these buffers in any case.
+      // A model lists in needed_for which weights' gradients need a saved tensor. Without this list, the plan
+      // saves all tensors. In each block these are two norm outputs and the activation more: (1 + 1 + 4) * 64
+      // values per token. Only 3 of the 4 blocks count, since the block that is being computed needs these
+      // buffers in any case.
       std::int64_t const size = precision == "fp32" ? 4 : 2;
       if (recompute == "none") CHECK(saved >= 3 * (1 + 1 + 4) * 64 * tokens * size);
       CHECK(saved >= 0);
@@ -235,7 +236,8 @@ TEST_CASE("what only frozen gradients would read is not kept for backward") {
       if (Buffer const& buffer = one.train.at(read); buffer.kind == BufferKind::saved)
         operands.insert(one.unit(buffer.unit).saved[static_cast<std::size_t>(buffer.index)].name);
     CHECK(operands.count("activation") == (entry.unit == 3));
-    // The head's weight is the token table, which is trained.
+    // The weight of the head (unit 5) is the token table, which is trained, so backward reads the head's
+    // input ln_f.
     CHECK(operands.count("ln_f") == (entry.unit == 5));
     CHECK(operands.count("ln_2") == 0);
   }

@@ -96,7 +96,8 @@ TEST_CASE("heads that share keys split with their keys, and a gated MLP by its w
   CHECK(local(attention.query.bias, 2) == "[64]");
   CHECK(local(attention.key.weight, 2) == "[16, 64]");
   CHECK(local(attention.proj.weight, 2) == "[64, 64]");
-  CHECK(local(attention.proj.bias, 2) == "[64]");  // not split: it is added once, to the sum over the ranks
+  // Every rank has the whole bias, which is added once, to the sum over the ranks.
+  CHECK(local(attention.proj.bias, 2) == "[64]");
   CHECK(shape_of(attention.values, 2) == "[2, 64, 16]");
   CHECK(shape_of(attention.mixed, 2) == "[2, 64, 64]");
   CHECK(local(mlp.gate.weight, 3) == "[32, 64]");

@@ -22,7 +22,7 @@ TEST_CASE("learning rates follow their closed forms") {
   for (std::int64_t const step : {0, 1, 1000000}) CHECK(constant.at(step) == 0.5);
 
   RateSchedule linear{0.5, RateShape::linear, 4, 14, 0.2};
-  // The first of 4 warm-up steps; the last one, step 3, has the full rate.
+  // The warm-up has 4 steps. Step 0 has a quarter of the full rate, and step 3 has the full rate.
   CHECK(linear.at(0) == doctest::Approx(0.125));
   CHECK(linear.at(3) == 0.5);
   CHECK(linear.at(4) == 0.5);
@@ -81,7 +81,8 @@ TEST_CASE("the loss scale halves on overflow and grows after enough good steps")
   CHECK(state.skipped == 1);
   rule.loss_scale = LossScaleKind::none;
   step(infinity);
-  // This step is skipped too. No loss scale can be lowered, so the engine then stops with an error.
+  // A step that overflows is skipped even without a loss scale. No scale can be lowered, so the engine stops
+  // with an error.
   CHECK(state.skipped == 1);
   CHECK(state.used_scale == 1.0);
 }
@@ -106,7 +107,7 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
   CHECK(state.gradient_factor == doctest::Approx(0.25).epsilon(1e-6));
   begin_step(state, rule, 1e-3);
   finish_step(state, rule, 144.0, 30.0, 6);
-  // Clips by the norm of this step, which is twice the norm above.
+  // The norm of this step is twice the norm of the previous step, so the clip factor must be half as large.
   CHECK(state.gradient_factor == doctest::Approx(0.125).epsilon(1e-6));
   rule.clip = 100.0;
   begin_step(state, rule, 1e-3);
@@ -120,8 +121,8 @@ TEST_CASE("the update's factor holds scale token count and clipping") {
 
 TEST_CASE("each norm block and each loss counts once whoever else has it") {
   // The norm has three flat groups. Rank 3 owns the first group. Each of the four ranks has a shard of the
-  // second. Ranks 0 and 1 have the same values of the third, and so do ranks 2 and 3. Ranks 0 and 1 also work
-  // on the same samples, as do ranks 2 and 3.
+  // second group. Of the third group, ranks 0 and 1 have the same values, and ranks 2 and 3 have the same
+  // values. Ranks 0 and 1 also train on the same samples, and so do ranks 2 and 3.
   constexpr int ranks = 4;
   std::array<NormRange, 3> const groups{{{0, 3, {3, 1, 1}}, {3, 2, {0, 1, 4}}, {5, 300, {0, 2, 2}}}};
   std::int64_t const bytes = share_bytes(305, 2);
@@ -136,7 +137,7 @@ TEST_CASE("each norm block and each loss counts once whoever else has it") {
   shares.losses_by = {0, 2, 2};
   shares.accumulation = 2;
   for (int rank = 0; rank < ranks; ++rank) {
-    // 1e6 must be ignored wherever the rank's value does not count.
+    // Fills all partial sums with 1e6, then overwrites those that count. The result must ignore the rest.
     std::fill_n(shares.partials(rank), 305, 1e6f);
     std::fill_n(shares.partials(rank) + 3, 2, static_cast<float>(10 * rank));
     std::fill_n(shares.partials(rank) + 5, 300, static_cast<float>(1 + rank / 2));

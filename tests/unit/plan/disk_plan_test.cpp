@@ -174,9 +174,9 @@ TEST_CASE("no wait of a list with files can be left out") {
 }
 
 TEST_CASE("reads of the next unit, an update and writes of the one before run side by side") {
-  // In this simulation an update runs as long as the reads and writes of its unit. If all of them overlap,
-  // all together end hardly later than the reads and writes without updates, or the updates without reads and
-  // writes.
+  // The simulated update of a unit lasts as long as the reads and writes of the unit. If updates overlap with
+  // reads and writes, all of them together last hardly longer than only the reads and writes, or only the
+  // updates.
   int const layers = 12;
   for (std::string_view const sharding : {"zs0", "zs3"}) {
     StepPlan const plan = plan_of(recipe(sharding, "fp32", "nvme_optimizer"), shape_of(2), model_of(layers));
@@ -242,7 +242,7 @@ TEST_CASE("state lies once in the file and host memory does not grow with the la
             return bytes_on(plan, Tier::host) - on_host;
           };
           std::int64_t const eight = passing(8, 96), many = passing(24, 96), wide = passing(8, 192);
-          CHECK(many < eight + disk_block);  // the sizes differ only by alignment
+          CHECK(many < eight + disk_block);  // the bytes differ only because of alignment
           CHECK(wide > 2 * eight);
         }
 }
@@ -258,7 +258,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
         };
         StepPlan const plan = plan_of(table, shape_of(2, 2), model_of(12));
         std::int64_t const unit = plan.flat(3).padded * 2;
-        // 1.2 units' weights for 12 layers: only activations grow.
+        // 12 more layers may add at most 1.2 times the bytes of one unit's weights. Only activations grow
+        // with the number of layers.
         CHECK(on_device(24) - on_device(12) < 12 * unit / 10);
         // Records the first and the last entry that uses each device buffer: in the first round for buffers
         // of gathered weights, in the second for buffers of micro-batch gradients.
@@ -272,7 +273,8 @@ TEST_CASE("with all state elsewhere a device holds three units' parameters and g
               bool const weights = kind == BufferKind::weights && !plan.train.at(buffer).copy.rests();
               bool const sums = kind == BufferKind::micro_gradient;
               if (plan.train.at(buffer).tier != Tier::device || !(gradients ? sums : weights)) return;
-              // The body repeats for each micro-batch, so one suffices.
+              // The body repeats the same entries for each micro-batch, so this test looks only at the last
+              // micro-batch.
               if (index < plan.train.schedule.body_end) return;
               lives.try_emplace(buffer, index, index).first->second.second = index;
             });

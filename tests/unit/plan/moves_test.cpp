@@ -78,7 +78,7 @@ TEST_CASE("every route ends where it should and moves over ranks only on the dev
             Placement at{from, from_tier};
             for (Hop const& hop : moves_between(at, {to, to_tier}, {is_ordered, std::abs(replicas)})) {
               CHECK(hop.move != Move::none);
-              CHECK((hop.after != at || hop.group == Group::replicas));  // every hop has an effect
+              CHECK((hop.after != at || hop.group == Group::replicas));  // no hop is superfluous
               if (hop.move == Move::copy) {
                 CHECK(holds(at.over, hop.after.over));
                 int const tiers = static_cast<int>(hop.after.tier) - static_cast<int>(at.tier);

@@ -32,7 +32,7 @@ StepPlan plan_of(Stage const& by) {
   Gpt2Options deep = tiny;
   deep.layers = 6;
   std::vector<UnitSpec> units = Gpt2(deep).units({2, 13});
-  for (UnitSpec& unit : units) unit.borrows.clear();  // two stages would need a tied weight
+  for (UnitSpec& unit : units) unit.borrows.clear();  // a tied weight would belong to two stages
   return StageGenerator(std::move(units), by).run();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks properties of every schedule, also for placements that no policy has. Weights are read only between
-// their gather and their release. The schedule orders entries whose buffers share memory. A value is read
-// from the buffer to which it was written. The checks must find each planted fault and the lack of any single
-// wait.
+// their gather and their release. Entries whose buffers share memory must not run at the same time. A value
+// is read from the buffer to which it was written. If a test plants a fault or removes any one wait, the
+// checks must find it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -47,7 +47,7 @@ std::string gathers_are_sound(StepPlan const& plan, Program const& program) {
       if (!held.empty()) return "not released before " + where;
       micro = instance.micro_batch;
     }
-    // The last hop of the gather.
+    // A gather can be a chain of several entries. The last one writes the full weights.
     if (entry.verb == Verb::gather && is_full(program.at(entry.at(Role::target)))) {
       bool const goes_on = entry.at(Role::source) == entry.at(Role::target);
       if (!held.insert(entry.at(Role::target)).second && !goes_on) return "gathered twice: " + where;

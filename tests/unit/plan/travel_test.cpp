@@ -101,6 +101,7 @@ TEST_CASE("a second channel is a lane of its own for what is gathered ahead") {
         }
         CHECK((gathers > 0) == (sharding == "zs3"));
         CHECK((hash_of(one.train.schedule) == hash_of(two.train.schedule)) == (gathers == 0));
-        CHECK(2 * waits <= gathers);  // a gather waits for a reduction only if it reuses that memory
+        // A gather waits for a reduction only if it reuses the memory of this reduction.
+        CHECK(2 * waits <= gathers);
       }
 }

@@ -64,7 +64,8 @@ TEST_CASE("each of the library's shardings has its verbs and no others") {
           want[Verb::norm] = want[Verb::exchange] = want[Verb::decide] = 1;
           if (offloaded) want[Verb::fetch] = units;
           if (offloaded) want[Verb::copy_scalars] = 1;
-          // Bucket_bytes is 0, so nothing is grouped.
+          // bucket_bytes is 0, so every transfer moves one flat group. An update with transfers before or
+          // after it covers one unit. Without them, one update covers all units.
           want[Verb::update] = offloaded || sends_weights ? units : 1;
           if (offloaded || sends_weights) want[Verb::write_back] = units * (offloaded + sends_weights);
           INFO(std::string(sharding), " ", std::string(reduction), " ", std::string(offload), " ",

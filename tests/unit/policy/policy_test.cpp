@@ -33,8 +33,8 @@ std::string parse_error(ts::SlotNames const& text) {
   return "no error";
 }
 
-/// Calls visit(names) for every combination of policies. Each call of the second overload chooses the policy
-/// of one slot.
+/// Calls visit(names) for every combination of policies. The second overload is recursive: it sets one slot
+/// to each of its policies in turn. This overload ends the recursion.
 template <class Visit>
 void for_each_combination(Visit visit, ts::SlotNames names, ts::detail::list<>) {
   visit(names);

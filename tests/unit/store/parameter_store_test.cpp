@@ -87,8 +87,9 @@ float micro_gradient_of(int micro, int unit, std::int64_t element) {
   return static_cast<float>((micro + 1) * (unit + 2)) * static_cast<float>(element % 7 - 3);
 }
 
-/// Runs the entries with these verbs for all micro-batches. Computes no gradients: instead of each entry
-/// backward_weight, it writes micro_gradient_of() to the buffer of the unit's micro-batch gradient.
+/// Runs the entries with these verbs for all micro-batches. The entries backward_weight do not run. In place
+/// of each of them, this function writes micro_gradient_of() to the buffer of the unit's micro-batch
+/// gradient.
 void run_backward(Fixture& fixture, std::initializer_list<Verb> verbs = {Verb::reduce, Verb::accumulate}) {
   for (Instance const& instance : instances_of(fixture.plan.train.schedule)) {
     Entry const& entry = instance.entry;
@@ -325,7 +326,7 @@ TEST_CASE("a value that is not finite is found on any rank and named") {
         gradient_of(fixture, unit)[element] = std::nanf("");
       }
       run(fixture, {Verb::norm, Verb::exchange, Verb::decide});
-      // Backward reaches this unit before unit 0, which is bad too.
+      // Two units have bad elements. Backward reaches the unit `plain` before unit 0, so `plain` is named.
       CHECK(fixture.store.state().bad_unit == TiedModel::plain);
       CHECK(fixture.store.state().bad_element == lies.begin + 17);
       CHECK(fixture.plan.name_at(fixture.store.state().bad_unit, fixture.store.state().bad_element) ==
@@ -379,7 +380,7 @@ TEST_CASE("a rank that forms its weights for longer than the timeout is alive") 
                  Fixture fixture(recipe("dp"), comm.transport());
                  fixture.weights.fill([&](int, int parameter, std::int64_t, std::span<float> out) {
                    std::fill(out.begin(), out.end(), 0.0f);
-                   // 5 parameters of rank 0 need 3 s in all.
+                   // Rank 0 sleeps for 600 ms in each of 5 parameters, 3 s in all. The timeout is 2 s.
                    if (comm.is_root() && parameter == 0) std::this_thread::sleep_for(600ms);
                  });
                  comm.transport().barrier({"test"});

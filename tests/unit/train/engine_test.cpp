@@ -124,7 +124,7 @@ TEST_CASE("a loader that does not know its rank is refused where there are sever
     });
   };
   train(2, [](LoaderOptions&) {});
-  // The share of one of four ranks is a legal batch.
+  // A run of one rank may train on the batches that a loader makes for one of four ranks.
   train(1, [](LoaderOptions& options) { options.world = 4; });
   std::string const text = refusal(ErrorKind::usage, [&] {
     train(2, [](LoaderOptions& options) { options.rank = 0, options.world = 1; });

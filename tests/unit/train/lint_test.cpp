@@ -85,8 +85,9 @@ TEST_CASE("a recorded step breaks no rule and its operations add up to the formu
 
   double const tokens = 4.0 * 128;
   double const formula = Gpt2(model).flops_per_token(128) * tokens;
-  // flops_per_token() counts the position table as a matrix product, although it is only looked up. It counts
-  // attention as if it were not causal. The recorded flops include all operations that run, even small ones.
+  // The formula of flops_per_token() differs from the recorded flops in three ways. It counts the position
+  // table as a matrix product, although the table is only looked up. It counts attention as if it were not
+  // causal. It leaves out all small operations.
   double const positions = 6.0 * 128 * 256 * tokens;
   CHECK(notes.flops / (formula - positions) > 0.97);
   CHECK(notes.flops / (formula - positions) < 1.06);

@@ -232,7 +232,7 @@ class AttentionBackward {
   }
 
  private:
-  /// Makes a query head current: the query head number `member` of the ones that share the keys.
+  /// Makes a query head the current one: number `member` of the query heads that share the key head.
   void select_query_head(std::int64_t member) {
     at_ = HeadIndex::of_queries(sizes_, keys_at_.sample, keys_at_.number * sizes_.group + member);
     dots_query_ = -1;
@@ -253,8 +253,9 @@ class AttentionBackward {
     }
   }
 
-  /// Sets tiles_.scores to the probabilities of these queries and keys, which it recomputes from the forward
-  /// pass's logsumexp. Sets tiles_.slopes = dS * scale, where dS is the gradient of the scores.
+  /// Processes the queries [query, query + queries) and the keys [key, key + keys). Sets tiles_.scores to
+  /// their probabilities, which this function recomputes with the forward pass's logsumexp. Sets
+  /// tiles_.slopes = dS * scale, where dS is the gradient of the scores.
   void recompute(std::int64_t query, std::int64_t queries, std::int64_t key, std::int64_t keys) {
     std::int64_t const head = sizes_.head;
     S const* const shifts = logsumexp_ + at_.row_of(sizes_.heads, query);

@@ -43,7 +43,8 @@ class Context<Cpu> : public MathChannel {
 
   /// The caller owns `workspace`, which must outlive the context. A context with a recorder reports
   /// operations and does not run them. `workspace` may be empty if there is a recorder, or if only
-  /// elementwise operations run. Otherwise, throws Error(usage) if it is too small.
+  /// elementwise operations run. Throws Error(usage) if there is no recorder and a workspace that is not
+  /// empty has less than workspace_bytes(threads) bytes.
   Context(int threads, std::span<std::byte> workspace, Recorder* recorder = nullptr, Math const& math = {})
       : MathChannel(math), recorder_(recorder), pool_(recorder ? 1 : threads) {
     if (recorder || workspace.empty()) return;
@@ -117,8 +118,8 @@ class Context<Cpu> : public MathChannel {
   /// Returns the stream on which communication of device buffers is enqueued, or null if the buffers are host
   /// memory.
   void* native_stream() const noexcept { return nullptr; }
-  /// Enqueues the work of a step. `body` enqueues it and must do the same every time. A GPU may launch a
-  /// recorded graph instead of calling `body`. Returns whether `body` ran.
+  /// Enqueues the work of a step by a call of `body`. `body` must enqueue the same work in every step. A GPU
+  /// may launch a recorded graph instead of calling `body`. Returns whether `body` ran.
   template <class F>
   bool replay(std::size_t /*program*/, bool /*graph*/, F&& body) {
     std::forward<F>(body)();

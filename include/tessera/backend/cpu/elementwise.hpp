@@ -21,9 +21,10 @@ namespace tessera {
 inline namespace v0 {
 namespace cpu {
 
-/// Returns the sum of the squares of n values, at most one block. Value i is added to running sum i modulo 16
-/// by an fma, which rounds once. There are 16 running sums for every register width, and at the end they are
-/// added pairwise. So every instruction set gives the same bits.
+/// Returns the sum of the squares of n values, where n is at most block_elements. Value i is added to the
+/// running sum number i modulo 16 by an fma, which rounds once. At the end the 16 running sums are added
+/// pairwise. The number of running sums does not depend on the width of the SIMD registers, so every
+/// instruction set gives the same bits.
 template <class S, class T>
 S sum_of_squares(T const* values, std::int64_t n) {
   constexpr std::int64_t lanes = 16;
@@ -50,9 +51,10 @@ S sum_of_squares(T const* values, std::int64_t n) {
   return total[0];
 }
 
-/// Records in `note` the first non-finite value of the first block whose partial sum is not finite. If all
-/// values of the block are finite and only the sum of squares overflowed, records the first value of the
-/// block.
+/// Finds the first block whose partial sum is not finite, and records the first non-finite value of the block
+/// in *note.bad. If all values of the block are finite and only the sum of squares overflowed, records the
+/// first value of the block. Does nothing if all partial sums are finite, if note.bad is null, or if
+/// *note.bad already names a later unit.
 template <class T, class Q>
 void note_bad(T const* values, std::int64_t n, Q const* partials, ops::BadNote const& note) {
   if (!note.bad || note.unit < note.bad->unit) return;

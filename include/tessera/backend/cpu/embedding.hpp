@@ -36,8 +36,10 @@ struct Embedding {
     });
   }
 
-  /// Computes the gradients of both tables. Adds the rows of dy to the token gradients in the order of the
-  /// tokens. Each task sums its own stripe of columns, so tasks do not write the same values.
+  /// Computes the gradients of the token table (dwte) and of the position table (dwpe). Adds the rows of dy
+  /// to the token gradients in the order of the tokens. The sums for dwte are computed in `partial`; if
+  /// `fresh` is true, `partial` is set to zero first. Each task sums its own stripe of columns, so tasks do
+  /// not write the same values.
   template <class T>
   static void backward(Context<Cpu>& context, ConstTensor<std::int32_t> const& tokens,
                        ConstTensor<T> const& dy, Tensor<compute_t<T>> const& partial, bool fresh,

@@ -30,9 +30,9 @@ struct Tiling {
   std::int64_t rows;
   std::int64_t cols;
 
-  /// Chooses the tile size for a result C (m, n). Among the sizes that divide C into equal tiles and fit the
-  /// scratch memory, it takes the one with the least padding and packing. If C is big enough, it prefers
-  /// sizes that give at least eight tiles.
+  /// Chooses the tile size for a result C (m, n). The candidates are the sizes that divide C into equal tiles
+  /// and fit into the scratch memory. Chooses the candidate with the least padding and packing. If C is big
+  /// enough, prefers candidates that give at least eight tiles.
   Tiling(std::int64_t m, std::int64_t n) : rows(Microtile<P>::row_panel), cols(Packet<S>::size) {
     if (m == 0 || n == 0) return;  // no tiles
     std::int64_t const min_rows = parts(m, max_rows), min_cols = parts(n, max_cols);
@@ -196,8 +196,8 @@ void product_tile(std::byte* scratch, PackRows<P> const& pack_rows, Matrix<B> b,
             copy_rows(static_cast<S const*>(tile), stride, some, count, to, in_place.stride);
           }
         } else {
-          // If the depth is a single block, each register tile is final at once. So all register tiles use
-          // the same buffer.
+          // If the depth is a single block, a register tile is final when it is computed, and the epilogue
+          // receives it immediately. So all register tiles use the same buffer.
           S* const to = first && last ? tile : tile + (col * row_groups + group * stride) * row_step;
           multiply_panel(packets, steps, values, packed, from, to, stride, first);
           if (last) epilogue.receive(i + row, j + col, to, stride, some, count);

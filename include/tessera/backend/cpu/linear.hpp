@@ -57,8 +57,9 @@ struct PlusBiasAndResidual {
   }
 };
 
-/// Computes op(a) op(b) in compute_t<T>, where op transposes a matrix if its flag is true. `epilogue` stores
-/// the result, which has the shape of y. `sums` is as in `product`.
+/// Computes op(a) op(b) in compute_t<T>. op(a) is the transpose of `a` if a_transposed is true, and op(b) is
+/// the transpose of `b` if b_transposed is true. `epilogue` stores the result, which has the shape of y. If
+/// given, the callback `sums` receives the sums of the columns of op(b) (see `product`).
 template <class T, class Y, class Epilogue, class Sums = NoSums>
 void plain_product(Context<Cpu>& context, ConstTensor<T> const& a, bool a_transposed, ConstTensor<T> const& b,
                    bool b_transposed, Tensor<Y> const& y, Epilogue const& epilogue, Sums const& sums = {}) {

@@ -155,8 +155,9 @@ EIGEN_STRONG_INLINE void convert_row(T const* from, std::int64_t count, S* to) {
 }
 
 /// `pack_along` packs one row, whose values are adjacent in k. `pack_across` packs `count` adjacent values
-/// that have the same k. If a packed value holds several k, it also packs the values of the next rows. The
-/// functions convert the values and pad them with zeros to full packets.
+/// that have the same k. If a packed value holds the values of several k, pack_across also packs the values
+/// of the next rows. The rows are `stride` values apart, and `depth` of them exist. Both functions convert
+/// the values and pad them with zeros to full packets.
 template <class S, class T>
 EIGEN_STRONG_INLINE void pack_along(T const* from, std::int64_t depth, S* to) {
   convert_row(from, depth, to);

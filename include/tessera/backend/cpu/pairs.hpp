@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multiplies bfloat16 matrices with the instruction vdpbf16ps (AVX512_BF16). It adds two products to a float
-// sum, where fma adds one.
+// Multiplies bfloat16 matrices with the instruction vdpbf16ps (AVX512_BF16). This instruction adds two
+// products to each float sum; an fma instruction adds only one product.
 //
 // The operands of the instruction have two bfloat16 values, a pair, for each float sum. The instruction adds
 // two products to the sum, one after the other: first the product of the upper halves of the two pairs, then

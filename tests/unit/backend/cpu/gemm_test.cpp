@@ -75,8 +75,8 @@ void loads_match_scalars() {
   CHECK(wrong == 0);
 }
 
-/// Returns the scaled error of cpu::product compared with a reference product. `at` and `bt` say whether a
-/// and b are stored transposed.
+/// Returns the largest error of cpu::product, relative to sqrt(depth) plus the magnitude of the exact result.
+/// `at` and `bt` say whether a and b are stored transposed.
 template <class T>
 double product_error(Machine& machine, std::int64_t m, std::int64_t n, std::int64_t depth, bool at, bool bt) {
   using S = compute_t<T>;
@@ -232,7 +232,8 @@ TEST_CASE_TEMPLATE("products have the same bits for every number of threads and 
   CHECK(reference::same_for_all_threads(run));
   Machine machine(2);
   std::vector<float> const whole = run(machine);
-  // A part of the result is computed separately. It is split into other tiles but must have the same bits.
+  // Computes a part of the result in a separate call. The part is split into other tiles, but its values must
+  // have the same bits.
   std::vector<float> part(100 * 77);
   cpu::product<float>(machine.context, cpu::Matrix<T>{a.values.data() + 30 * 700, 700},
                       cpu::Matrix<T>{b.values.data() + 55, 500}, 100, 77, 700,

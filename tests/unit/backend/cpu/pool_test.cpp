@@ -52,7 +52,7 @@ TEST_CASE("pool publishes what a loop wrote to the next loop") {
   std::int64_t const loops = 2000;
   for (std::int64_t loop = 0; loop < loops; ++loop)
     pool.parallel_for(257, [&](std::int64_t task, int) {
-      // Every second loop assigns the elements to tasks in reverse order. Each task therefore reads a value
+      // Odd loops assign the elements to tasks in reverse order. In each loop, a task therefore reads a value
       // that another task wrote in the previous loop.
       if (loop % 2 == 0)
         values[static_cast<std::size_t>(task)] += 1;

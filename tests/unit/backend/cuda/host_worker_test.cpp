@@ -93,7 +93,8 @@ double cpu_seconds() {
 TEST_CASE("host tasks run once, in the order of their lane, and both sides see what the other wrote") {
   constexpr std::uint32_t tasks = 5, launches = 300;
   Context<Cpu> host(1, {});
-  for (std::uint32_t const ahead : {1u, 4u, launches}) {  // the largest number of launches in flight
+  // The worker expects at most this many launches in advance.
+  for (std::uint32_t const ahead : {1u, 4u, launches}) {
     INFO("ahead ", ahead);
     DeviceLane one(host, tasks), other(host, tasks);
     {
@@ -105,7 +106,7 @@ TEST_CASE("host tasks run once, in the order of their lane, and both sides see w
           one.go(1);
         }
       });
-      // Has no delay, so this lane is ahead of its worker.
+      // This thread never waits, so its lane is ahead of its worker.
       std::thread device_other([&] { other.go(launches); });
       for (std::uint32_t launch = 0; launch < launches; ++launch) {
         if (launch % ahead == 0) of_one.expect(tasks * std::min(ahead, launches - launch));

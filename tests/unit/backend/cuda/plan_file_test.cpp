@@ -115,7 +115,7 @@ TEST_CASE("several processes and their ranks write one file, and no line is torn
     std::vector<std::jthread> threads;
     for (std::uint64_t writer = 0; writer < writers; ++writer)
       threads.emplace_back([&, writer] {
-        PlanFile file(path, true);  // a second object with this path, as in another process
+        PlanFile file(path, true);  // each thread has its own object for this path, as a process would have
         std::jthread const rank([&] {
           for (std::uint64_t seed = 0; seed < plans; ++seed)
             file.add(plan_of(1000 * writer + seed).first, plan_of(seed).second);

@@ -36,10 +36,11 @@ bool has_whole_packs(Heads<T> const& x) {
   return takes_packs<n>(x.q, x.k, x.v) && x.q_stride % n == 0 && x.kv_stride % n == 0;
 }
 
-/// Returns the kernels that run, selected from the type, shape and alignment of the heads and from the GPU.
-/// Kernels on tensor cores need rows of whole 16-byte packs. They run unless AttentionKind::reference is
-/// requested. Heads of 16-bit values use warpgroups on Hopper (up to 128 channels, except 32), otherwise
-/// warps (32, 64 and 128 channels). Heads of fp32 values use warps (up to 128 channels).
+/// Returns which kernels compute the attention. The choice depends on the type, shape and alignment of the
+/// heads and on the GPU. Kernels on tensor cores need rows that consist of whole aligned 16-byte packs
+/// (`whole_packs`), and run unless AttentionKind::reference is requested. Heads of 16-bit values use
+/// warpgroups on Hopper (up to 128 channels, except 32), and warps on other GPUs (32, 64 and 128 channels).
+/// Heads of fp32 values use warps (up to 128 channels). All other heads use tiles.
 template <class T>
 AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whole_packs) {
   if (sizeof(T) > 4 || kind == AttentionKind::reference || !whole_packs || at.head % pack_width<T> != 0 ||
@@ -50,8 +51,8 @@ AttentionForm attention_form(AttentionKind kind, HeadLayout const& at, bool whol
   return at.head == 32 || at.head == 64 || at.head == 128 ? AttentionForm::warps : AttentionForm::tiles;
 }
 
-/// Calls `function` with the smallest of `Widths` that is at least `head`, as a type, and returns its result.
-/// Returns cudaErrorInvalidValue if all widths are smaller.
+/// Passes the smallest of `Widths` that is at least `head` to `function`, as a std::integral_constant.
+/// Returns the result of `function`, or cudaErrorInvalidValue if all widths are less than `head`.
 template <int... Widths, class F>
 cudaError_t with_width(std::int64_t head, F const& function) {
   cudaError_t status = cudaErrorInvalidValue;
@@ -111,8 +112,8 @@ cudaError_t run_attention_forward(cudaStream_t stream, AttentionKind kind, DType
                        : run_attention_forward_tiles<64>(stream, at, pairs, scale, x, out, logsumexp);
 }
 
-/// Enqueues the computation of the gradients of `pairs` pairs, with g.dots as scratch memory. A pair is a
-/// sample and a head. The warpgroup kernels also write g.partials unless it is null.
+/// Enqueues the kernels that compute the gradients of `pairs` pairs. A pair is a sample and a head. The
+/// kernels use g.dots as scratch memory. If g.partials is not null, the warpgroup kernels also write it.
 template <class T>
 cudaError_t run_attention_gradient(cudaStream_t stream, AttentionForm form, DType product,
                                    AttentionGradient<T> const& g, std::int64_t pairs) {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #ifndef CUDNN_FRONTEND_SKIP_JSON_LIB
-#define CUDNN_FRONTEND_SKIP_JSON_LIB  // without its JSON library, which would only write plans to files
+#define CUDNN_FRONTEND_SKIP_JSON_LIB  // the frontend needs its JSON library only to write plans to files
 #endif
 #include <cudnn_frontend.h>
 
@@ -255,8 +255,9 @@ class Cudnn final : public tessera::cuda::CudnnAttention {
         throw Failed{"the addresses of operands must be multiples of 16 bytes"};
   }
 
-  /// Divides `all` into equal parts whose need, need_of(part), is at most `limit`. Returns the size of the
-  /// largest such part, or 0 if none fits.
+  /// Divides `all` samples or heads into equal parts, as few as possible, such that one part fits into a
+  /// workspace of `limit` bytes. need_of(part) returns the bytes of workspace for a part of size `part`.
+  /// Returns the size of a part, or 0 if even one sample or head does not fit.
   template <class Need>
   static std::int64_t largest_part(std::int64_t all, std::int64_t limit, Need const& need_of) {
     for (std::int64_t part = all; part > 0;) {

@@ -42,8 +42,8 @@ struct CudnnOperands {
 /// and keeps it. Only one thread at a time may use an object. Both passes enqueue work on `stream` (a
 /// cudaStream_t). They use no device memory beyond `workspace`. If the workspace is too small for the whole
 /// pass, they run groups of samples, or else groups of heads, one after another. On success they return an
-/// empty string. Otherwise they return a sentence that explains why cuDNN cannot run, and the enqueued work
-/// is incomplete.
+/// empty string. If cuDNN cannot run the pass, they return an error message that explains why; the enqueued
+/// work is then incomplete.
 class CudnnAttention {
  public:
   using Make = std::unique_ptr<CudnnAttention> (*)();

@@ -2,9 +2,11 @@
 // Provides causal attention of fp32 values on tensor cores, for heads of up to 128 channels. Products are in
 // tf32, or in bfloat16 with each value split into pieces (pieces.hpp). The contract is in ops/attention.hpp.
 //
-// As in attention_mma.cuh, a warp computes 16 or 32 rows of the result (queries or keys), and iterates in
-// order over tiles of rows of the other kind. Scores stay in registers. Sums are in fp32, in an order that
-// depends only on the shape. While one tile is in use, the next tile is copied to shared memory as fp32.
+// A warp computes 16 or 32 rows of the result. In the forward kernel and in the kernel for dq, a row belongs
+// to a query, and the warp iterates in order over tiles of keys. In the kernel for dk and dv, a row belongs
+// to a key, and the warp iterates in order over tiles of queries. Scores stay in registers. Sums are in fp32,
+// in an order that depends only on the shape. While one tile is in use, the next tile is copied to shared
+// memory as fp32.
 #pragma once
 
 #include <cmath>
@@ -61,7 +63,7 @@ __global__ __launch_bounds__(
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  // the queries with the most keys first
+  // the first thread blocks get the last queries, which attend to the most keys
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;
   std::int64_t const row = first + warp * 16 * M;  // the warp's first query
   std::int64_t const seen = at.offset + row;       // the last key to which the query `row` attends
@@ -103,8 +105,9 @@ __global__ __launch_bounds__(
   store_sums(sums, factors, out + at.out(pair) + row * at.channels, at.channels, existing, at.head);
 }
 
-/// The tile sizes of the gradient kernels. A thread block computes `rows` rows (queries or keys), 16 per
-/// warp, and iterates over tiles of `others` rows of the other kind.
+/// The tile sizes of the gradient kernels. In the kernel for dq, a thread block computes the gradients of
+/// `rows` queries, 16 per warp, and iterates over tiles of `others` keys. In the kernel for dk and dv, a
+/// thread block computes the gradients of `rows` keys and iterates over tiles of `others` queries.
 template <DType Product, int D>
 struct Fp32GradientCut {
   static constexpr int threads = Product == DType::bf16x6 && D > 64 ? 64 : 128;
@@ -235,8 +238,8 @@ __global__ __launch_bounds__(Fp32GradientCut<Product, D>::threads) void attentio
                                           existing);
     loader.template start<Cut::others, 1>(g.dout + first_out + column + query * at.channels, at.channels,
                                           existing);
-    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
-    // sums.
+    // A query past the end of the sequence is copied as zeros. Its score and its logsumexp are 0, so its
+    // probability is e^0 = 1. Its output gradient is 0, so it adds 1 * 0 to the sums.
     int const i = threadIdx.x % Cut::others;
     float const* const from =
         threadIdx.x < Cut::others ? g.logsumexp + at.rows(pair + member) : g.dots + at.rows(of_grid + member);

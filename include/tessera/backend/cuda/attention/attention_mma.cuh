@@ -2,11 +2,12 @@
 // Provides causal attention on tensor cores, for 16-bit types and heads of 32, 64 or 128 channels, after
 // FlashAttention-2 (arXiv 2307.08691). The contract is in ops/attention.hpp.
 //
-// A warp computes 16 or 32 rows of the result. These rows are queries or, in the kernel for dk and dv, keys.
-// The warp iterates in order over tiles of rows of the other kind. Its scores stay in registers. Rounded to
-// T, they are the left operand of the next product. Sums are in fp32, in an order that depends only on the
-// shape. The gradients of queries and the gradients of keys have separate kernels, so only one warp adds to a
-// sum.
+// A warp computes 16 or 32 rows of the result. In the forward kernel and in the kernel for dq, a row belongs
+// to a query, and the warp iterates in order over tiles of keys. In the kernel for dk and dv, a row belongs
+// to a key, and the warp iterates in order over tiles of queries. The scores of a tile stay in registers.
+// They are rounded to T and become the left operand of the next product. Sums are in fp32, in an order that
+// depends only on the shape. The separate kernels for dq and for dk and dv compute the scores twice, but each
+// sum is computed by one warp, without atomic additions.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,7 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   int const warp = threadIdx.x / 32;
   std::int64_t const blocks = (at.sequence + Cut::queries - 1) / Cut::queries;
   std::int64_t const pair = blockIdx.x / blocks, stride = x.kv_stride;
-  // the queries with the most keys first
+  // the first thread blocks get the last queries, which attend to the most keys
   std::int64_t const first = (blocks - 1 - blockIdx.x % blocks) * Cut::queries;
   std::int64_t const row = first + warp * 16 * M;  // the warp's first query
   std::int64_t const seen = at.offset + row;       // the last key to which the query `row` attends
@@ -98,8 +99,9 @@ __global__ __launch_bounds__(128) void attention_forward_mma(HeadLayout at, floa
   Rows::store(sums, factors, own, out + at.out(pair) + row * at.channels, at.channels, at.sequence - row);
 }
 
-/// Computes the same numbers as attention_dots, for heads of D channels. D / 8 lanes share a row: each sums 8
-/// channels in order, then a fixed tree adds the lanes' sums.
+/// Writes to g.dots the dot product of dout and out of each row, like attention_dots, but for heads of D
+/// channels. D / 8 lanes share a row. Each lane sums 8 channels in order, then a fixed tree adds the sums of
+/// the lanes.
 template <class T, int D>
 __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g, std::int64_t rows) {
   constexpr int lanes = D / 8;
@@ -118,9 +120,10 @@ __global__ __launch_bounds__(256) void attention_dots_mma(AttentionGradient<T> g
   if (row < rows && threadIdx.x % lanes == 0) g.dots[row] = sum;
 }
 
-/// The tile sizes of the gradient kernels. A thread block computes `rows` rows (queries or keys), and
-/// iterates over tiles of `others` rows of the other kind. Shared memory has two of these tiles. A warp
-/// processes `chunk` rows of a tile at a time.
+/// The tile sizes of the gradient kernels. In the kernel for dq, a thread block computes the gradients of
+/// `rows` queries and iterates over tiles of `others` keys. In the kernel for dk and dv, a thread block
+/// computes the gradients of `rows` keys and iterates over tiles of `others` queries. Shared memory has two
+/// tiles. A warp processes `chunk` rows of a tile at a time.
 template <int D>
 struct GradientCut {
   static constexpr int tiles = D <= 64 ? 2 : 1;  // the number of 16-row tiles of a warp
@@ -244,8 +247,8 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
     Rows::template copy<Cut::others>(to + Cut::others * Rows::stride,
                                      g.dout + first_out + column + query * at.channels, at.channels,
                                      existing);
-    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
-    // sums.
+    // A query past the end of the sequence is copied as zeros. Its score and its logsumexp are 0, so its
+    // probability is e^0 = 1. Its output gradient is 0, so it adds 1 * 0 to the sums.
     int const i = threadIdx.x % Cut::others;
     bool const is_dot = threadIdx.x >= Cut::others, exists = i < existing;
     float const* const from =
@@ -318,7 +321,7 @@ __global__ __launch_bounds__(128) void attention_key_gradient_mma(AttentionGradi
       ones[m][side] = 1;
       factors[m][side] = g.scale;
     }
-  // no query attends to these keys, so the loop did not run and did not wait for the copies
+  // if no query attends to these keys, the loop did not run and did not wait for the copies
   if (start >= at.sequence) {
     wait_for_copies<0>();
     __syncthreads();

@@ -3,8 +3,8 @@
 // with them. Each value is rounded to tf32 or split into pieces of bfloat16 (pieces.hpp).
 //
 // A value is rounded or split once, when it enters shared memory. Products of pieces keep two sums: one for
-// the products of the largest pieces and one for all smaller terms. Otherwise a small term would be added to
-// a large sum, and tensor cores would truncate it.
+// the products of the largest pieces, and one for all smaller products. With only one sum, tensor cores would
+// add small products to a large sum and would cut off the last bits of the small products.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct OperandRows;
 template <int D>
 struct OperandRows<DType::tf32, D> {
   using Value = unsigned;               // the bits of a tf32 value
-  static constexpr int stride = D + 4;  // no bank conflicts between 8 rows, or in a column of 8 rows
+  static constexpr int stride = D + 4;  // rows are aligned to 16 bytes, and 8 of them are in different banks
 
   static __device__ void put(Value* row, int channel, float4 of) {
     *reinterpret_cast<uint4*>(row + channel) =
@@ -56,9 +56,10 @@ struct OperandRows<DType::tf32, D> {
     }
   }
 
-  /// Adds values (16 M, 8 N) right (8 N, D) to sums (16 M, D). `values` are in registers. With t = lane % 4,
-  /// a thread holds columns 2t and 2t + 1 of `values`, but the instruction multiplies them by rows t and t +
-  /// 4 of its right operand. So rows 2t and 2t + 1 of `right` are passed as rows t and t + 4.
+  /// Adds the product of values (16 M, 8 N) and right (8 N, D) to sums (16 M, D). `values` are in registers.
+  /// With t = lane % 4, a thread holds columns 2t and 2t + 1 of `values`. The instruction multiplies these
+  /// columns by rows t and t + 4 of its right operand. So the thread passes rows 2t and 2t + 1 of `right` as
+  /// rows t and t + 4 of this operand.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], Value const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -97,8 +98,8 @@ struct OperandRows<DType::tf32, D> {
         to[(8 * n + lane % 4 * 2 + i % 2) * (K + 4) + column + i / 2 * 8] = round_to_tf32(values[0][n][i]);
   }
 
-  /// Computes sums (16, 8) = transposed right, summed over the first 16 * `steps` columns of `transposed` and
-  /// the same number of rows of `right`.
+  /// Computes sums (16, 8), the product of the first 16 * `steps` columns of `transposed` and the first 16 *
+  /// `steps` rows of `right`.
   template <int K>
   static __device__ void multiply_columns(Value const* transposed, Value const* right, int steps,
                                           float (&sums)[1][1][4]) {
@@ -263,8 +264,10 @@ struct PieceRows {
   }
 
  private:
-  /// Adds the products of all terms, smallest first, to W tiles from tile n on. A term is a product of one
-  /// piece of each operand. The last and largest term is added to `most`, the others to `rest`.
+  /// Adds the product of `a` and `b` to W tiles of the result, from tile n on. a[i] and b[i] have piece i of
+  /// the operands. The product is a sum of terms, and a term is the product of one piece of `a` and one piece
+  /// of `b`. The smallest terms are added first. The last and largest term is added to `most`, all other
+  /// terms to `rest`.
   template <int W, int M, int N>
   static __device__ void multiply_pieces(unsigned const (&a)[pieces][M][4],
                                          unsigned const (&b)[pieces][W / 2][4], int n, float (&rest)[M][N][4],

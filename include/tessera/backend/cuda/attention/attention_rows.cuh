@@ -58,7 +58,7 @@ struct HeadRows {
       load_matrices(left[m], rows + (16 * m + lane % 16) * stride + 16 * k + lane / 16 * 8);
   }
 
-  /// Adds left right^T over channels 16 k to 16 k + 15 to sums (16 M, 8 N).
+  /// Adds the product left right^T over channels 16 k to 16 k + 15 to sums (16 M, 8 N).
   template <int M, int N>
   static __device__ void multiply_channels(unsigned const (&left)[M][4], T const* right, int k,
                                            float (&sums)[M][N][4]) {
@@ -95,8 +95,8 @@ struct HeadRows {
     for (int k = 0; k < D / 16; ++k) multiply_channels(left[k], right, k, sums);
   }
 
-  /// Adds values (16 M, 8 N) right (8 N, D) to sums (16 M, D). `values` are in registers and are rounded to
-  /// T.
+  /// Adds the product of values (16 M, 8 N) and right (8 N, D) to sums (16 M, D). `values` are in registers
+  /// and are rounded to T.
   template <int M, int N>
   static __device__ void multiply_rows(float const (&values)[M][N][4], T const* right,
                                        float (&sums)[M][D / 8][4]) {
@@ -152,9 +152,10 @@ struct HeadRows {
   }
 };
 
-/// Overwrites the values of a tile that belong to a query and a later key. If queries are the rows, values(i,
-/// j) becomes `masked` if j > i + last. With Down, keys are the rows, and values(i, j) becomes `masked` if i
-/// > j + last.
+/// Applies the causal mask to a tile of scores or gradients of scores. `last` is the index in the tile of the
+/// last key to which query 0 of the tile attends. Query q attends to the keys up to index q + last. The value
+/// of a query and a later key becomes `masked`. The rows of the tile are queries and its columns are keys; if
+/// Down is true, the rows are keys and the columns are queries.
 template <bool Down, int M, int N>
 __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float masked) {
   int const lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2, shift = static_cast<int>(last);
@@ -169,8 +170,8 @@ __device__ void mask_tile(float (&values)[M][N][4], std::int64_t last, float mas
       }
 }
 
-/// Return the maximum or the sum of a value over the 4 threads that share rows of a tile, in a fixed order.
-/// Each of these threads gets the result.
+/// largest_of_4 returns the maximum, and sum_of_4 the sum, of a value over the 4 threads that share rows of a
+/// tile. The order of the operations is fixed. All 4 threads get the result.
 __device__ __forceinline__ float largest_of_4(float value) {
   value = fmaxf(value, __shfl_xor_sync(~0u, value, 1));
   return fmaxf(value, __shfl_xor_sync(~0u, value, 2));
@@ -197,8 +198,9 @@ struct RunningSoftmax {
   }
 
   /// Adds a tile of scores. Replaces each score by e^(scale (score - largest)), where `largest` is the row's
-  /// largest score so far and scale_of_2 = scale log2(e). Multiplies `sums`, the results of earlier tiles, by
-  /// the factor that changes their `largest` to the new one.
+  /// largest score so far and scale_of_2 = scale log2(e). If the tile increases `largest`, the results of
+  /// earlier tiles in `sums` have the wrong exponent. So this function multiplies each row of `sums` by
+  /// e^(scale (largest before this tile - largest)).
   template <int N, int W>
   __device__ void add_scores(float (&scores)[M][N][4], float scale_of_2, float (&sums)[M][W][4]) {
 #pragma unroll

@@ -36,7 +36,7 @@ struct ShortGradientCut {
 };
 
 /// Computes dq, dk and dv. dq is a sum over keys. dk and dv are sums over the heads that share a key and over
-/// the queries that attend to it. All sums are in order.
+/// the queries that attend to the key. The summands are added in order.
 template <DType Product, int D>
 __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGradient<float> g) {
   using Cut = ShortGradientCut<Product, D>;
@@ -68,8 +68,8 @@ __global__ __launch_bounds__(256, 2) void attention_short_gradient(AttentionGrad
                                            existing);
     loader.template start<Cut::queries, 1>(g.dout + out_at, at.channels, existing);
     loader.template start<Cut::queries, 2>(g.out + out_at, at.channels, existing);
-    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
-    // sums.
+    // A query past the end of the sequence is copied as zeros. Its score and its logsumexp are 0, so its
+    // probability is e^0 = 1. Its output gradient is 0, so it adds 1 * 0 to the sums.
     if (threadIdx.x < Cut::queries)
       copy_4_bytes(waiting_lse + threadIdx.x, g.logsumexp + at.rows(pair + member) + query + threadIdx.x,
                    threadIdx.x < existing);

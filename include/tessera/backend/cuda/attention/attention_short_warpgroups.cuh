@@ -40,7 +40,8 @@ bool is_short(HeadLayout const& at) {
          at.offset == 0 && at.keys == at.sequence;
 }
 
-/// Computes dq, dk and dv of a head. Does not write g.dots.
+/// Computes dq, dk and dv of a head. The kernel keeps its dots (dout . out of each query) in shared memory,
+/// and does not use g.dots.
 template <class T>
 __global__ __launch_bounds__(ShortHead::threads,
                              ShortHead::blocks) void attention_short_gradient(AttentionGradient<T> g) {
@@ -48,7 +49,8 @@ __global__ __launch_bounds__(ShortHead::threads,
   using Rows = WarpgroupRows<T, 64>;
   constexpr int threads = ShortHead::threads;
   extern __shared__ __align__(1024) unsigned char shared_blocks[];
-  enum { queries, douts, keys, values };  // of block 0; the four of block 1 follow
+  // the blocks of shared memory: these four for tokens 0 to 63, then these four for tokens 64 to 127
+  enum { queries, douts, keys, values };
   auto const block = [&](int number, int what) { return shared_blocks + (4 * number + what) * Rows::bytes; };
   unsigned char* const spare = block(2, 0);
   float* const logsumexps = reinterpret_cast<float*>(spare + Rows::bytes);
@@ -70,7 +72,8 @@ __global__ __launch_bounds__(ShortHead::threads,
     copy(values, g.x.v + keys_at, g.x.kv_stride);
     commit_copies();
   }
-  // All values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the sums.
+  // A query past the end of the sequence is copied as zeros. Its score and its logsumexp are 0, so its
+  // probability is e^0 = 1. Its output gradient is 0, so it adds 1 * 0 to the sums.
   {
     int const query = threadIdx.x;
     logsumexps[query] = query < tokens ? g.logsumexp[at.rows(pair) + query] * log2_of_e : 0.0f;
@@ -151,8 +154,9 @@ __global__ __launch_bounds__(ShortHead::threads,
     wait_for_products<0>(dvalues);
   };
   float const ones[2] = {1, 1}, factors[2] = {g.scale, g.scale};
-  // Stores a result to global memory through `scratch`, a block of shared memory that no thread reads any
-  // more. If wanted, also stores the sums of the result over its rows.
+  // Stores 64 rows of a result to global memory through `scratch`, a block of shared memory that no thread
+  // reads any more. `number` is the number of the block of rows. `which` is 0 for dq, 1 for dk and 2 for dv.
+  // If g.partials is not null, also stores the sums of the rows.
   auto const store = [&](float(&sums)[8][4], float const(&by)[2], unsigned char* scratch, T* to,
                          std::int64_t to_at, std::int64_t stride, int number, int which) {
     std::int64_t const row = 64 * number, existing = at.sequence - row;

@@ -2,10 +2,11 @@
 // Provides causal attention without tensor cores, for every type and head width. The contract is in
 // ops/attention.hpp.
 //
-// A thread block computes 64 rows of the result, for a slice of a head's channels. These rows are queries or,
-// in the kernel for dk and dv, keys. The block iterates in order over tiles of 64 rows of the other kind. If
-// a head has several slices, the block of each slice computes the scores again. Sums are computed in S, in an
-// order that depends only on the shape.
+// A thread block computes 64 rows of the result, for a slice of a head's channels. In the forward kernel and
+// in the kernel for dq, a row belongs to a query, and the block iterates in order over tiles of 64 keys. In
+// the kernel for dk and dv, a row belongs to a key, and the block iterates in order over tiles of 64 queries.
+// If a head has several slices, the block of each slice computes the scores again. Sums are computed in S,
+// the compute type of T, in an order that depends only on the shape.
 #pragma once
 
 #include <cmath>
@@ -153,8 +154,9 @@ struct AttentionTile {
     }
   }
 
-  /// Adds values (64, 64) right (64, W) to `sums`. `values` is a tile in registers. Only `columns` of the W
-  /// channels of `right` exist. Synchronizes all threads before and after the loads.
+  /// Adds the product of values (64, 64) and right (64, W) to `sums`. `values` is a tile in registers. Only
+  /// the first `columns` of the W channels of `right` exist. Synchronizes all threads before and after the
+  /// loads.
   template <int W, class T>
   __device__ void multiply_rows(S const (&values)[rows][4], T const* right, std::int64_t right_stride,
                                 int right_rows, std::int64_t columns, S (&sums)[rows][W / 16]) const {
@@ -195,8 +197,8 @@ inline constexpr int tile_threads = AttentionTile<compute_t<T>>::threads;
 template <class T>
 inline constexpr int tile_gradient_blocks = sizeof(compute_t<T>) == 4 ? 3 : 1;
 
-/// Return the maximum or the sum of a value over the 16 threads that share rows of a tile, in a fixed order.
-/// Each of these threads gets the result.
+/// largest_of_16 returns the maximum, and sum_of_16 the sum, of a value over the 16 threads that share rows
+/// of a tile. The order of the operations is fixed. All 16 threads get the result.
 template <class S>
 __device__ S largest_of_16(S value) {
 #pragma unroll
@@ -311,12 +313,12 @@ struct AttentionGradient {
   compute_t<T> const* logsumexp;
   compute_t<T>* dots;  // (pairs of the grid, queries), see attention_dots
   Heads<T> dx;
-  // The sums of dx over blocks of a sample's rows, (blocks, 3 C) for C channels of all heads. If they are
-  // wanted, dq, dk and dv are the columns of one tensor. Null if not wanted.
+  // null, or receives the sums of dq, dk and dv over blocks of a sample's rows, (blocks, 3 C) for C channels
+  // of all heads. With sums, dq, dk and dv must be adjacent columns of one tensor.
   compute_t<T>* partials = nullptr;
 
-  /// Returns where the sums over the block of rows that contains row `row` of a pair are stored. `which` is 0
-  /// for queries, 1 for keys and 2 for values.
+  /// Returns the address in `partials` of the sums over the block of rows that contains row `row` of the pair
+  /// `pair`. `which` is 0 for dq, 1 for dk and 2 for dv.
   __device__ compute_t<T>* partials_of(std::int64_t pair, std::int64_t row, int which) const {
     constexpr std::int64_t rows = ops::attention_block_rows;
     std::int64_t const block = pair / at.heads * ((at.sequence + rows - 1) / rows) + row / rows;

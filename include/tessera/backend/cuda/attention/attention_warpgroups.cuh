@@ -2,12 +2,13 @@
 // Provides causal attention on Hopper's warpgroups, for 16-bit types and heads of up to 128 channels, after
 // FlashAttention-3 (arXiv 2407.08608). The contract is in ops/attention.hpp.
 //
-// A warpgroup (four warps) computes 64 rows of the result. These rows are queries or, in the kernel for dk
-// and dv, keys. The warpgroup iterates in order over blocks of 64 rows of the other kind. Its scores stay in
-// registers. Rounded to T, they are the left operand of the next product. While the warpgroup processes the
-// scores of one block, products of the previous block and of other warpgroups run. Sums are in fp32, in an
-// order that depends only on the shape. The gradients of queries and the gradients of keys have separate
-// kernels, so only one warpgroup adds to a sum.
+// A warpgroup (four warps) computes 64 rows of the result. In the forward kernel and in the kernel for dq, a
+// row belongs to a query, and the warpgroup iterates in order over blocks of 64 keys. In the kernel for dk
+// and dv, a row belongs to a key, and the warpgroup iterates in order over blocks of 64 queries. The scores
+// of a block stay in registers. They are rounded to T and become the left operand of the next product. While
+// the warpgroup processes the scores of one block, products of the previous block and of other warpgroups
+// run. Sums are in fp32, in an order that depends only on the shape. The separate kernels for dq and for dk
+// and dv compute the scores twice, but each sum is computed by one warpgroup, without atomic additions.
 #pragma once
 
 #include <cstddef>
@@ -202,7 +203,7 @@ __global__ __launch_bounds__(Cut::threads,
       stay_before_wait(total[0] + total[1]);
       wait_for_products<0>(sums);
       Rows::round(scores, left);
-      // otherwise no row has a new largest score, and all factors are 1
+      // if no row has a new largest score, all factors are 1 and the multiplication is skipped
       if (__any_sync(~0u, keep[0] != 1 || keep[1] != 1))
 #pragma unroll
         for (int n = 0; n < D / 8; ++n)
@@ -376,8 +377,8 @@ __global__ __launch_bounds__(Cut::threads,
                                       existing, head);
     Rows::template copy<Cut::threads>(to + Rows::bytes, g.dout + outs_at + column + query * at.channels,
                                       at.channels, existing, head);
-    // All copied values of a query past the end are zero. Its probability is then 1, and it adds 1 * 0 to the
-    // sums.
+    // A query past the end of the sequence is copied as zeros. Its score and its logsumexp are 0, so its
+    // probability is e^0 = 1. Its output gradient is 0, so it adds 1 * 0 to the sums.
     if (threadIdx.x < 128) {
       int const i = threadIdx.x % 64;
       float const* const from =
@@ -456,7 +457,7 @@ __global__ __launch_bounds__(Cut::threads,
   }
   wait_for_products<0>(dkeys);
   wait_for_products<0>(dvalues);
-  // no query attends to these keys, so the loop did not run and did not wait for the copies
+  // if no query attends to these keys, the loop did not run and did not wait for the copies
   if (iterations == 0) {
     wait_for_copies<0>();
     __syncthreads();

@@ -55,10 +55,10 @@ struct SumOfExponentials {
 
 /// Computes the loss of one row per thread block and, if `gradient`, overwrites the row's logits with their
 /// gradient. A row with a negative target has loss and gradient 0. `pitch` is the distance between rows in
-/// elements. Most logits are read as packs. Up to 2 (n - 1) values before and after the aligned packs are
-/// read singly, one per thread. The gradient needs a second pass over the logits. For this pass the first
-/// `cached` packs stay in shared memory, and the other packs are read again. `Full` means that `logits` is
-/// aligned for packs.
+/// elements. Most logits are read as packs of n values. The values of a row before its first aligned pack and
+/// after its last pack, at most n - 1 each, are read singly, one per thread. The gradient needs a second pass
+/// over the logits. For this pass the first `cached` packs stay in shared memory, and the other packs are
+/// read again. `Full` means that `logits` is aligned for packs.
 template <class T, bool Full>
 __global__ __launch_bounds__(1024) void cross_entropy_kernel(std::int64_t columns, std::int64_t pitch,
                                                              T* logits, std::int32_t const* targets,

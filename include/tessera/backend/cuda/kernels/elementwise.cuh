@@ -101,9 +101,9 @@ __global__ __launch_bounds__(elementwise_threads) void accumulate_kernel(std::in
     accumulate_groups<S, N, Groups, false>(elements, pieces, count, stride, start, to);
 }
 
-/// Enqueues to = the sum of `count` arrays ("pieces") that are `stride` elements apart. `start` says with
-/// what the sum begins. Adds the arrays in order in S, and rounds once. `to` may be the first array if the
-/// types are the same.
+/// Enqueues the computation of `to`, the sum of `count` arrays ("pieces") that are `stride` elements apart.
+/// `start` selects the initial value of the sum. The arrays are added in order, in the type S, and the sum is
+/// rounded once. If T and D are the same type, `to` may be the first array.
 template <class S, class T, class D>
 void run_accumulate(cudaStream_t stream, std::int64_t elements, T const* pieces, std::int64_t count,
                     std::int64_t stride, AccumulateStart start, D* to) {
@@ -132,8 +132,8 @@ inline constexpr int norm_shared_bytes = norm_copies<T> ? norm_block * sizeof(T)
 
 /// Records in *note.bad the first non-finite value among the `count` values of a block, or the block's first
 /// value if all are finite. One thread calls it when the block's sum of squares is not finite. `begin` is the
-/// index of the block's first value in the array. A record of a later unit is kept; of the records of one
-/// unit, the smallest index is kept. note.bad->unit also serves as the lock between thread blocks.
+/// index of the block's first value in the array. If *note.bad already names a later unit, or a smaller index
+/// of this unit, it is not changed. note.bad->unit also serves as the lock between thread blocks.
 template <class T>
 __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::int64_t begin,
                                       ops::BadNote note) {
@@ -156,9 +156,9 @@ __device__ __noinline__ void note_bad(T const* values, std::int64_t count, std::
   atomicExch(lock, held);
 }
 
-/// Computes sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the elements with index
-/// l modulo 16 in order, with one fma each. Then the lanes are added pairwise, as on the CPU. A row is one
-/// array. If rows.first is null, `one` is the only array.
+/// Computes sums of squares of 4096 elements each, with 16 lanes per sum. Lane l adds the squares of elements
+/// l, l + 16, l + 32 and so on in order, with one fma each. Then the sums of the lanes are added pairwise, as
+/// on the CPU. Each row of `rows` describes one array. If rows.first is null, `one` is the only array.
 template <class T, class Q>
 __global__ __launch_bounds__(norm_sums<T>* norm_lanes) void norm_partials_kernel(ops::Rows<ops::NormRow> rows,
                                                                                  ops::NormRow one) {
@@ -275,9 +275,9 @@ struct Elementwise {
                   "cudaMemcpyAsync");
   }
 
-  /// Adds `count` arrays ("pieces") to the accumulator, or sets the accumulator to their sum if `first`. If
-  /// `partials` is given, then computes the accumulator's sums of squares. Gives the same bits as on the CPU.
-  /// Reads every array once.
+  /// Adds `count` arrays ("pieces") to the accumulator or, if `first` is true, sets the accumulator to the
+  /// sum of the arrays. If `partials` is given, writes the accumulator's sums of squares to it. The bits of
+  /// the results are those of the CPU. Reads every array once.
   template <class T>
   static void accumulate(Context<Cuda>& context, Tensor<compute_t<T>, Cuda> accumulator, T const* pieces,
                          int count, std::int64_t stride, bool first, Tensor<float, Cuda> partials,

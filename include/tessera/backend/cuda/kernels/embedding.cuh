@@ -119,7 +119,8 @@ __global__ __launch_bounds__(32 * run_warps) void add_runs_kernel(std::int64_t c
   }
 }
 
-/// Sorts `count` tokens (at most sorted_tokens) and adds each token's row of dy to its row in `partial`.
+/// Enqueues kernels that sort `count` tokens (at most sorted_tokens) and add the row of dy of each token to
+/// the row of the token's embedding in `partial`. Tokens that equal `padding` are skipped.
 template <class T>
 void run_add_token_rows(Context<Cuda>& context, std::int64_t count, std::int64_t columns,
                         std::int64_t vocabulary, std::int32_t const* tokens, std::int64_t padding,
@@ -163,7 +164,8 @@ struct Embedding {
   }
 
   /// Computes dwte and dwpe with the same bits as on the CPU: tokens are sorted stably, then each token's
-  /// rows are added in order. Needs embedding_workspace_bytes(tokens) of workspace. Reads dy once for each of
+  /// rows are added in order. The sums for dwte are computed in `partial`; if `fresh` is true, `partial` is
+  /// set to zero first. Needs embedding_workspace_bytes(tokens) bytes of workspace. Reads dy once for each of
   /// the two results.
   template <class T>
   static void backward(Context<Cuda>& context, Tensor<std::int32_t const, Cuda> tokens,

@@ -185,11 +185,12 @@ inline constexpr int norm_backward_threads = Sums ? 256 : norm_row_threads;
 inline constexpr int norm_warp_threads = 128;
 
 /// Computes dx, and for each thread block the sums of dgamma and (with Centered) of dbeta over the block's
-/// rows. Reads each row once. `partials` receives these sums unless it is null: it is (2,blocks,columns), or
-/// (1,blocks,columns) without Centered. The threads of one threadIdx.y keep a row in registers. Each
-/// threadIdx.y adds its rows in order; then the results of all threadIdx.y are added in order. With Sums, the
-/// residual gradient and dx are summed over the block's rows in the same way. Their outputs have `sum_blocks`
-/// rows. If there are fewer thread blocks, the remaining rows are set to zero.
+/// rows. Reads each row once. If `partials` is not null, it receives these sums; its shape is
+/// (2,blocks,columns), or (1,blocks,columns) without Centered. The threads of one threadIdx.y keep a row in
+/// registers, and add their rows in order. Then the results of all values of threadIdx.y are added in order.
+/// With Sums, the residual gradient and dx are summed over the block's rows in the same way. Each of these
+/// two outputs has `sum_blocks` rows, one per thread block. If there are fewer thread blocks, the remaining
+/// rows are set to zero.
 template <class T, int Packs, int Threads, int Blocks, bool Full, bool Centered, bool Sums>
 __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(NormGradient<T> g,
                                                                               std::int64_t rows_of_block,
@@ -197,7 +198,7 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
                                                                               int sum_blocks) {
   using S = compute_t<T>;
   constexpr int n = pack_width<T>, packs = Packs;
-  // needed only by blocks with several rows at once
+  // `shared` is used only by thread blocks that process several rows at once; they have at most 256 threads
   constexpr int shared_threads = Threads < 256 ? Threads : 256;
   __shared__ S shared[shared_threads * packs * n];
   int const columns = static_cast<int>(g.columns), span = static_cast<int>(blockDim.x) * packs * n;
@@ -342,9 +343,9 @@ __global__ __launch_bounds__(Threads, Blocks) void layer_norm_backward_kernel(No
 
 // ---- backward of rows that do not fit into registers ----------------------------------------------------
 
-/// Computes dgamma and dbeta of 32 columns with a thread block of 32 x 16 threads. Each threadIdx.y sums
-/// every 16th row. It first adds 64 such rows to a partial sum, and adds the partial sums in order. At the
-/// end the 16 sums are added in order.
+/// Computes dgamma and dbeta of 32 columns with a thread block of 32 x 16 threads. A thread sums every 16th
+/// row of one column: it adds 64 rows to a partial sum, and adds the partial sums in order. At the end the
+/// sums of the 16 threads of a column are added in order.
 template <bool Centered, class T>
 __global__ __launch_bounds__(512) void long_norm_scale_gradient_kernel(NormGradient<T> g,
                                                                        compute_t<T>* partials) {

@@ -14,8 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Divides the rows of a column sum into at most 512 blocks. Each has `rows_each` rows, at least 64; the last
-/// block is possibly shorter. Depends only on the number of rows.
+/// Divides the rows of a matrix into at most 512 blocks, for sums over the rows. A block has `rows_each`
+/// rows, at least 64; the last block is possibly shorter. The blocks depend only on the number of rows.
 struct RowBlocks {
   static constexpr std::int64_t most = 512;
   std::int64_t rows_each, count;
@@ -60,8 +60,8 @@ __global__ __launch_bounds__(256) void sum_row_blocks(T const* x, std::int64_t r
 }
 
 /// Computes the sum number blockIdx.y of the list. Its rows are partial sums of type compute_t<T>, and the
-/// result is rounded once, to T. Each threadIdx.y adds every 32nd row in order, then the 32 results are added
-/// in order.
+/// result is rounded once, to T. The threads with one threadIdx.y add every 32nd row in order; the results of
+/// the 32 values of threadIdx.y are then added in order.
 template <class T>
 __global__ __launch_bounds__(1024) void sum_partials_kernel(RowSums sums) {
   using S = compute_t<T>;
@@ -99,8 +99,9 @@ inline void launch(Context<Cuda>& context, RowSums& sums) noexcept {
   context.check(cudaGetLastError(), "sums over rows");
 }
 
-/// Computes to (columns) = the sum of the rows of partial (count, columns). If a batch is open
-/// (ops::RowSumBatch), the sum is computed when the batch ends, otherwise now.
+/// Computes to (columns) = the sum of the rows of partial (count, columns). If a batch of row sums is open
+/// (ops::RowSumBatch), the kernel for this sum is launched at the latest when the batch ends. If no batch is
+/// open, this function launches the kernel.
 template <class T>
 void sum_partials(Context<Cuda>& context, compute_t<T> const* partial, std::int64_t count,
                   std::int64_t columns, T* to) {
@@ -126,9 +127,9 @@ void run_row_block_sums(cudaStream_t stream, T const* x, std::int64_t rows, std:
   kernel<<<blocks, 256, 0, stream>>>(x, rows, columns, rows_each, first, end, partial);
 }
 
-/// Enqueues sums (columns) = the sum of the rows of x (rows, columns). The workspace holds one number for
-/// each block of rows and each column. If there are more than `capacity` such numbers, groups of columns are
-/// processed one after another. The groups do not change the sums.
+/// Enqueues the computation of sums (columns), the sum of the rows of x (rows, columns). The workspace holds
+/// one number for each block of rows and each column. If more than `capacity` numbers are necessary, groups
+/// of columns are processed one after another. The groups do not change the sums.
 template <class T>
 void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std::int64_t columns, T* sums,
                      std::int64_t capacity = std::int64_t{Context<Cuda>::blas_bytes} /
@@ -143,7 +144,7 @@ void run_column_sums(Context<Cuda>& context, T const* x, std::int64_t rows, std:
     run_row_block_sums(context.stream(), x, rows, columns, blocks.rows_each, blocks.count, first, end,
                        partial);
     RowSums const of_piece{.each = {{partial, blocks.count, end - first, sums + first}}, .size = 1};
-    // at once, because the next group of columns overwrites the workspace
+    // does not wait for the end of a batch, because the next group of columns overwrites the workspace
     run_sum_partials<T>(context.stream(), of_piece);
   }
 }

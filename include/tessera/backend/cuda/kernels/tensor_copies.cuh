@@ -24,9 +24,9 @@ struct BoxStrides {
 };
 /// Fills `map`, the descriptor with which TMA copies boxes of one or several matrices. `data` is the first
 /// matrix, `type` and `bytes` are the type and the size of its values, and `of` is the number of columns,
-/// rows and matrices. `box` is the size of a box, whose lines must have 128 bytes. In shared memory, the
-/// lines are swizzled as in WarpgroupRows. Values outside a matrix are zero. Returns false if the driver
-/// cannot describe the matrices: rows must begin at multiples of 16 bytes.
+/// rows and matrices. `box` is the size of a box. A row of a box must have 128 bytes. In shared memory, the
+/// rows of a box are swizzled as in WarpgroupRows. Values outside a matrix are zero. Returns false if the
+/// driver cannot describe the matrices: their rows must begin at multiples of 16 bytes.
 inline bool make_tensor_map(CUtensorMap& map, CUtensorMapDataType type, void const* data, unsigned bytes,
                             BoxExtents const& of, BoxStrides const& strides, BoxExtents const& box) {
   static auto* const encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");

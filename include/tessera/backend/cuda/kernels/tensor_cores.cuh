@@ -42,8 +42,8 @@ __device__ __forceinline__ void load_transposed_matrices(unsigned (&to)[4], void
                : "memory");
 }
 
-/// Adds a (16, 16) b (16, 8) to sums (16, 8). T is half or bfloat16, and a register holds two values. The
-/// registers of `a` and `b` are those of mma.m16n8k16 in the PTX manual.
+/// Adds the product of a (16, 16) and b (16, 8) to sums (16, 8). T is half or bfloat16, and a register holds
+/// two values. The values are distributed over the registers as the PTX manual describes for mma.m16n8k16.
 template <class T>
 __device__ __forceinline__ void multiply_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
                                               unsigned b1) {
@@ -69,9 +69,9 @@ __device__ __forceinline__ unsigned round_to_tf32(float value) {
   return bits;
 }
 
-/// Adds a (16, 8) b (8, 8) to sums (16, 8), for values rounded to tf32. With g = lane / 4 and t = lane % 4, a
-/// thread has the values of `a` at rows g and g + 8 of column t, then at rows g and g + 8 of column t + 4. It
-/// has the values of `b` at rows t and t + 4 of column g.
+/// Adds the product of a (16, 8) and b (8, 8) to sums (16, 8), for values rounded to tf32. With g = lane / 4
+/// and t = lane % 4, a thread has the values of `a` at rows g and g + 8 of column t, then at rows g and g + 8
+/// of column t + 4. It has the values of `b` at rows t and t + 4 of column g.
 __device__ __forceinline__ void multiply_tf32_tile(float (&sums)[4], unsigned const (&a)[4], unsigned b0,
                                                    unsigned b1) {
   asm volatile(

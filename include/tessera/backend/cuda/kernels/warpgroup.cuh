@@ -73,9 +73,9 @@ __device__ __forceinline__ void store_matrices(void* row, unsigned const (&from)
 #define TESSERA_PRODUCT(columns, type) \
   "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {"
 
-/// Starts to set sums (64, 64) to a (64, 16) b (64, 16)^T, or to add this product to the sums if `add`. With
-/// Rows, the product is a (16, 64)^T b (16, 64). `a` and `b` are descriptors of blocks in shared memory
-/// (WarpgroupRows::describe).
+/// Starts a product. The result is stored in sums (64, 64) or, if `add` is true, added to them. The product
+/// is a (64, 16) times the transpose of b (64, 16). If Rows is true, it is the transpose of a (16, 64) times
+/// b (16, 64). `a` and `b` are descriptors of blocks in shared memory (WarpgroupRows::describe).
 template <class T, bool Rows = false>
 __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t a, std::uint64_t b,
                                                 bool add) {
@@ -91,9 +91,10 @@ __device__ __forceinline__ void multiply_shared(float (*sums)[4], std::uint64_t 
 #undef TESSERA_MULTIPLY
 }
 
-/// Starts to set sums (64, N) to a (64, 16) b, or to add this product to the sums if `add`. `a` is in
-/// registers, as for multiply_tile. `b` is the descriptor (WarpgroupRows::describe) of a block in shared
-/// memory. It is used as (N, 16)^T or, with Rows, as (16, N).
+/// Starts a product. The result is stored in sums (64, N) or, if `add` is true, added to them. The left
+/// operand a (64, 16) is in registers, as for multiply_tile. `b` is the descriptor (WarpgroupRows::describe)
+/// of a block in shared memory. The right operand is the transpose of the block's (N, 16) values. If Rows is
+/// true, the right operand is the block's (16, N) values.
 template <class T, int N, bool Rows>
 __device__ __forceinline__ void multiply_registers(float (*sums)[4], unsigned const (&a)[4], std::uint64_t b,
                                                    bool add) {
@@ -152,8 +153,8 @@ struct WarpgroupRows {
     copy_panels<Threads, 0>(to, from, stride, rows, channels);
   }
 
-  /// Returns the descriptor with which products read a block. It serves both for products that sum over the
-  /// block's channels and for products that sum over its rows.
+  /// Returns the descriptor with which products read a block. The same descriptor serves for products that
+  /// sum over the block's channels and for products that sum over the block's rows.
   static __device__ __forceinline__ std::uint64_t describe(unsigned char const* block) {
     // The descriptor's fields are the address, the distance of 1024 bytes between groups of 8 rows, and the
     // code of 128-byte swizzling.
@@ -188,8 +189,8 @@ struct WarpgroupRows {
       multiply_registers<T, 64, false>(scores, left[k], right + channels_at(k), k > 0);
   }
 
-  /// Starts to set sums (64, 64) to left^T right, or to add it if `add`. The sum runs over the 64 rows of
-  /// both blocks. Only for D = 64.
+  /// Starts the product left^T right of two blocks, a sum over their 64 rows. The result is stored in sums
+  /// (64, 64) or, if `add` is true, added to them. Only for D = 64.
   static __device__ __forceinline__ void multiply_across(std::uint64_t left, std::uint64_t right,
                                                          float (&sums)[8][4], bool add) {
     static_assert(D == 64);
@@ -198,7 +199,8 @@ struct WarpgroupRows {
       multiply_shared<T, true>(sums, left + rows_at(k, 0), right + rows_at(k, 0), add || k > 0);
   }
 
-  /// Starts to add left (64, 64) right (64, D) to `sums`.
+  /// Starts to add the product of left (64, 64) and right (64, D) to `sums`. `left` is in registers; `right`
+  /// is a descriptor.
   static __device__ __forceinline__ void multiply_rows(unsigned const (&left)[4][4], std::uint64_t right,
                                                        float (&sums)[D / 8][4]) {
 #pragma unroll
@@ -226,7 +228,8 @@ struct WarpgroupRows {
 
   /// Multiplies each row of a warp's sums by its factor, rounds to T and stores to global memory. `to` is the
   /// address of row 0 of the warpgroup. Only the first `existing` rows and `channels` channels are stored.
-  /// The values go through `block`, shared memory of the warpgroup that no thread may still be reading.
+  /// The values go through `block`, which is shared memory of the warpgroup. No thread may read the old
+  /// contents of `block` any more.
   static __device__ __forceinline__ void store(float const (&sums)[D / 8][4], float const (&factors)[2],
                                                unsigned char* block, T* to, std::int64_t stride,
                                                std::int64_t existing, int channels) {
@@ -295,8 +298,9 @@ struct WarpgroupRows {
     return block + chunk / 8 * panel_bytes + row * 128 + ((chunk % 8 ^ row % 8) * 16);
   }
 
-  /// Return the offset to add to a block's descriptor, so that it begins at channel 16 k, or at row 16 k of a
-  /// panel.
+  /// channels_at and rows_at return an offset that is added to a block's descriptor. The sum is the
+  /// descriptor of the part of the block from channel 16 k on (channels_at), or from row 16 k of a panel on
+  /// (rows_at).
   static constexpr __host__ __device__ std::uint64_t channels_at(int k) {
     return (k / 4 * panel_bytes + k % 4 * 32) >> 4;
   }

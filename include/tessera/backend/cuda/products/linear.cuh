@@ -230,9 +230,9 @@ Product<T, Y> product_of(Tensor<T const, Cuda> a, bool a_transposed, Tensor<T co
 static_assert(ProductTiles::rows == ops::linear_block_rows);
 
 struct Linear {
-  /// Computes the activation from `pre` as stored, with the same expression as Elementwise::activate. So a
-  /// fused activation and a separate one give the same bits. (cuBLASLt's epilogue would use the value before
-  /// rounding.)
+  /// Computes y. The activation function is applied to the rounded value that is stored in `pre`, with the
+  /// expression of Elementwise::activate. So a fused activation gives the same bits as a separate one. (The
+  /// activation in cuBLASLt's epilogue would use the value before rounding.)
   template <class T>
   static void forward(Context<Cuda>& context, Tensor<T const, Cuda> x, ops::Operand<T, Cuda> const& w,
                       Tensor<T, Cuda> y, ops::LinearOptions<T, Cuda> const& with) {
@@ -272,7 +272,7 @@ struct Linear {
     }
   }
 
-  /// Computes dw with a product, and the bias gradient with separate kernels. They are faster than one
+  /// Computes dw with a product, and the bias gradient with separate kernels. This is faster than one
   /// cuBLASLt product that also sums dy over the rows.
   template <class T, class G>
   static void backward_weight(Context<Cuda>& context, Tensor<T const, Cuda> x, Tensor<T const, Cuda> dy,

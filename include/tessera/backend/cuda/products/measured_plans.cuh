@@ -145,11 +145,11 @@ class RelaxedCaptureMode {
 class MeasuredPlans final : public PlanChoice {
  public:
   /// Reads the files in `folder` for this machine's GPUs. With `measures`, creates the folder and the files,
-  /// and times each product that a file lacks when it first runs. A measurement needs some milliseconds. It
-  /// also needs device memory that no plan contains: for the product's operands, added operands, two results,
-  /// a workspace and twice the L2 cache. If this memory is not free, the heuristic's first algorithm is used.
-  /// Throws Error(failed or data) with the name of the file or folder that cannot be created, read or
-  /// written.
+  /// and times each product that its file lacks when the product first runs. A measurement needs some
+  /// milliseconds. It also needs device memory that the memory plan of the run does not include: for the
+  /// product's operands, added operands, two results, a workspace and twice the L2 cache. If this memory is
+  /// not free, the heuristic's first algorithm is used. Throws Error(failed or data) with the name of the
+  /// file or folder that cannot be created, read or written.
   MeasuredPlans(std::filesystem::path const& folder, bool measures) : measures_(measures) {
     std::error_code code;
     if (measures_) std::filesystem::create_directories(folder, code);

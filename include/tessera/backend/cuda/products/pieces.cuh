@@ -62,8 +62,8 @@ __device__ __forceinline__ void form_eight(float (&value)[8], unsigned (&piece)[
   }
 }
 
-/// Splits the eight values of `form` that belong to this thread of thread block number `block`. Calls
-/// visit(pieces, to), where `to` is the destination of the first piece.
+/// Splits eight values of the matrix block that `form` describes: the values of this thread in the thread
+/// block number `block`. Calls visit(pieces, to), where `to` is the destination of the first pieces.
 template <class F>
 __device__ __forceinline__ void form_at(PieceForm const& form, unsigned block, F&& visit) {
   constexpr int n = static_cast<int>(piece_unit);
@@ -124,8 +124,8 @@ void run_form_pieces(cudaStream_t stream, PieceForm const& form, int terms) {
     form_pieces<3, Left><<<blocks, 256, 0, stream>>>(form);
 }
 
-/// Sets y to bias + residual; `residual` may be null. It is used if no cuBLASLt plan adds the bias; cuBLASLt
-/// then adds the product to y. A thread processes four columns of some rows.
+/// Sets y to bias + residual; `residual` may be null. This kernel runs if no cuBLASLt algorithm can add the
+/// bias. Afterwards cuBLASLt adds the product to y. A thread processes four columns of some rows.
 static __global__ __launch_bounds__(256) void start_with_bias(std::int64_t rows, std::int64_t columns,
                                                               bool packed, float const* bias,
                                                               float const* residual, float* y) {
@@ -193,7 +193,7 @@ struct PieceBlock {
 };
 /// The operands of a product, the size of its blocks, and the memory for the pieces of one block of each
 /// operand. The constructor divides `memory` between the two operands. `copies` is the number of bfloat16
-/// values for each fp32 value. A block has at most `deepest` of the depth.
+/// values for each fp32 value. `deepest` is the maximum depth of a block.
 struct PieceSplit {
   PieceOperand left, right;
   PieceBlocks size;
@@ -259,7 +259,7 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
     std::int64_t const from = at.row * p.columns + at.column;
     bool const first = at.deep == 0;
     auto const block_of = [from](float const* matrix) {
-      // valid: the caller's matrices that are written are not const
+      // the const_cast is valid because the kernel writes only y, which the caller passed as not const
       return matrix ? const_cast<float*>(matrix) + from : nullptr;
     };
     PieceEnd end{};
@@ -302,9 +302,9 @@ bool run_by_planes(Context<Cuda>& context, Product<T> const& p, int terms, T* pa
   });
 }
 
-/// Runs a product from pieces on cuBLASLt. Returns false if a block has no plan. Ignores p.pre. All blocks
-/// use the same memory for their pieces, one block after another. A block at a later depth adds to the result
-/// of the block before it.
+/// Runs a product from pieces on cuBLASLt. Returns false if cuBLASLt has no algorithm for a block. Ignores
+/// p.pre. All blocks use the same memory for their pieces, one block after another. The blocks of the first
+/// part of the depth set y; the blocks of each later part add to y.
 inline bool run_by_copies(Context<Cuda>& context, Product<float> p, int terms) {
   PieceSplit const split(p, terms, terms, deepest_sum(terms), context.pieces());
   if (split.size.rows == 0) {

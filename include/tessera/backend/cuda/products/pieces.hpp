@@ -64,11 +64,11 @@ constexpr std::int64_t in_piece_units(std::int64_t extent) {
 }
 
 /// Says how a product is cut into blocks. A block computes up to `rows` x `columns` values of the result,
-/// over up to `depth` of the depth. The outer loop runs over the depth, the middle loop over blocks of one
-/// operand, and the inner loop over blocks of the other operand. The pieces of the middle loop's operand stay
-/// in memory during the inner loop. The pieces of the inner loop's operand are formed again for each block of
-/// the middle loop. `left_stationary` means that the middle loop runs over the left operand. `rows` is 0 if
-/// no block fits.
+/// over a part of the product's depth of at most `depth`. Three nested loops visit the blocks. The outer loop
+/// runs over the parts of the depth, the middle loop over blocks of one operand, and the inner loop over
+/// blocks of the other operand. The pieces of the middle loop's operand stay in memory during the inner loop.
+/// The pieces of the inner loop's operand are formed again for each block of the middle loop.
+/// `left_stationary` means that the middle loop runs over the left operand. `rows` is 0 if no block fits.
 struct PieceBlocks {
   std::int64_t rows = 0, columns = 0, depth = 0;
   bool left_stationary = true;

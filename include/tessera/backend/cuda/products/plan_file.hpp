@@ -52,7 +52,8 @@ inline std::string plan_line(PlanNumbers const& plan) {
   return line + std::to_string(sum_of_text(line)) + '\n';
 }
 
-/// Returns the plan in a line without its newline. Returns nothing if the line is incomplete or damaged.
+/// Returns the plan that `line` describes, a line of the file without the newline. Returns nothing if the
+/// line is incomplete or damaged.
 inline std::optional<PlanNumbers> read_plan(std::string_view line) {
   PlanNumbers plan{};
   char const* at = line.data();
@@ -69,7 +70,7 @@ inline std::optional<PlanNumbers> read_plan(std::string_view line) {
                                                                                     : std::nullopt;
 }
 
-/// A map from products to plans, in memory and in a file. Several threads may use it.
+/// A map from products to algorithms, in memory and in a file. Several threads may use it.
 class PlanFile {
  public:
   /// Reads the file. With `writes`, creates a missing file in an existing folder, and `add` appends to the
@@ -152,9 +153,10 @@ class PlanFile {
   std::string append(std::string line) const {
     Opened const file(path_, O_RDWR | O_CREAT);
     if (!file) return cannot("open", errno);
-    // The lock keeps a line that another process is still writing from looking damaged. Closing the file
-    // releases the lock. If the file system has no locks, the line is written without one. The wait for the
-    // lock ends after about 2 s.
+    // Another process possibly still writes a line. Without the lock, this function would see that line as
+    // the incomplete line of a killed process. If another process keeps the lock for about 2 s, the append
+    // fails. If the file system has no locks, the line is written without a lock. Closing the file releases
+    // the lock.
     for (int tries = 0;
          ::flock(file.number, LOCK_EX | LOCK_NB) < 0 && (errno == EINTR || errno == EWOULDBLOCK); ++tries) {
       if (tries == 2000) return cannot("lock", EWOULDBLOCK);

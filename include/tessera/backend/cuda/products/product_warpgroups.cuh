@@ -82,10 +82,11 @@ struct ProductTiles {
       : "l"(a), "l"(b), "n"(static_cast<int>(Rows)), "n"(static_cast<int>(Columns)))
 #define TESSERA_WRITTEN(x) "=f"(x)
 #define TESSERA_CHANGED(x) "+f"(x)
-/// Starts to set sums (64, 192) to a (64, 16) b or, with Add, to add this product to the sums. `a` and `b`
-/// are descriptors of shared memory. `b` is used as (192, 16)^T or, with Rows, as (16, 192) in panels of 64
-/// columns. With Columns, `a` is used as (16, 64)^T. Without Add, the compiler may use the registers of the
-/// sums for other values until this call.
+/// Starts a product of a left operand (64, 16) and a right operand (16, 192). The result is stored in `sums`
+/// or, with Add, added to them. `a` and `b` are descriptors of shared memory. There, the left operand is (64,
+/// 16) or, with Columns, its transpose (16, 64). The right operand is stored as its transpose (192, 16) or,
+/// with Rows, as (16, 192) in panels of 64 columns. Without Add, the compiler may use the registers of `sums`
+/// for other values until this call.
 template <class T, bool Rows, bool Add, bool Columns = false>
 __device__ __forceinline__ void multiply_192(float (&sums)[24][4], std::uint64_t a, std::uint64_t b) {
   if constexpr (std::is_same_v<T, half> && Add)
@@ -224,7 +225,9 @@ __device__ __forceinline__ void finish_tile(float (&sums)[2][24][4], float scale
     }
 #pragma unroll
     for (int first = 0; first < 8; first += tiles) {
-      unsigned words[tiles / 2][4];  // each row: two tiles, upper and lower rows
+      // words[j] holds this thread's values of tiles first + 2 j and first + 2 j + 1, as load_matrices
+      // returns them
+      unsigned words[tiles / 2][4];
       if constexpr (reads)
 #pragma unroll
         for (int n = 0; n < tiles; n += 2) load_matrices(words[n / 2], tiles_of_strip(strip, first + n));
@@ -474,8 +477,8 @@ inline int processors() {
 
 /// Whether a product with an epilogue is faster on this kernel than on cuBLASLt with a separate pass for the
 /// epilogue. The product needs enough tiles, so that the epilogue of one tile overlaps with the products of
-/// another. It must also leave few columns of its tiles unused. Measured on an H200, where cuBLASLt is as
-/// fast for the largest widths and depths.
+/// another. It must also leave few columns of its tiles unused. The limits were measured on an H200. Very
+/// large widths and depths are excluded, because cuBLASLt was as fast for them as this kernel.
 inline bool suits_warpgroups(std::int64_t rows, std::int64_t columns, std::int64_t depth) {
   std::int64_t const across = (columns + ProductTiles::columns - 1) / ProductTiles::columns,
                      pairs = (rows + 2 * ProductTiles::rows - 1) / (2 * ProductTiles::rows);

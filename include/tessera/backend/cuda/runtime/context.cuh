@@ -32,9 +32,9 @@ inline namespace v0 {
 
 /// Enqueues operations on one GPU. The functions that a step calls do not wait and do not throw; `raise`
 /// throws the first failure later. After `reserve` and the first step, these functions do not allocate memory
-/// either. Only `upload` has exceptions, see there. Only one thread at a time may use a context, and the
-/// context's GPU must be current in this thread. All enqueued work must have ended (`finished`) before the
-/// context is destroyed.
+/// either. One function differs: `upload` sometimes waits or allocates memory, as its comment explains. Only
+/// one thread at a time may use a context, and the context's GPU must be current in this thread. All enqueued
+/// work must have ended (`finished`) before the context is destroyed.
 template <>
 class Context<Cuda> : public MathChannel {
  public:
@@ -71,7 +71,7 @@ class Context<Cuda> : public MathChannel {
     workspaces_.set(1, workspace, piece_terms(math().product) > 0);
   }
 
-  /// Allocates an event for each of `entries` entries, and pinned memory for uploads of at most
+  /// Allocates an event for each of the `entries` entries of a step, and pinned memory for uploads of at most
   /// `upload_bytes` bytes each. Call it before the first step.
   void reserve(std::size_t entries, std::size_t upload_bytes) {
     if (recorder_) return;
@@ -108,16 +108,16 @@ class Context<Cuda> : public MathChannel {
     check(cudaGetLastError(), operation.name);
   }
 
-  /// While a batch of row sums (ops::RowSumBatch) is open, sums over rows are only collected in this list.
-  /// One launch computes them when the outermost batch ends.
+  /// Returns the list of pending sums over rows. While a batch of row sums (ops::RowSumBatch) is open,
+  /// operations add their sums to this list and do not compute them. One kernel launch computes all sums of
+  /// the list when the list is full, and when the outermost batch ends.
   cuda::RowSums& row_sums() noexcept { return row_sums_; }
   bool collects_row_sums() const noexcept { return row_sum_batches_ > 0; }
   void open_row_sums() noexcept { ++row_sum_batches_; }
   /// Closes the innermost open batch. Returns whether it was the outermost one.
   bool close_row_sums() noexcept { return --row_sum_batches_ == 0; }
 
-  /// If `status` is an error of the call `what`, a string literal, keeps it unless there is an earlier
-  /// failure.
+  /// If `status` is an error, keeps it as the failure of the call `what`, unless an earlier failure is kept.
   template <class Status>
   void check(Status status, char const* what) noexcept {
     failure_.check(status, what);
@@ -144,10 +144,10 @@ class Context<Cuda> : public MathChannel {
     lanes_.end(entry, signals);
   }
 
-  /// Times the steps until `end_timing`, with an event before and after each entry. `instances` is the number
-  /// of entries that the step runs. When the step has ended, `report_times` passes the times to `timer`.
-  /// Timed steps use a separate graph, so that other graphs contain no events. This call waits for all work
-  /// that was enqueued before.
+  /// Times the step that is enqueued between begin_timing and end_timing, with an event before and after each
+  /// entry. `instances` is the number of entries that the step runs. When the step has ended, `report_times`
+  /// passes the times to `timer`. Timed steps have their own CUDA graph, so the graph of untimed steps
+  /// contains no timing events. begin_timing waits for all earlier work of the compute lane.
   void begin_timing(EntryTimer& timer, std::int64_t instances) {
     times_.start(timer, static_cast<std::size_t>(instances), lanes_.compute());
     timer_ = &timer;
@@ -156,10 +156,10 @@ class Context<Cuda> : public MathChannel {
   void report_times() { times_.report(std::exchange(timed_, nullptr)); }
 
   /// Calls `body`, which enqueues the entries of a step on all lanes. All lanes start after the earlier work
-  /// of the compute lane, and the compute lane waits for their end. With `graph`, only the first call for the
-  /// number `program` calls `body`. It captures the work as a CUDA graph and launches the graph. Every later
-  /// call launches the graph again, so the step must always consist of the same work. Returns whether `body`
-  /// ran.
+  /// of the compute lane, and the compute lane waits for their end. If `graph` is true, only the first call
+  /// with the number `program` (0 for training, 1 for evaluation) calls `body`. The first call captures the
+  /// work as a CUDA graph and launches the graph. Every later call launches this graph, so all steps with one
+  /// number must consist of identical work. Returns whether `body` ran.
   template <class F>
   bool replay(std::size_t program, bool graph, F&& body) {
     auto const enqueue_all = [&] {
@@ -228,8 +228,8 @@ class Context<Cuda> : public MathChannel {
   std::byte const* readback(int slot) const noexcept { return readbacks_.result(slot); }
   /// Returns the seconds from the slot's mark_begin to its begin_readback, on the device's clock.
   double seconds(int slot) noexcept { return readbacks_.seconds(slot); }
-  /// Returns the seconds from the begin_readback of the step before to the one of this slot, on the device's
-  /// clock. For the first step, returns the seconds from its mark_begin.
+  /// Returns the seconds from the begin_readback of the previous step to the begin_readback of this slot, on
+  /// the device's clock. For the first step, returns the seconds from its mark_begin to its begin_readback.
   double interval(int slot) noexcept { return readbacks_.interval(slot); }
 
   // ---- outside steps --------------------------------------------------------------------------------------
@@ -241,14 +241,13 @@ class Context<Cuda> : public MathChannel {
     raise();
     cuda::copy_and_wait(to, from, bytes);
   }
-  /// Copies bytes of the host to the device and waits for the copy. `clear` zeroes bytes of the device and
-  /// waits too.
+  /// Copies bytes of the host to the device, and waits for the copy.
   void write(void* to, void const* from, std::size_t bytes) {
     if (!forbidden("write")) cuda::copy_and_wait(to, from, bytes);
   }
-  /// Returns a host address at which the bytes at `from` can be read. If `from` is host memory, this is
-  /// `from` itself. Otherwise the bytes are copied to the caller's buffer `buffer`, which is returned. Waits
-  /// for all enqueued work.
+  /// Returns a host address at which the bytes at `from` can be read. If `from` is host memory, returns
+  /// `from` itself. If `from` is device memory, copies the bytes to the caller's buffer `buffer` and returns
+  /// `buffer`. Waits for all enqueued work.
   std::byte const* host_view(void const* from, std::size_t bytes, std::byte* buffer) {
     if (forbidden("host_view")) return static_cast<std::byte const*>(from);
     synchronize();
@@ -257,9 +256,10 @@ class Context<Cuda> : public MathChannel {
     cuda::copy_and_wait(buffer, from, bytes);
     return buffer;
   }
-  /// Returns a host address at which the caller prepares bytes for `to`. If `to` is host memory, this is `to`
-  /// itself. Otherwise it is the caller's buffer `buffer`, which is set to zero. Afterwards `unstage` copies
-  /// the prepared bytes from the buffer to the device.
+  /// Returns a host address at which the caller prepares bytes for `to`. If `to` is host memory, returns `to`
+  /// itself. If `to` is device memory, sets the caller's buffer `buffer` to zero and returns `buffer`. When
+  /// the bytes are ready, the caller passes the returned address to `unstage`, which copies them to `to` if
+  /// necessary.
   std::byte* stage(void* to, std::size_t bytes, std::byte* buffer) {
     if (forbidden("stage") || cuda::is_host(to)) return static_cast<std::byte*>(to);
     std::memset(buffer, 0, bytes);
@@ -268,11 +268,11 @@ class Context<Cuda> : public MathChannel {
   void unstage(void* to, std::byte const* staged, std::size_t bytes) {
     if (to != staged) write(to, staged, bytes);
   }
-  /// The following functions copy state to pinned memory between steps, on a separate stream. Call `copy` for
-  /// each array and then `end_copies`. A copy from host memory has ended when `copy` returns. Every later
-  /// step waits for the copies right before its updates (`await_copies`), in graphs too. `copied` returns
-  /// whether the copies have ended. Any thread may call `copied` if the GPU is current there. Call
-  /// `reserve_copies` before the first step.
+  /// The following functions copy state (weights and optimizer state) to pinned memory between steps, on a
+  /// separate stream. Call `reserve_copies` before the first step. To copy, call `copy` for each array and
+  /// then `end_copies`. A copy from host memory has ended when `copy` returns. Every later step calls
+  /// `await_copies`, so that its updates wait for the copies; this works in CUDA graphs too. `copied` returns
+  /// whether the copies have ended. Any thread in which the GPU is current may call `copied`.
   void reserve_copies() {
     copies_.open();
     end_copies();
@@ -290,6 +290,7 @@ class Context<Cuda> : public MathChannel {
   void await_copies() noexcept {
     if (!recorder_ && copies_) copies_.await(stream(), graphs_.recording());
   }
+  /// Sets bytes of the device or of the host to zero, and waits for completion.
   void clear(void* to, std::size_t bytes) {
     if (!forbidden("clear")) cuda::clear_and_wait(to, bytes);
   }
@@ -326,7 +327,7 @@ class Context<Cuda> : public MathChannel {
   cuda::ProductState products_;
   cuda::EntryEvents times_;
   EntryTimer *timer_ = nullptr,
-             *timed_ = nullptr;  // timer_: set by begin_timing; timed_: set by end_timing
+             *timed_ = nullptr;  // timer_: set by begin_timing; timed_: set by end_timing until report_times
   cuda::StepGraphs graphs_{failure_};
   cuda::Readbacks readbacks_{failure_};
   cuda::Uploads uploads_{failure_};

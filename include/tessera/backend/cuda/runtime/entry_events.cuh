@@ -21,10 +21,10 @@ namespace cuda {
 /// Records a pair of events for each entry that a step runs, and one pair for the whole step. If the step is
 /// captured as a CUDA graph, the events are event record nodes, so every launch of the graph records them
 /// again. Call `report` for one launch before the next launch. CUDA measures only the time between two
-/// events. So `start` records a reference event and reads the host's clock when the host sees that event
-/// complete. A reported time is the host's time of the reference event plus the time since then on the
-/// device. `start` tries this five times and keeps the event that the host saw complete after the shortest
-/// delay. Times of different steps and ranks are off by up to this delay.
+/// events. So `start` records a reference event, waits for it, and reads the host's clock. The reported time
+/// of an event is this clock value plus the device's time between the reference event and the event. `start`
+/// records five reference events and keeps the one for which the host waited the shortest time. The reported
+/// times of different steps and ranks can differ by up to this waiting time.
 class EntryEvents {
  public:
   /// Creates the events for a step that runs `instances` entries, and records the reference event on
@@ -46,9 +46,9 @@ class EntryEvents {
     }
   }
 
-  /// Records the start of the entry `entry` on `stream`. Call it first with -1, which is the step, and then
-  /// with the step's entries in the order in which they run. `in_graph` says whether the stream is being
-  /// captured as a graph. Then it is called only at capture, once for each entry.
+  /// Records the start of the entry `entry` on `stream`. The entry -1 is the whole step. Call `begin` first
+  /// with -1, and then with the step's entries in the order in which they run. `in_graph` says whether the
+  /// stream is being captured as a graph. A launch of the graph does not need another call.
   cudaError_t begin(int entry, cudaStream_t stream, bool in_graph) noexcept {
     if (entry < 0) walked_ = 0;
     pairs_[walked_].entry = entry;

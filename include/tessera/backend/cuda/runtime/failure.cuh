@@ -26,7 +26,7 @@ class FirstFailure {
   void keep(std::string text) noexcept {
     if (!text_) text_ = std::move(text);
   }
-  /// If `status` is an error, keeps it as the failure of the call `what`, a string literal.
+  /// If `status` is an error, and no earlier failure is kept, keeps it as the failure of the call `what`.
   template <class Status>
   void check(Status status, char const* what) noexcept {
     if (succeeded(status) || text_) return;

@@ -41,10 +41,10 @@ class HostTasks {
   }
 
   /// Enqueues the call work(context, data) in the lane `lane`, whose stream is `stream`. On Lane::host the
-  /// context is `host`. On every other lane it is a context with one thread, the lane's worker. While the
-  /// stream is being captured, pass the graph's counts as `counts`. The task is then added to them, and the
-  /// worker expects the task at each launch (see `expect`). Otherwise `counts` is null and the worker expects
-  /// the task now.
+  /// context is `host`. On every other lane it is a context with one thread, the lane's worker. If the stream
+  /// is being captured as a graph, `counts` must be the graph's counts. `enqueue` adds the task to `counts`,
+  /// and `expect` announces the task to the worker before each launch of the graph. If no capture is active,
+  /// `counts` must be null, and `enqueue` itself announces the task to the worker.
   void enqueue(std::size_t lane, cudaStream_t stream, Context<Cpu>& host,
                void (*work)(Context<Cpu>& host, void* data), void* data, Counts* counts) {
     std::optional<LaneWorker>& lane_worker = lane_workers_[lane];
@@ -62,7 +62,7 @@ class HostTasks {
           "host work in a step needs 64-bit stream-memory operations, which this GPU or its driver "
           "lacks; use offload none");
   }
-  /// Tells the workers to expect the tasks of a graph that is about to be launched. `counts` are the graph's
+  /// Announces to the workers the tasks of a graph that is about to be launched. `counts` are the graph's
   /// counts.
   void expect(Counts const& counts) noexcept {
     for (std::size_t lane = 0; lane < lane_count; ++lane)

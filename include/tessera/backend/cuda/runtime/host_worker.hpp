@@ -44,8 +44,8 @@ class HostFailure {
   std::atomic<bool> any_{false};
 };
 
-/// A host task: the call work(*host, data), and the place for its exception. The object must not move while a
-/// lane refers to it.
+/// A host task: the call work(*host, data). `failure` keeps the exception if the call throws one. The
+/// HostTask must not move while a lane refers to it.
 struct HostTask {
   void (*work)(Context<Cpu>& host, void* data) = nullptr;
   void* data = nullptr;

@@ -22,14 +22,14 @@ class Lanes {
  public:
   explicit Lanes(FirstFailure& failure) : failure_(failure) {}
 
-  /// Creates the streams, and the events of `fork` and `join`. Lane::gradients has the lowest priority on the
-  /// device, because other lanes rarely wait for its results.
+  /// Creates the streams, and the events for `fork` and `join`. The stream of Lane::gradients has a lower
+  /// priority than the others, because other lanes rarely wait for its results.
   void open() {
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       streams_[lane] = make_stream(lane == static_cast<std::size_t>(Lane::gradients) ? 0 : -1);
     for (Event& event : joins_) event = make_event();
   }
-  /// Creates an event for each of `entries` entries.
+  /// Creates the events that `end` records, one for each of `entries` entries of a step.
   void reserve(std::size_t entries) {
     while (marks_.size() < entries) marks_.push_back(make_event());
   }
@@ -55,8 +55,8 @@ class Lanes {
     lane_ = 0;
   }
 
-  /// `fork` makes the other lanes wait for the earlier work of the compute lane. `join` makes the compute
-  /// lane wait for the earlier work of all other lanes.
+  /// `fork` makes all other lanes wait for the work that was enqueued on the compute lane. `join` makes the
+  /// compute lane wait for the work that was enqueued on all other lanes.
   void fork() noexcept {
     failure_.check(cudaEventRecord(joins_[0].get(), compute()), "cudaEventRecord");
     for (std::size_t lane = 1; lane < streams_.size(); ++lane)

@@ -20,8 +20,9 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Allocates memory of the current GPU for an arena (tensor/arena.hpp). `map` returns zeroed memory. `map`
-/// waits for the GPU, and throws Error(out_of_memory) if the allocation fails.
+/// Allocates memory of the current GPU for an arena, which is one allocation for all buffers of a rank
+/// (tensor/arena.hpp). `map` returns zeroed memory. `map` waits for the GPU, and throws Error(out_of_memory)
+/// if the allocation fails. `granularity` is the unit of the allocated size: 2 MiB.
 struct DeviceMemory {
   static constexpr std::int64_t granularity = std::int64_t{2} << 20;
 
@@ -53,8 +54,8 @@ struct DeviceMemory {
     return device < 0 || device >= max_devices ? 0 : held_[static_cast<std::size_t>(device)].load();
   }
 
-  /// Returns the free bytes of the current GPU minus library_bytes, which the libraries allocate after the
-  /// arena.
+  /// Returns the number of bytes of the current GPU that an arena can use: the free bytes minus
+  /// library_bytes. The CUDA libraries allocate library_bytes after the arena.
   static std::int64_t available() {
     std::size_t free = 0, total = 0;
     require(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

@@ -14,8 +14,8 @@ namespace tessera {
 inline namespace v0 {
 namespace cuda {
 
-/// Owns the CUDA graphs of one context: 0 is a training step, 1 an evaluation step, and 2 a training step
-/// with events that time its entries.
+/// Owns the CUDA graphs of one context. Graph 0 is a training step, graph 1 is an evaluation step, and graph
+/// 2 is a training step with events that time its entries.
 class StepGraphs {
  public:
   static constexpr std::size_t timed_training = 2;

@@ -135,7 +135,8 @@ class Readbacks {
 
   FirstFailure& failure_;
   std::array<Slot, slots> slots_;
-  // a ring of events: one for each pending step, and one for the step before them
+  // a ring of events that mark the ends of steps: one for each pending step, and one for the step before the
+  // oldest pending step
   std::array<Event, slots + 1> ends_;
   cudaEvent_t last_end_ = nullptr;
   std::size_t next_end_ = 0;
