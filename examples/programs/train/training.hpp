@@ -220,8 +220,7 @@ class Training {
     if (step > 0 || settings_.steps == 0) finish(*trainer, root);
   }
 
-  /// Collects the traced times of all ranks; rank 0 writes the trace. All ranks call it together: after the
-  /// last traced step, or when the run stops earlier, so that the trace is always written.
+  /// Collects the traced times of all ranks, which call it together. Rank 0 writes the trace.
   void collect_times(RankTimes times, comm::Comm const& comm) {
     gather_times(std::move(times), comm, times_);
     if (!comm.is_root()) return;
