@@ -40,8 +40,9 @@ inline std::uint64_t digest_of(TokenSource const& source) {
   source.read(0, all.first(length));
   source.read((size - part) / 2, all.subspan(length, length));
   source.read(size - part, all.last(length));
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof tokens[0],
-                              static_cast<XXH64_hash_t>(size));
+  tokens.push_back(static_cast<std::int32_t>(size >> 32));
+  tokens.push_back(static_cast<std::int32_t>(size & 0x7fffffff));
+  return XXH3_64bits(tokens.data(), tokens.size() * sizeof tokens[0]);
 }
 
 /// Returns the tokenizer that --tokenizer names; null without this flag.

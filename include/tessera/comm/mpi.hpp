@@ -66,6 +66,9 @@ class MpiLibrary {
   /// so; all ranks must make the first call together. Throws Error(config) if MPI and the launcher do not
   /// give this process the same rank and the same number of ranks.
   static MpiLibrary& of(LaunchEnvironment const& launch) {
+    int begun = 0;
+    MPI_Initialized(&begun);
+    if (!begun) need_manager(launch);
     static MpiLibrary library;
     library.compare(launch);
     return library;
@@ -118,6 +121,21 @@ class MpiLibrary {
                       ? "this program has initialized MPI for one thread; call MPI_Init_thread with "
                         "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE"
                       : "this MPI library serves one thread only; tessera::mpi needs MPI_THREAD_SERIALIZED");
+  }
+
+  /// Throws Error(config) if the launcher has not set up MPI for its processes. MPI_Init would end the
+  /// process with a page of text, or make each process a world of one rank.
+  static void need_manager(LaunchEnvironment const& launch) {
+    if (launch.source != "SLURM" && launch.source != "torchrun" && launch.source != "deepspeed") return;
+    for (char const* set : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT",
+                            "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK"})
+      if (std::getenv(set)) return;
+    throw_error(
+        ErrorKind::config,
+        {"rank ", launch.rank, " of ", launch.world, " was started by ", launch.source,
+         ", which has not set up MPI, and ranks on several hosts communicate through MPI; start them with ",
+         launch.source == "SLURM" ? "srun --mpi=pmix (srun --mpi=list shows the choices)" : "mpirun"},
+        launch.rank);
   }
 
   static void compare(LaunchEnvironment const& launch) {
