@@ -30,7 +30,12 @@ fail() { printf 'train.sh: %s\n' "$1" >&2; exit 2; }
 arguments=("$@")
 ranks=1 device=cuda per_node=8 strategy=zs2 data=() output='' program='' requeue=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-  [ "$1" = --requeue ] || [ $# -gt 1 ] || fail "$1 needs a value"
+  case $1 in
+    --requeue) requeue=1; shift; continue ;;
+    --gpus | --cpus | --per-node | --strategy | --data | --output | --program) [ $# -gt 1 ] || fail "$1 needs a value" ;;
+    -h | --help) sed -n '3,/^#SBATCH/{/^#SBATCH/!s/^# \{0,1\}//p}' "$0"; exit ;;
+    *) fail "there is no option '$1'; --help lists the options, and flags of train follow --" ;;
+  esac
   case $1 in
     --gpus) ranks=$2 ;;
     --cpus) ranks=$2 device=cpu ;;
@@ -39,8 +44,6 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --data) data=(--data "$2") ;;
     --output) output=$2 ;;
     --program) program=$2 ;;
-    --requeue) requeue=1; shift; continue ;;
-    *) fail "there is no option '$1'; the comment at the top of the script lists the options, and flags of train follow --" ;;
   esac
   shift 2
 done
@@ -64,7 +67,7 @@ fi
 # CPU ranks on several nodes communicate through MPI. To start MPI, srun must provide PMIx.
 if [ "$device" = cpu ] && [ "$ranks" != "$per_node" ]; then export SLURM_MPI_TYPE=${SLURM_MPI_TYPE:-pmix}; fi
 code=0
-srun --ntasks="$ranks" --ntasks-per-node="$per_node" "$program" --device "$device" --stage "$strategy" "${data[@]}" \
+srun --nodes=$((ranks / per_node)) --ntasks="$ranks" --ntasks-per-node="$per_node" "$program" --device "$device" --stage "$strategy" "${data[@]}" \
   --checkpoint "$output/checkpoints" --resume --log "$output/steps.jsonl" --log-ranks "$output/ranks" "$@" || code=$?
 if [ "$code" = 143 ] && [ -n "$requeue" ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 exit "$code"

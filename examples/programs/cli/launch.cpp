@@ -27,9 +27,10 @@ namespace {
 
 std::shared_ptr<comm::Launch> launch_in_use;  // null until join_launch sets it
 
-/// Makes standard output write to the file `path`. If `errors` is true, standard error writes there too.
-void redirect(std::filesystem::path const& path, bool errors) {
-  int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+/// Makes standard output write to the file `path`. If `errors` is true, standard error writes there too. If
+/// `append` is true, keeps the contents of the file, as a resumed run does.
+void redirect(std::filesystem::path const& path, bool errors, bool append = false) {
+  int const file = ::open(path.c_str(), O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0644);
   if (file < 0)
     throw Error(ErrorKind::failed,
                 "--log-ranks: cannot write " + files::path_text(path) + ": " + std::strerror(errno));
@@ -115,7 +116,8 @@ void join_launch(CommandLine const& line, LaunchFlags const& flags) {
   if (!flags.log_ranks.empty()) {
     std::error_code code;
     std::filesystem::create_directories(flags.log_ranks, code);
-    redirect(flags.log_ranks / ("rank-" + std::to_string(launch.rank) + ".log"), true);
+    redirect(flags.log_ranks / ("rank-" + std::to_string(launch.rank) + ".log"), true,
+             line.knows("--resume") && line.given("--resume"));
   } else if (launch.rank > 0) {
     redirect("/dev/null", false);
   }

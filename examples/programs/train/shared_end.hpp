@@ -49,8 +49,9 @@ inline std::optional<Error> shared_end(comm::Comm const& comm, std::optional<Err
 inline void agree_on_data(comm::Comm const& comm, std::optional<TokenSource> const& training,
                           std::optional<TokenSource> const& validation) {
   if (!joined_launch()) return;  // threads share the data
-  if (training) comm::agree(comm.transport(), digest_of(*training), "training data");
-  if (validation) comm::agree(comm.transport(), digest_of(*validation), "validation data");
+  constexpr char advice[] = "give all hosts the same files";
+  if (training) comm::agree(comm.transport(), digest_of(*training), "training data", advice);
+  if (validation) comm::agree(comm.transport(), digest_of(*validation), "validation data", advice);
 }
 
 /// Stores this rank's times in `all`, which has one element for each rank. Threads of one process share

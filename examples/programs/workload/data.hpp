@@ -41,7 +41,7 @@ inline std::uint64_t digest_of(TokenSource const& source) {
   source.read((size - part) / 2, all.subspan(length, length));
   source.read(size - part, all.last(length));
   tokens.push_back(static_cast<std::int32_t>(size >> 32));
-  tokens.push_back(static_cast<std::int32_t>(size & 0x7fffffff));
+  tokens.push_back(static_cast<std::int32_t>(static_cast<std::uint32_t>(size)));
   return XXH3_64bits(tokens.data(), tokens.size() * sizeof tokens[0]);
 }
 

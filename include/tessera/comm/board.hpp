@@ -201,7 +201,7 @@ class LaunchRankStates final : public RankStates {
   explicit LaunchRankStates(std::shared_ptr<Launch> launch)
       : launch_(std::move(launch)),
         boards_(std::make_unique<Board[]>(static_cast<std::size_t>(launch_->world()))) {
-    launch_->watch([this] { return progress(); });
+    launch_->watch(this, [this] { return progress(); });
   }
   ~LaunchRankStates() override { leave(); }
 
@@ -235,8 +235,7 @@ class LaunchRankStates final : public RankStates {
   /// Called when this rank ends. If an exception ends the rank, tells the other ranks at once. Otherwise they
   /// would notice only later that this rank has left.
   void leave() noexcept override {
-    if (std::uncaught_exceptions() > exceptions_) launch_->give_up(Launch::by_exception);
-    launch_->watch({});
+    launch_->unwatch(this, std::uncaught_exceptions() > exceptions_ ? Launch::by_exception : nullptr);
   }
   std::string name(int rank) const override { return launch_->name(rank); }
 

@@ -471,7 +471,8 @@ inline std::vector<std::string> all_gather_text(Transport& transport, std::strin
 
 namespace detail {
 
-inline void refuse_values(int own, std::vector<std::uint64_t> const& values, char const* what) {
+inline void refuse_values(int own, std::vector<std::uint64_t> const& values, char const* what,
+                          char const* advice) {
   std::string text;
   std::vector<int> named(values.size());
   std::size_t groups = 0;
@@ -489,10 +490,7 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
     text += sentence(
         {groups++ ? "; " : "", members > 1 ? "ranks" : "rank", ranks, members > 1 ? " have " : " has ", hex});
   }
-  throw_error(ErrorKind::config,
-              {"ranks disagree on the ", what, ": ", text,
-               "; start every rank with the same program, recipe, model and flags"},
-              own);
+  throw_error(ErrorKind::config, {"ranks disagree on the ", what, ": ", text, "; ", advice}, own);
 }
 
 }  // namespace detail
@@ -500,11 +498,12 @@ inline void refuse_values(int own, std::vector<std::uint64_t> const& values, cha
 /// Checks that all ranks pass the same value, such as the hash of a schedule. All ranks must call this
 /// function together. If the values differ, throws Error(config) with the ranks and their values; `what`
 /// names the value. Costs one all-gather of 8 bytes. It allocates memory, so call it before step 1.
-inline void agree(Transport& transport, std::uint64_t value, char const* what) {
+inline void agree(Transport& transport, std::uint64_t value, char const* what,
+                  char const* advice = "start every rank with the same program, recipe, model and flags") {
   std::vector<std::uint64_t> values(static_cast<std::size_t>(transport.world()));
   transport.all_gather(&value, values.data(), sizeof value, {"agree", what});
   for (std::uint64_t const other : values)
-    if (other != value) detail::refuse_values(transport.rank(), values, what);
+    if (other != value) detail::refuse_values(transport.rank(), values, what, advice);
 }
 
 }  // namespace comm

@@ -171,7 +171,7 @@ class Launch {
   /// Returns the number of ranks on the host of this rank.
   int ranks_on_host() const noexcept {
     return static_cast<int>(std::count_if(members_.begin(), members_.end(), [this](Member const& other) {
-      return other.host == member(rank()).host;
+      return other.shares_host(member(rank()));
     }));
   }
   /// Returns the name of the network interface through which this rank and the ranks on other hosts reach
@@ -181,10 +181,10 @@ class Launch {
   std::string network_interface() {
     std::vector<std::string> const roots = all_gather(root_address_, "compare their networks");
     auto const remote = std::find_if(members_.begin(), members_.end(), [this](Member const& other) {
-      return other.host != members_.front().host;
+      return !other.shares_host(members_.front());
     });
     if (remote == members_.end()) return {};
-    bool const at_root = member(rank()).host == members_.front().host;
+    bool const at_root = member(rank()).shares_host(members_.front());
     return detail::interface_of(at_root ? roots[static_cast<std::size_t>(remote - members_.begin())]
                                         : own_address_);
   }
@@ -294,11 +294,26 @@ class Launch {
   /// Sets the function that returns the progress of this rank. Until the next call of `watch`, the receiver
   /// thread calls the function about twice a second and sends the result to rank 0, which sends it to all
   /// ranks. An empty function says that this rank enters no more collectives of the current communicator.
-  void watch(std::function<Progress()> own) {
+  void watch(void const* owner, std::function<Progress()> own) {
     std::lock_guard lock(watching_);
-    left_ = !own;
-    if (left_ && watched_) last_ = watched_();
+    left_ = false;
+    owner_ = owner;
     watched_ = std::move(own);
+    tells_now_.store(true, std::memory_order_relaxed);
+  }
+  /// Ends what `watch` began: tells the other ranks that this rank has left the communicator. `cause`, if it
+  /// is not null, is why this rank gives up. Does nothing if a newer communicator has another owner.
+  void unwatch(void const* owner, char const* cause = nullptr) noexcept {
+    {
+      std::lock_guard lock(watching_);
+      if (owner_ != owner) return;
+    }
+    if (cause) give_up(cause);
+    std::lock_guard lock(watching_);
+    left_ = true;
+    owner_ = nullptr;
+    if (watched_) last_ = watched_();
+    watched_ = {};
     tells_now_.store(true, std::memory_order_relaxed);
   }
   /// Returns the progress that a rank had about a second ago. Its member `place` is empty, except for this
@@ -533,7 +548,8 @@ class Launch {
   bool leaving_ = false;
   std::mutex watching_;
   std::function<Progress()> watched_;
-  Progress last_;  // the last result of `watched_`; still sent after this rank has left
+  void const* owner_ = nullptr;  // the communicator that `watched_` belongs to
+  Progress last_;                // the last result of `watched_`; still sent after this rank has left
   bool left_ = false;
   std::atomic<bool> tells_now_{false};
   std::thread receiver_;

@@ -76,9 +76,26 @@ class MpiLibrary {
   MpiLibrary(MpiLibrary const&) = delete;
   MpiLibrary& operator=(MpiLibrary const&) = delete;
   /// Finalizes MPI if this class has initialized it. Before that, waits until all ranks have reached this
-  /// point. If a rank is lost, does not call MPI_Finalize, because MPI_Finalize would wait for ever.
+  /// point, up to 10 s. If a rank is lost or had a failure, does not call MPI_Finalize, because MPI_Finalize
+  /// would wait for ever.
   ~MpiLibrary() {
-    if (!initialized_here_ || !usable()) return;
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (!initialized_here_ || ended) return;
+    if (launch_) {
+      // A failure may concern only some ranks, so all of them agree first.
+      try {
+        launch_->begin();
+        for (std::string const& answer :
+             launch_->all_gather(failed_ ? "failed" : "", "end MPI", std::chrono::seconds(10)))
+          if (!answer.empty()) return;
+      } catch (...) {  // a rank is lost or does not come
+        return;
+      }
+      MPI_Finalize();
+      return;
+    }
+    if (failed_) return;
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return;
     for (int done = 0; !done; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
@@ -128,7 +145,8 @@ class MpiLibrary {
   static void need_manager(LaunchEnvironment const& launch) {
     if (launch.source != "SLURM" && launch.source != "torchrun" && launch.source != "deepspeed") return;
     for (char const* set : {"PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT",
-                            "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK"})
+                            "PMI_CONTROL_PORT", "PALS_RANKID", "I_MPI_PMI_LIBRARY", "OMPI_COMM_WORLD_RANK",
+                            "MPI_LOCALRANKID", "MV2_COMM_WORLD_RANK"})
       if (std::getenv(set)) return;
     throw_error(
         ErrorKind::config,
@@ -328,13 +346,13 @@ class Mpi final : public Messages {
   void send(int to, void const* data, std::int64_t bytes) override {
     for (std::int64_t at = 0; at < bytes && error_.empty(); at += piece)
       note(MPI_Isend(static_cast<std::byte const*>(data) + at, size_at(at, bytes), MPI_BYTE, to, 0,
-                     world_.get(), add()),
+                     world_.get(), add(false)),
            "send");
   }
   void receive(int from, void* data, std::int64_t bytes) override {
     for (std::int64_t at = 0; at < bytes && error_.empty(); at += piece)
       note(MPI_Irecv(static_cast<std::byte*>(data) + at, size_at(at, bytes), MPI_BYTE, from, 0, world_.get(),
-                     add()),
+                     add(true)),
            "receive");
   }
   bool progress() override {
@@ -360,9 +378,10 @@ class Mpi final : public Messages {
       advance();
       auto const now = detail::SteadyClock::now();
       if (requests_.size() < before) moved = now;
-      if (now - moved > std::chrono::milliseconds(50) || now > last) return;
+      if (now - moved > std::chrono::milliseconds(50) || now > last) break;
       std::this_thread::yield();
     }
+    cancel_receives();
   }
 
  private:
@@ -371,8 +390,20 @@ class Mpi final : public Messages {
   static int size_at(std::int64_t at, std::int64_t bytes) {
     return static_cast<int>(std::min(piece, bytes - at));
   }
-  MPI_Request* add() {
+  /// Cancels the receives, so that MPI never writes to memory that the caller frees. A cancelled receive
+  /// completes without other ranks.
+  void cancel_receives() noexcept {
+    for (std::size_t i = 0; i < requests_.size(); ++i)
+      if (receives_[i]) MPI_Cancel(&requests_[i]);
+    auto const last = detail::SteadyClock::now() + std::chrono::seconds(1);
+    auto const pending = [&] {
+      return std::find(receives_.begin(), receives_.end(), true) != receives_.end();
+    };
+    while (error_.empty() && pending() && detail::SteadyClock::now() < last) advance();
+  }
+  MPI_Request* add(bool receives) {
     requests_.push_back(MPI_REQUEST_NULL);
+    receives_.push_back(receives);
     if (done_.size() < requests_.size()) {
       done_.resize(requests_.size());
       statuses_.resize(requests_.size());
@@ -389,7 +420,14 @@ class Mpi final : public Messages {
         note(statuses_[i].MPI_ERROR, "move data");
     }
     note(code, "move data");
-    std::erase(requests_, MPI_REQUEST_NULL);
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      requests_[left] = requests_[i];
+      receives_[left++] = receives_[i];
+    }
+    requests_.resize(left);
+    receives_.resize(left);
   }
   /// If `code` is the first error, stores its message, the time and the failure. `what` follows "MPI could
   /// not".
@@ -404,6 +442,7 @@ class Mpi final : public Messages {
   detail::MpiWorld world_;
   int const exceptions_ = std::uncaught_exceptions();
   std::vector<MPI_Request> requests_;  // the vectors keep their capacity, so a step allocates nothing
+  std::vector<bool> receives_;         // whether each request is a receive
   std::vector<int> done_;
   std::vector<MPI_Status> statuses_;
   std::string error_;

@@ -68,7 +68,7 @@ inline ncclUniqueId make_id() {
 inline std::string gpu_name(int device, Member const& member) {
   char address[32] = {};
   cudaDeviceGetPCIBusId(address, sizeof address, device);
-  return member.host + " " + address;
+  return member.host + " " + member.machine.substr(0, member.machine.find(':')) + " " + address;
 }
 
 }  // namespace detail

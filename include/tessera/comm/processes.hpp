@@ -49,11 +49,10 @@ class Processes final : public Transport {
         timeout_(timeout),
         headers_(static_cast<std::size_t>(world())),
         blocks_(static_cast<std::size_t>(world() * block)) {
-    launch_->watch([this] { return progress(); });
+    launch_->watch(this, [this] { return progress(); });
   }
   ~Processes() override {
-    if (std::uncaught_exceptions() > exceptions_) launch_->give_up(Launch::by_exception);
-    launch_->watch({});
+    launch_->unwatch(this, std::uncaught_exceptions() > exceptions_ ? Launch::by_exception : nullptr);
   }
 
   std::string_view name() const noexcept override { return messages_->name(); }
@@ -178,6 +177,9 @@ class Processes final : public Transport {
   /// Runs the pending sends and receives, which are in `later_`.
   void flush() override {
     if (later_.empty()) return;
+    check_fault(later_.back().request);
+    // Only the ranks to which this rank sends are missed if they leave, and those from which it receives.
+    for (Header& header : headers_) header.whole = 1;
     pair_headers_.resize(later_.size());
     for (std::size_t i = 0; i < later_.size(); ++i) {
       Request const& request = later_[i].request;
@@ -185,6 +187,7 @@ class Processes final : public Transport {
       int const other = request.group.rank(request.root);
       if (request.move == Move::send) {
         pair_headers_[i] = Header::of(request);
+        header_of(other).whole = 0;
         messages_->send(other, &pair_headers_[i], sizeof(Header));
         messages_->send(other, later_[i].send, request.bytes);
       }
@@ -213,6 +216,7 @@ class Processes final : public Transport {
   double meet(Request const& request) {
     auto const start = Clock::now();
     ProcessGroup const& group = request.group;
+    check_fault(request);
     own_header_ = Header::of(request);
     each_peer(group, [&](int peer) {
       int const other = group.rank(peer);

@@ -31,6 +31,12 @@ struct Member {
   std::string host;          ///< the name of the host
   std::int64_t process = 0;  ///< the process id
   std::string machine;       ///< `machine_text()`: equal for processes that can share memory
+
+  /// Returns whether two processes run on one host: under one host name, since the same boot.
+  bool shares_host(Member const& other) const {
+    return host == other.host &&
+           machine.substr(0, machine.find(':')) == other.machine.substr(0, other.machine.find(':'));
+  }
 };
 
 /// The failure that ended a communicator.

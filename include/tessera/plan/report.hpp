@@ -131,11 +131,11 @@ inline std::string bytes_text(std::int64_t bytes) {
 struct MemoryLimit {
   static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   std::int64_t device = none;  ///< for each rank, on its device
-  std::int64_t host = none;    ///< for all ranks of one process together, on the host
-  std::int64_t nvme = none;    ///< for all ranks of one process together, in files
+  std::int64_t host = none;    ///< for all ranks of one host together
+  std::int64_t nvme = none;    ///< for all ranks of one host together, in files
 };
 
-/// The bytes that all ranks of one process plan in each kind of memory.
+/// The bytes that all ranks of one host plan in each kind of memory.
 struct Footprint {
   std::int64_t device = 0;  ///< of the rank that needs most, on its device
   std::int64_t host = 0;    ///< of all ranks together; includes devices that use host memory
@@ -181,7 +181,7 @@ inline Footprint footprint(UnitLister const& units, RecipeTable const& recipe, S
   PlacementTable const rows = at_world(recipe.placement, shape.world);
   int const owners = rows.uses(Sharding::owned) ? rows.owners : 0;
   // The ranks of a host have consecutive numbers. Ranks below `owners` differ, and all others are alike.
-  int const first = shape.ranks_on_host() == shape.world ? 0 : shape.rank;
+  int const first = std::clamp(shape.host_first, 0, shape.world - shape.ranks_on_host());
   int const end = std::min(first + shape.ranks_on_host(), shape.world);
   for (int rank = first; rank < end; ++rank) {
     int const alike = rank < owners ? 1 : end - rank;

@@ -42,8 +42,10 @@ struct StepShape {
   bool own_memory = false;           ///< each rank has device memory that is separate from host memory
   int max_steps_in_flight = 0;  ///< steps that a loop enqueues before it reads the oldest report; 0: none
   CheckpointMemory checkpoints = CheckpointMemory::none;
-  int host_ranks =
-      0;  ///< number of ranks on this rank's host, which share its memory and cores; 0: all ranks
+  /// The number of ranks on this rank's host, which share its memory and cores; 0: all ranks.
+  int host_ranks = 0;
+  /// The first rank on this rank's host. The ranks of a host have consecutive numbers.
+  int host_first = 0;
 
   /// Returns the number of ranks on this rank's host.
   constexpr int ranks_on_host() const { return host_ranks > 0 ? host_ranks : world; }

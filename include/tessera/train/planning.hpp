@@ -41,7 +41,8 @@ inline int threads_of_rank(int requested, int ranks_on_host) {
 /// Returns the numbers that a plan needs, from a trainer's options. `product` is the number format in which
 /// matrix products compute.
 template <class Place>
-StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product, int host_ranks = 0) {
+StepShape step_shape(TrainerOptions const& options, int rank, int world, DType product, int host_ranks = 0,
+                     int host_first = 0) {
   StepShape shape;
   shape.batch = options.batch;
   shape.sequence = options.sequence;
@@ -49,6 +50,7 @@ StepShape step_shape(TrainerOptions const& options, int rank, int world, DType p
   shape.world = world;
   shape.rank = rank;
   shape.host_ranks = host_ranks;
+  shape.host_first = host_first;
   shape.bucket_bytes = options.bucket_bytes;
   shape.recompute_every = std::max(1, options.recompute_every);
   shape.prefetch = options.prefetch;
@@ -155,8 +157,9 @@ StepPlan checked_plan(ErasedModel<Place, T> const& model, CheckedRecipe const& c
         ErrorKind::config,
         {"options: replicas is ", options.replicas, ", which does not divide the world of ",
          transport.world(), " ranks; all replicas of the sharded state must have the same number of ranks"});
-  StepShape const shape = step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision,
-                                            transport.ranks_on_host());
+  StepShape const shape =
+      step_shape<Place>(options, transport.rank(), transport.world(), recipe.precision,
+                        transport.ranks_on_host(), transport.rank() - transport.local_rank());
   StepPlan plan = make_plan(model.units({shape.batch, shape.sequence}), recipe, shape);
   check_segments(plan.units, model.functions.without_segment);
   comm::agree(transport, hash_of(plan.train.schedule), "step schedule");

@@ -173,6 +173,21 @@ TEST_CASE("ranks of one host know that they share it") {
   CHECK(ts::comm::detail::interface_of("192.0.2.1").empty());  // an address for documentation only
 }
 
+TEST_CASE("the end of an old communicator does not end the new one that replaces it") {
+  int const port = own_port();
+  for (Ended const& ended : test::run_processes(2, [&](int rank) {
+         auto const launch = join(test::rank_environment(rank, 2, port), quick());
+         launch->begin();
+         Comm comm = ts::comm::processes(launch);
+         launch->begin();
+         comm = ts::comm::processes(launch);  // destroys the old communicator after the new one is made
+         if (rank == 1) std::this_thread::sleep_for(3s);  // longer than rank 0 waits for a rank that has left
+         comm.transport().barrier();
+         return std::string("done");
+       }))
+    CHECK(ended.text == "done");
+}
+
 TEST_CASE("all ranks name a rank whose process is killed, at once") {
   auto const ended = with_fault([](Comm&) { ::raise(SIGKILL); });
   CHECK(ended[1].code == 128 + SIGKILL);

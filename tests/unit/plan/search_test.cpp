@@ -41,7 +41,7 @@ TEST_CASE("the bytes of a host count its own ranks only") {
     INFO(sharding);
     RecipeTable const table = support::recipe(sharding);
     auto const bytes_of = [&](int first, int host_ranks) {
-      shape.rank = first;
+      shape.host_first = first;
       shape.host_ranks = host_ranks;
       return footprint(units, table, shape).host;
     };
